@@ -1,0 +1,37 @@
+# Two commands set everything up: `make run` and `make test`. Both are quick once it is there.
+SHELL  := /bin/bash
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEBIAN := qemu-system-arm gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 pkg-config libglib2.0-dev
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: run test lint bench setup debian clean
+
+setup: debian $(VENV)/.installed
+
+debian:
+	@missing=""; for p in $(DEBIAN); do \
+	   dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	 if [ -n "$$missing" ]; then echo "installing Debian packages:$$missing"; \
+	   $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+
+# torch goes first: a range resolved by another package would take a build with CUDA.
+$(VENV)/.installed: pyproject.toml
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing Python packages (a few minutes the first time)"
+	@$(BIN)/python -m pip install -q --upgrade pip setuptools
+	@$(BIN)/python -m pip install -q torch==2.13.0
+	@$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf build dist *.egg-info

@@ -1,0 +1,76 @@
+"""The contract between a CPU kernel's generator and everything that builds, measures and links it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from tosaic.backends.target import Core
+from tosaic.support.mlir import ir
+from tosaic.tuner.space import Schedule, Variant
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One kernel function as source, and what it needs at run time.
+
+    The C signature is always `void symbol(const void *in0, ..., void *out0, ..., const void *params, void *scratch)`:
+    the function's tensor arguments, then its results, each dense row-major and 16-byte aligned. `params` and
+    `scratch` are always passed and may be unused.
+
+    Args:
+        symbol: the C symbol; equal symbols mean equal code, so kernels that differ only in `params` are linked once.
+        language: `mlir` is `func.func` (and `memref.global`) text in func, scf, arith, math, memref and vector with
+            attribute `llvm.bareptr`; `c` is a whole translation unit.
+        text: the source.
+        params: packed constants (weights, biases, multipliers), linked into the target's constant memory.
+        scratch_bytes: working memory the caller provides, 16-byte aligned.
+        in_place: (input, output) index pairs that may share one buffer.
+        libraries: names of support libraries to link, e.g. `cmsis-nn`.
+    """
+
+    symbol: str
+    language: Literal["mlir", "c"]
+    text: str
+    params: bytes = b""
+    scratch_bytes: int = 0
+    in_place: tuple[tuple[int, int], ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a family recognised in a kernel function.
+
+    Args:
+        kind: the family's name for it, e.g. `conv2d`.
+        key: shapes, dtypes and attributes as canonical text; equal keys generate equal code.
+        attributes: the numbers a generator needs (shapes, strides, pads, zero points ...).
+        constants: weights, biases, multipliers, shifts and tables by name.
+    """
+
+    kind: str
+    key: str
+    attributes: Mapping[str, object]
+    constants: Mapping[str, np.ndarray]
+
+
+class KernelFamily(Protocol):
+    """A family of kernels with a schedule space. Found through `tosaic.backends.cortex_m.task.FAMILIES`."""
+
+    name: str
+
+    def match(self, function: ir.Operation) -> Workload | None:
+        """The workload of an outlined `func.func`, or None where this family does not cover it."""
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        """The ways to write it, best untuned guess first; empty where the core lacks what they need."""
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        """The kernel of one schedule, out of one of `variants`."""
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        """Static features of that kernel for the cost model."""

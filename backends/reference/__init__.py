@@ -1,0 +1,5 @@
+"""The oracle: a TOSA module executed by `tosa_reference_model`, which every other form must equal to the bit."""
+
+from tosaic.backends.reference.model import evaluate, serialize
+
+__all__ = ["evaluate", "serialize"]

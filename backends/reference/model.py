@@ -1,0 +1,94 @@
+"""Serialise a TOSA module and execute it with Arm's reference model."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from io import BytesIO
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from tosaic.support.errors import BackendError
+from tosaic.support.mlir import TARGET_ENV, functions, ir, parse, run_pipeline, walk
+
+_FORK = multiprocessing.get_context("fork")
+
+
+def serialize(module: ir.Module | str) -> bytes:
+    """The TOSA flatbuffer of a module's `main`; calls are inlined and `tosaic.*` attributes dropped.
+
+    Raises:
+        BackendError: tosa-opt refused the module.
+    """
+    flat = parse(str(module) if isinstance(module, str) else _bytecode(module))
+    run_pipeline(flat, "builtin.module(inline,symbol-dce)")
+    _strip_annotations(flat)
+    with flat.context:
+        flat.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+        source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
+        source.write_bytes(_bytecode(flat))
+        tosa_opt = Path(sys.executable).with_name("tosa-opt")
+        done = subprocess.run(
+            [tosa_opt, source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode or not target.exists():
+            raise BackendError("tosa-opt cannot serialise this module", why=done.stderr.strip()[:2000])
+        return target.read_bytes()
+
+
+def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Execute `main` of a TOSA module (or a serialised flatbuffer) on `inputs`, shapes and dtypes as `main` has them.
+
+    The model runs in a forked process: on an invalid graph it aborts, which must not take the compiler with it.
+
+    Raises:
+        BackendError: the module does not serialise, is not valid TOSA, or the model refused it.
+    """
+    flatbuffer = module if isinstance(module, bytes) else serialize(module)
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_execute, args=(sender, flatbuffer, list(inputs)), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        outputs, status = receiver.recv()
+    except EOFError:
+        outputs, status = [], "the process died"
+    process.join()
+    if not status.endswith("VALID") or status.endswith("INVALID"):
+        raise BackendError("tosa_reference_model did not accept the module", why=status)
+    return outputs
+
+
+def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) -> None:
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    import tosa_reference_model
+
+    outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    sender.send(([np.array(output) for output in outputs], str(status)))
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    stream = BytesIO()
+    module.operation.write_bytecode(stream)
+    return stream.getvalue()
+
+
+def _strip_annotations(module: ir.Module) -> None:
+    for op in walk(module):
+        for name in [name for name in op.attributes if name.startswith("tosaic.")]:
+            del op.attributes[name]
+    for function in functions(module).values():
+        for kind in ("arg_attrs", "res_attrs"):
+            if kind in function.attributes:
+                del function.attributes[kind]

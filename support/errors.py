@@ -1,0 +1,49 @@
+"""The errors tosaic raises on purpose. Anything else that escapes is a bug."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """A problem the user can act on.
+
+    Args:
+        what: what went wrong, one sentence.
+        where: the user's source line and op, where known (`model.py:12 aten.foo`).
+        why: the reason, where it is not plain from `what`.
+        hint: what to do next.
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        self.what, self.where, self.why, self.hint = what, where, why, hint
+        lines = [what]
+        if where:
+            lines.append(f"  at: {where}")
+        if why:
+            lines.append(f"  because: {why}")
+        if hint:
+            lines.append(f"  try: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class ModelError(Error):
+    """The model, or its example or calibration inputs, cannot be compiled as given."""
+
+
+class PassError(Error):
+    """A pass, a pipeline text or a phase invariant failed."""
+
+
+class BackendError(Error):
+    """Code generation, placement or linking failed."""
+
+
+class OutOfMemoryError(BackendError):
+    """The memory plan does not fit the target; the message lists who uses the memory."""
+
+
+class SimulatorError(Error):
+    """A simulator did not start, did not end, or faulted."""
+
+
+class DatabaseError(Error):
+    """A tuning database cannot be read or written."""

@@ -1,0 +1,164 @@
+"""The one door to MLIR's Python bindings.
+
+Every room takes `ir`, `passmanager` and the dialects from here, so that the package which ships the bindings is
+named once. LLVM's own wheels call it `mlir`, torch-mlir's call it `torch_mlir`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tosaic.support.errors import PassError
+
+try:
+    _ROOT = importlib.import_module("mlir.ir").__name__.rpartition(".")[0]
+except ImportError:
+    _ROOT = "torch_mlir"
+
+ir = importlib.import_module(f"{_ROOT}.ir")
+passmanager = importlib.import_module(f"{_ROOT}.passmanager")
+
+TARGET_ENV = (
+    '#tosa.target_env<specification_version = "1.0", level = "8k", profiles = [pro_int, pro_fp], '
+    "extensions = [int4, int16]>"
+)
+
+
+def dialect(name: str):
+    """The Python module of a dialect, e.g. `dialect("tosa")`."""
+    return importlib.import_module(f"{_ROOT}.dialects.{name}")
+
+
+def context() -> ir.Context:
+    """A new context with every upstream dialect registered."""
+    return ir.Context()
+
+
+def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
+    """Parse MLIR text or bytecode into `ctx` (a new context when None).
+
+    Raises:
+        PassError: the source does not parse or verify; the message carries MLIR's diagnostics.
+    """
+    ctx = ctx or context()
+    try:
+        return ir.Module.parse(source, ctx)
+    except ir.MLIRError as error:
+        raise PassError("this is not valid MLIR", why=diagnostics(error)) from None
+
+
+def diagnostics(error: ir.MLIRError) -> str:
+    """The diagnostics of an MLIRError as `location: message` lines."""
+    return "\n".join(f"{d.location}: {d.message}" for d in error.error_diagnostics) or str(error)
+
+
+def run_pipeline(module: ir.Module, pipeline: str) -> None:
+    """Run a textual pass pipeline, e.g. `builtin.module(canonicalize,cse)`, in place.
+
+    Raises:
+        PassError: a pass failed; the message carries the pipeline and MLIR's diagnostics.
+    """
+    with module.context:
+        try:
+            passmanager.PassManager.parse(pipeline).run(module.operation)
+        except ir.MLIRError as error:
+            raise PassError(f"`{pipeline}` failed", why=diagnostics(error)) from None
+
+
+def walk(root: ir.Module | ir.Operation | ir.OpView) -> Iterator[ir.Operation]:
+    """Every operation below `root` in program order, from a snapshot: erasing the yielded op is safe."""
+    found: list[ir.Operation] = []
+
+    def note(op):
+        found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    operation = root.operation
+    operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    return iter([op for op in found if op != operation])
+
+
+def functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """The module's `func.func` ops by symbol name, in program order."""
+    return {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+
+
+_DTYPES = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+           "f32": np.float32, "f64": np.float64, "f16": np.float16}  # fmt: skip
+# The reference model and the bindings exchange i4 in int8 and i48 in int64.
+_WIDENED = {"i4": np.int8, "i48": np.int64}
+
+
+def numpy_dtype(element: ir.Type) -> np.dtype:
+    """The numpy dtype that holds an MLIR element type; i4 is held in int8 and i48 in int64."""
+    name = str(element)
+    if name not in _DTYPES and name not in _WIDENED:
+        raise PassError(f"no numpy dtype holds `{name}`")
+    return np.dtype(_DTYPES.get(name) or _WIDENED[name])
+
+
+def mlir_type(dtype: np.dtype | type) -> ir.Type:
+    """The MLIR element type of a numpy dtype, in the current context."""
+    name = next(k for k, v in _DTYPES.items() if np.dtype(v) == np.dtype(dtype))
+    return ir.Type.parse(name)
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """The static shape of a ranked tensor value."""
+    return tuple(ir.RankedTensorType(value.type).shape)
+
+
+def element_type(value: ir.Value) -> ir.Type:
+    """The element type of a ranked tensor value."""
+    return ir.RankedTensorType(value.type).element_type
+
+
+def dense(array: np.ndarray, element: ir.Type | None = None) -> ir.DenseElementsAttr:
+    """A dense attribute of `array`; `element` names a type numpy lacks (i4, i48)."""
+    array = np.asarray(array, order="C")
+    if element is None:
+        element = mlir_type(array.dtype)
+    kind = ir.RankedTensorType.get(array.shape, element)
+    if str(element) in _WIDENED:
+        return ir.Attribute.parse(f"dense<{array.tolist()}> : {kind}")
+    return ir.DenseElementsAttr.get(array, type=kind)
+
+
+def constant(array: np.ndarray, element: ir.Type | None = None, loc: ir.Location | None = None) -> ir.Value:
+    """A `tosa.const` of `array` at the current insertion point."""
+    attr = dense(array, element)
+    return ir.Operation.create("tosa.const", results=[attr.type], attributes={"values": attr}, loc=loc).result
+
+
+def constant_shape(dims: Sequence[int], loc: ir.Location | None = None) -> ir.Value:
+    """A `tosa.const_shape` at the current insertion point."""
+    index = ir.IndexType.get()
+    values = ir.DenseElementsAttr.get(
+        np.asarray(dims, np.int64), type=ir.RankedTensorType.get([len(dims)], index)
+    )
+    kind = ir.Type.parse(f"!tosa.shape<{len(dims)}>")
+    return ir.Operation.create(
+        "tosa.const_shape", results=[kind], attributes={"values": values}, loc=loc
+    ).result
+
+
+def constant_value(value: ir.Value) -> np.ndarray | None:
+    """The array behind a value made by `tosa.const` or `tosa.const_shape`, None where it is computed."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name not in ("tosa.const", "tosa.const_shape"):
+        return None
+    attr = owner.attributes["values"]
+    if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
+        kind = ir.RankedTensorType(attr.type)
+        scalar = attr.get_splat_value().value
+        if str(kind.element_type) == "index":
+            return np.full(kind.shape, scalar, np.int64)
+        return np.full(kind.shape, scalar, numpy_dtype(kind.element_type))
+    return np.array(attr)

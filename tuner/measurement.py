@@ -1,0 +1,52 @@
+"""What one trial found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tosaic.tuner.space import Schedule, Space
+
+Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The outcome of one trial: `instructions` and `cycles` of one call, both 0 unless `status` is ok.
+
+    A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
+    """
+
+    status: Status
+    instructions: int = 0
+    cycles: int = 0
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+class Task(Protocol):
+    """One kernel to tune. Plain picklable data: it travels to worker processes."""
+
+    @property
+    def key(self) -> str:
+        """The workload: equal keys share records. Holds shapes, dtypes and attributes, never weights."""
+
+    @property
+    def name(self) -> str:
+        """Short and readable, for progress lines and tables."""
+
+    @property
+    def space(self) -> Space: ...
+
+    def features(self, schedule: Schedule) -> Mapping[str, float]:
+        """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""
+
+
+class Measure(Protocol):
+    """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate."""
+
+    def __call__(self, task: Task, schedules: Sequence[Schedule]) -> list[Measurement]: ...
