@@ -56,6 +56,4 @@ class Target:
     constants: Memory
 
 
-CORTEX_M55 = Core(
-    "cortex-m55", "thumbv8.1m.main-none-eabihf", mve=True, float_abi="hard", machine="mps3-an547"
-)
+CORTEX_M55 = Core("cortex-m55", "thumbv8.1m.main-none-eabihf", mve=True, float_abi="hard", machine="mps3-an547")

@@ -140,13 +140,9 @@ def constant(array: np.ndarray, element: ir.Type | None = None, loc: ir.Location
 def constant_shape(dims: Sequence[int], loc: ir.Location | None = None) -> ir.Value:
     """A `tosa.const_shape` at the current insertion point."""
     index = ir.IndexType.get()
-    values = ir.DenseElementsAttr.get(
-        np.asarray(dims, np.int64), type=ir.RankedTensorType.get([len(dims)], index)
-    )
+    values = ir.DenseElementsAttr.get(np.asarray(dims, np.int64), type=ir.RankedTensorType.get([len(dims)], index))
     kind = ir.Type.parse(f"!tosa.shape<{len(dims)}>")
-    return ir.Operation.create(
-        "tosa.const_shape", results=[kind], attributes={"values": values}, loc=loc
-    ).result
+    return ir.Operation.create("tosa.const_shape", results=[kind], attributes={"values": values}, loc=loc).result
 
 
 def constant_value(value: ir.Value) -> np.ndarray | None:

@@ -1,0 +1,1 @@
+../../driver/__init__.py
