@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tosaic.support.errors import PassError
 
-try:
-    _ROOT = importlib.import_module("mlir.ir").__name__.rpartition(".")[0]
-except ImportError:
-    _ROOT = "torch_mlir"
+if TYPE_CHECKING:
+    from torch_mlir import ir, passmanager
 
-ir = importlib.import_module(f"{_ROOT}.ir")
-passmanager = importlib.import_module(f"{_ROOT}.passmanager")
+    _ROOT = "torch_mlir"
+else:
+    try:
+        from mlir import ir, passmanager
+    except ImportError:
+        from torch_mlir import ir, passmanager
+    _ROOT = ir.__name__.rpartition(".")[0]
 
 TARGET_ENV = (
     '#tosa.target_env<specification_version = "1.0", level = "8k", profiles = [pro_int, pro_fp], '

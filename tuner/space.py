@@ -119,9 +119,11 @@ class Space:
     def mutate(self, rng: random.Random, parent: Schedule, attempts: int = 16) -> Schedule:
         """A legal neighbour: one knob of `parent` changed; a fresh sample where it has no neighbour."""
         variant = self.variant(parent.variant)
-        open_knobs = [k for k, choices in variant.knobs.items() if len(choices) > 1] if variant else []
+        if variant is None:
+            return self.sample(rng)
+        open_knobs = sorted(name for name, choices in variant.knobs.items() if len(choices) > 1)
         for _ in range(attempts if open_knobs else 0):
-            knob = rng.choice(sorted(open_knobs))
+            knob = rng.choice(open_knobs)
             assignment = {**dict(parent.knobs), knob: rng.choice(variant.knobs[knob])}
             if assignment != dict(parent.knobs) and variant.legal(assignment):
                 return Schedule.of(variant.name, **assignment)
