@@ -1,0 +1,42 @@
+"""What the user sees: results on stdout, progress and messages on stderr, errors without a traceback."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import traceback
+from collections.abc import Callable
+
+import click
+from rich.console import Console
+
+from tosaic.support.errors import Error
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+
+def print_json(result: dict) -> None:
+    """One object, one line, nothing else on stdout."""
+    click.echo(json.dumps(result, allow_nan=False))
+
+
+def reports_errors(command: Callable) -> Callable:
+    """Turn an Error into a message and exit code 1, Ctrl-C into exit code 130; `--debug` shows the traceback."""
+
+    @functools.wraps(command)
+    def guarded(*args, debug: bool, **kwargs):
+        try:
+            return command(*args, **kwargs)
+        except Error as error:
+            if debug:
+                traceback.print_exc()
+            stderr.print("[bold red]error:[/] ", end="")
+            stderr.print(str(error), markup=False, highlight=False, soft_wrap=True)
+            sys.exit(1)
+        except KeyboardInterrupt:
+            stderr.print("interrupted")
+            sys.exit(130)
+
+    return click.option("--debug", is_flag=True, help="Show a traceback with an error.")(guarded)
