@@ -1,0 +1,63 @@
+"""The linker script of a bare-metal image, from the target's memories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.target import Memory, Target
+
+CONSTANTS_SECTION = ".tosaic.constants"
+"""Input section prefix of weights and command streams; it goes to the target's constants memory."""
+
+
+def arena_section(memory: Memory) -> str:
+    """The input section of the arena's share in `memory`; it takes no room in the image."""
+    return f".tosaic.arena.{memory.name}"
+
+
+def code_in_constants(target: Target) -> Target:
+    """The same target with its code beside its constants, for code that does not fit; the vectors stay."""
+    return replace(target, code=replace(target.constants, name=target.code.name))
+
+
+def linker_script(target: Target, *, vectors: Memory | None = None) -> str:
+    """The GNU ld script.
+
+    Vectors go to the start of `vectors` (the target's code memory where None), code and read-only data to
+    `target.code`, C data and below it the stack to `target.stack`. Data is loaded in place by the simulator.
+    """
+    vectors = vectors or target.code
+    memories = {m.base: m for m in (vectors, target.code, target.stack, *target.arena, target.constants)}
+    names = {base: f"M{base:08x}" for base in memories}
+    regions = "\n".join(
+        f"  {names[base]} (rwx) : ORIGIN = {base:#010x}, LENGTH = {memory.size:#x}  /* {memory.name} */"
+        for base, memory in sorted(memories.items())
+    )
+    arenas = "\n".join(
+        f"  {arena_section(memory)} (NOLOAD) : {{ . = ALIGN(16); *({arena_section(memory)}) }} > {names[memory.base]}"
+        for memory in target.arena
+    )
+    code, data, constants = names[target.code.base], names[target.stack.base], names[target.constants.base]
+    return f"""\
+MEMORY {{
+{regions}
+}}
+SECTIONS {{
+  .vectors : {{ KEEP(*(.vectors)) }} > {names[vectors.base]}
+  .text : {{ . = ALIGN(16); *(.text .text.*) *(.rodata .rodata.*) . = ALIGN(8); }} > {code}
+  .ARM.extab : {{ *(.ARM.extab*) }} > {code}
+  .ARM.exidx : {{ __exidx_start = .; *(.ARM.exidx*) __exidx_end = .; }} > {code}
+  {CONSTANTS_SECTION} : {{ . = ALIGN(16); *({CONSTANTS_SECTION} {CONSTANTS_SECTION}.*) }} > {constants}
+  .data : {{ . = ALIGN(16); *(.data .data.*) . = ALIGN(16); }} > {data}
+  .bss (NOLOAD) : {{
+    . = ALIGN(16);
+    __bss_start__ = .;
+    *(.bss .bss.* COMMON)
+    . = ALIGN(16);
+    __bss_end__ = .;
+  }} > {data}
+  end = .;
+{arenas}
+  __stack = ORIGIN({data}) + LENGTH({data});
+}}
+"""

@@ -1,0 +1,60 @@
+"""The GNU Arm toolchain: compiling C for a core and linking with newlib-nano."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tosaic.backends.target import Core
+from tosaic.support.cache import cached
+from tosaic.support.errors import BackendError
+
+SOURCES = Path(__file__).parent
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+
+def core_flags(core: Core) -> list[str]:
+    """The compiler flags that name the core and its calling convention."""
+    return [f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
+
+
+def run_tool(name: str, arguments: Sequence[str | Path]) -> str:
+    """Run a tool of the toolchain and return its stdout.
+
+    Raises:
+        BackendError: it is not installed, or it failed; the message carries its words.
+    """
+    tool = shutil.which(name)
+    if tool is None:
+        raise BackendError(f"`{name}` is not installed", hint="make setup installs the Debian packages")
+    done = subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
+    return done.stdout
+
+
+def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
+    """Compile one C file to an object."""
+    run_tool("arm-none-eabi-gcc", [*core_flags(core), "-O2", "-ffunction-sections", "-fdata-sections", *_WARNINGS,
+             f"-I{SOURCES}", *flags, "-c", source, "-o", target])  # fmt: skip
+
+
+def runtime_object(source: str, core: Core) -> Path:
+    """The object of one C file of this folder, e.g. `startup.c`, compiled on first use."""
+    path = SOURCES / source
+    headers = [header.read_bytes() for header in sorted(SOURCES.glob("*.h"))]
+    material = [path.read_bytes(), *headers, *core_flags(core)]
+    return cached(f"{path.stem}.o", material, lambda target: compile_c(path, target, core))
+
+
+def runtime_objects(core: Core) -> list[Path]:
+    """What every ELF for a simulator needs: vectors, startup, fault reports and semihosting."""
+    return [runtime_object(source, core) for source in ("startup.c", "semihosting.c")]
+
+
+def link(objects: Sequence[Path], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
+    """Link `objects` with newlib-nano as the linker script says; unused sections are dropped."""
+    run_tool("arm-none-eabi-gcc", [*core_flags(core), "-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections",
+             "-Wl,--no-warn-rwx-segments", f"-Wl,-e,{entry}", "-T", script, *objects, "-lm", "-o", elf])  # fmt: skip

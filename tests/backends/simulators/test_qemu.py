@@ -1,0 +1,108 @@
+"""The runner: exact counts on known code, faults, limits and missing tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.linker_script import linker_script
+from tosaic.backends.simulators import qemu
+from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.support.errors import BackendError, SimulatorError
+
+TARGET = Target(
+    "board",
+    CORTEX_M55,
+    None,
+    code=Memory("itcm", 0, 512 * 1024),
+    stack=Memory("dtcm", 0x2000_0000, 64 * 1024),
+    arena=(Memory("sram", 0x2100_0000, 1024 * 1024),),
+    constants=Memory("ddr", 0x6000_0000, 1024 * 1024),
+)
+
+
+@pytest.fixture
+def build(tmp_path: Path):
+    def build(source: str) -> Path:
+        (tmp_path / "main.c").write_text('#include "semihosting.h"\n#include "markers.h"\n' + source)
+        (tmp_path / "board.ld").write_text(linker_script(TARGET))
+        toolchain.compile_c(tmp_path / "main.c", tmp_path / "main.o", CORTEX_M55)
+        objects = [*toolchain.runtime_objects(CORTEX_M55), tmp_path / "main.o"]
+        toolchain.link(objects, tmp_path / "board.ld", tmp_path / "test.elf", CORTEX_M55)
+        return tmp_path / "test.elf"
+
+    return build
+
+
+def test_console_and_exit_code(build):
+    execution = qemu.run(build('int main(void) { host_print("hello\\n"); host_print_hex(0xc0ffee); return 42; }'))
+    assert (execution.exit_code, execution.console, execution.regions) == (42, "hello\n0x00c0ffee", ())
+
+
+def test_counts_of_straight_line_code_and_loops_are_exact(build):
+    elf = build("""
+        int main(void) {
+            __asm__ volatile("dbg #1\\n nop\\n nop\\n nop\\n dbg #2");
+            __asm__ volatile("dbg #1\\n dbg #2");
+            __asm__ volatile("movs r0, #100\\n dbg #1\\n 1: subs r0, #1\\n nop\\n bne 1b\\n dbg #2" ::: "r0", "cc");
+            __asm__ volatile("movw lr, #1000\\n dbg #1\\n dls lr, lr\\n 2: vadd.i8 q0, q0, q1\\n nop\\n le lr, 2b\\n"
+                             "nop\\n dbg #2" ::: "lr", "q0", "q1");
+            return 0;
+        }""")
+    counts = [region.instructions for region in qemu.run(elf).regions]
+    # Three instructions a round: `le` is one of them.
+    assert counts == [3, 0, 300, 1 + 3 * 1000 + 1]
+
+
+def test_counts_follow_calls_and_repeat(build):
+    elf = build("""
+        __attribute__((naked, noinline)) void five(void) { __asm__("nop\\n nop\\n nop\\n nop\\n bx lr"); }
+        int main(void) {
+            for (int i = 0; i < 3; i++) { TOSAIC_REGION_BEGIN(); five(); five(); TOSAIC_REGION_END(); }
+            return 0;
+        }""")
+    runs = [[region.instructions for region in qemu.run(elf).regions] for _ in range(2)]
+    assert runs == [[12, 12, 12]] * 2  # each call is a `bl` and five instructions
+
+
+def test_fault_names_the_function_and_the_registers(build):
+    elf = build("""
+        __attribute__((noinline)) void bad_store(void) { *(volatile int *)0xf0000000 = 1; }
+        int main(void) { bad_store(); return 0; }""")
+    with pytest.raises(SimulatorError, match=r"faulted at pc 0x\w+ \(bad_store\+0x\w+\), lr 0x\w+ .*cfsr 0x0000\w+"):
+        qemu.run(elf)
+
+
+def test_an_undefined_instruction_is_a_fault(build):
+    with pytest.raises(SimulatorError, match=r"\(main\+0x\w+\).*cfsr 0x00010000"):
+        qemu.run(build("int main(void) { __builtin_trap(); }"))
+
+
+def test_a_guest_that_hangs_times_out(build):
+    execution = qemu.execute(build("int main(void) { for (;;); }"), timeout=1)
+    assert execution.timed_out and execution.failure == "it did not end within 1 s"
+
+
+def test_a_region_over_its_limit_ends_the_run_and_keeps_the_regions_before(build):
+    elf = build("""
+        int main(void) {
+            TOSAIC_REGION_BEGIN(); TOSAIC_REGION_END();
+            TOSAIC_REGION_BEGIN(); for (;;) __asm__ volatile("nop"); TOSAIC_REGION_END();
+        }""")
+    execution = qemu.execute(elf, region_limit=10_000)
+    assert execution.timed_out and len(execution.regions) == 1
+    assert execution.failure == "region 1 executed more than 10000 instructions"
+
+
+def test_missing_qemu_says_how_to_get_it(build, monkeypatch):
+    elf = build("int main(void) { return 0; }")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SimulatorError, match=r"`qemu-system-arm` is not installed\n  try: make setup"):
+        qemu.run(elf)
+
+
+def test_a_link_error_carries_the_linkers_words(build):
+    with pytest.raises(BackendError, match="undefined reference to `missing'"):
+        build("int missing(void); int main(void) { return missing(); }")
