@@ -1,0 +1,237 @@
+"""Kernel sources to object files with clang: many kernels a call, a failing one never stops the others."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.target import Core
+from tosaic.support.errors import BackendError, Error
+from tosaic.support.mlir import context, dialect, ir, parse, run_pipeline, walk
+
+SECONDS_PER_CALL = 60.0
+"""A clang call that takes longer is stopped; its kernels are tried in smaller groups, then given up."""
+
+LOWER_TO_LLVM = (
+    "builtin.module(convert-vector-to-scf,lower-affine,arith-expand,convert-math-to-libm,convert-scf-to-cf,"
+    "expand-strided-metadata,lower-affine,convert-to-llvm{dynamic=true},reconcile-unrealized-casts,canonicalize,cse)"
+)
+
+# The generators unroll by their own knobs; clang's unrolling on top of it spills vector registers.
+_OPTIMISATION = ("-O3", "-fno-unroll-loops", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections")
+
+
+@dataclass(frozen=True)
+class CompiledKernels:
+    """What `compile_kernels` made.
+
+    Args:
+        objects: the object files to link; together they define every symbol that compiled.
+        errors: why each of the other symbols did not compile.
+    """
+
+    objects: tuple[Path, ...]
+    errors: Mapping[str, str]
+
+
+def compile_kernels(
+    sources: Sequence[KernelSource],
+    core: Core,
+    folder: Path,
+    include: Sequence[Path] = (),
+    seconds: float = SECONDS_PER_CALL,
+) -> CompiledKernels:
+    """Compile kernels for a core into `folder`, which also serves as the cache: what is there is not compiled again.
+
+    Args:
+        sources: the kernels; equal symbols must mean equal code.
+        core: the core to compile for.
+        folder: where objects are kept; made when missing.
+        include: header folders of `c` kernels.
+        seconds: time limit of one clang call.
+
+    Raises:
+        BackendError: clang is missing, or one symbol stands for two different kernels.
+    """
+    unique = _unique(sources)
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = [*target_flags(core), *_OPTIMISATION]
+    objects: dict[str, Path] = {}
+    errors: dict[str, str] = {}
+    missing = []
+    for source in unique:
+        cached = _cached(source, flags, folder)
+        if cached is None:
+            missing.append(source)
+        else:
+            objects[source.symbol] = cached
+    groups = [[source for source in missing if source.language == "mlir"]]
+    groups += [[source] for source in missing if source.language == "c"]
+    while groups:
+        group = groups.pop()
+        if not group:
+            continue
+        try:
+            made = _compile_group(group, flags, folder, include, seconds)
+        except Error as error:
+            if len(group) == 1:
+                errors[group[0].symbol] = str(error)
+            else:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+            continue
+        objects.update({source.symbol: made for source in group})
+    return CompiledKernels(tuple(dict.fromkeys(objects.values())), errors)
+
+
+def target_flags(core: Core) -> list[str]:
+    """clang's options that name the core."""
+    return [f"--target={core.triple}", f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
+
+
+@cache
+def clang() -> str:
+    """The path of clang-22.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    path = shutil.which("clang-22")
+    if path is None:
+        raise BackendError("clang-22 is not installed", hint="install the Debian package clang-22, or run `make setup`")
+    return path
+
+
+@cache
+def newlib_headers() -> Path:
+    """The folder of newlib's headers, which `c` kernels may include.
+
+    Raises:
+        BackendError: the Arm bare-metal GCC, which knows it, is not installed.
+    """
+    gcc = shutil.which("arm-none-eabi-gcc")
+    if gcc is None:
+        raise BackendError(
+            "arm-none-eabi-gcc is not installed",
+            hint="install the Debian packages gcc-arm-none-eabi and libnewlib-arm-none-eabi, or run `make setup`",
+        )
+    asked = subprocess.run([gcc, "-xc", "-E", "-v", os.devnull], capture_output=True, text=True).stderr
+    searched = [Path(line.strip()) for line in asked.splitlines() if line.startswith(" /")]
+    found = next((path for path in searched if (path / "string.h").exists()), None)
+    if found is None:
+        raise BackendError("newlib's headers are missing", hint="install the Debian package libnewlib-arm-none-eabi")
+    return found.resolve()
+
+
+def llvm_ir(sources: Sequence[KernelSource]) -> str:
+    """The LLVM IR of `mlir` kernels, as one module.
+
+    Raises:
+        Error: a kernel does not parse, or an operation has no lowering; the message names it.
+    """
+    module = _merge(sources)
+    run_pipeline(module, LOWER_TO_LLVM)
+    for op in walk(module):
+        # Translating any other operation ends the process.
+        if not op.name.startswith("llvm."):
+            raise BackendError(f"`{op.name}` was not lowered to LLVM", why=str(op)[:500])
+    with module.context:
+        for op in module.body.operations:
+            if op.operation.name == "llvm.func":
+                op.operation.attributes["no_unwind"] = ir.UnitAttr.get()
+        return str(dialect("llvm").translate_module_to_llvmir(module.operation))
+
+
+def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:
+    unique: dict[str, KernelSource] = {}
+    for source in sources:
+        known = unique.setdefault(source.symbol, source)
+        if (known.language, known.text) != (source.language, source.text):
+            raise BackendError(f"two different kernels are called `{source.symbol}`")
+    return list(unique.values())
+
+
+def _compile_group(
+    group: Sequence[KernelSource], flags: Sequence[str], folder: Path, include: Sequence[Path], seconds: float
+) -> Path:
+    if group[0].language == "mlir":
+        text, language = llvm_ir(group), ["-x", "ir", "-Wno-override-module"]
+    else:
+        headers = [f"-I{path}" for path in include]
+        text, language = group[0].text, ["-x", "c", *headers, "-isystem", str(newlib_headers())]
+    keys = [_key(source, flags) for source in group]
+    target = folder / f"{_digest(*sorted(keys))}.o"
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as partial:
+        made = Path(partial.name)
+    try:
+        _run([clang(), *flags, *language, "-c", "-", "-o", str(made)], text, seconds)
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)
+    for key in keys:
+        _write(folder / f"{key}.where", target.name)
+    return target
+
+
+def _run(command: Sequence[str], text: str, seconds: float) -> None:
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise BackendError(f"clang took more than {seconds:g} s") from None
+    if done.returncode:
+        raise BackendError("clang refused the kernel", why=done.stderr.strip()[:2000])
+
+
+def _merge(sources: Sequence[KernelSource]) -> ir.Module:
+    """One module of all kernels. Function definitions are weak, so that objects that share a kernel link together."""
+    ctx = context()
+    merged = parse("module attributes {dlti.dl_spec = #dlti.dl_spec<index = 32>} {}", ctx)
+    seen: set[str] = set()
+    with ctx:
+        weak = ir.Attribute.parse("#llvm.linkage<weak_odr>")
+    for source in sources:
+        module = parse(source.text, ctx)
+        for op in list(module.body.operations):
+            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+            if name in seen:
+                continue
+            seen.add(name)
+            if name == source.symbol:
+                op.operation.attributes["llvm.linkage"] = weak
+            op.operation.detach_from_parent()
+            merged.body.append(op)
+    return merged
+
+
+def _cached(source: KernelSource, flags: Sequence[str], folder: Path) -> Path | None:
+    where = folder / f"{_key(source, flags)}.where"
+    if not where.exists():
+        return None
+    found = folder / where.read_text()
+    return found if found.is_file() else None
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _key(source: KernelSource, flags: Sequence[str]) -> str:
+    return _digest(_clang_version(), LOWER_TO_LLVM, *flags, source.language, source.symbol, source.text)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@cache
+def _clang_version() -> str:
+    return subprocess.run([clang(), "--version"], capture_output=True, text=True).stdout
