@@ -45,7 +45,7 @@ def runtime_object(source: str, core: Core) -> Path:
     """The object of one C file of this folder, e.g. `startup.c`, compiled on first use."""
     path = SOURCES / source
     headers = [header.read_bytes() for header in sorted(SOURCES.glob("*.h"))]
-    material = [path.read_bytes(), *headers, *core_flags(core)]
+    material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core)]
     return cached(f"{path.stem}.o", material, lambda target: compile_c(path, target, core))
 
 

@@ -1,0 +1,175 @@
+"""What the firmware runs: named buffers and a list of calls over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.support.errors import BackendError
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A dense row-major tensor of `shape` and `dtype`; one with a `value` is a constant and never written."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    value: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An input or output of the model: its name in `model.h`, its buffer, and its quantisation where it has one."""
+
+    name: str
+    buffer: str
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A kernel on the core. `inputs` and `outputs` name buffers in the order of the kernel's arguments.
+
+    `where` is the user's source line and op, for the report.
+    """
+
+    kernel: KernelSource
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.kernel.symbol
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.inputs
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.outputs
+
+
+CONSTANTS_REGION, SCRATCH_REGION, FAST_REGION = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where a command stream has a tensor: byte `address` in `region` (base pointer number)."""
+
+    buffer: str
+    region: int
+    address: int
+
+
+@dataclass(frozen=True)
+class NpuCall:
+    """A command stream on the NPU.
+
+    Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A port of
+    another region is that region's only way in or out; the region then *is* the buffer when it has one port at
+    address 0. In every other case the firmware copies ports in before and out after the call.
+
+    Args:
+        command_stream: the register command words, little-endian, without the driver's COP1 header.
+    """
+
+    name: str
+    command_stream: bytes
+    constants: bytes
+    scratch_bytes: int
+    fast_bytes: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    where: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(port.buffer for port in self.inputs)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(port.buffer for port in self.outputs)
+
+
+Call = KernelCall | NpuCall
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model as calls in order.
+
+    Args:
+        buffers: every tensor by name.
+        aliases: a buffer that is another one's storage under another shape (`tosa.reshape`): name -> name.
+    """
+
+    inputs: tuple[Interface, ...]
+    outputs: tuple[Interface, ...]
+    buffers: Mapping[str, Buffer]
+    calls: tuple[Call, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def storage(self, name: str) -> str:
+        """The buffer that holds `name`, after all aliases."""
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+    def check(self) -> None:
+        """Whether the program can run as written.
+
+        Raises:
+            BackendError: a call uses a buffer that does not exist or that nothing wrote, or writes a constant.
+        """
+        for name, root in self.aliases.items():
+            if self._buffer(name, "an alias").size != self._buffer(root, "an alias").size:
+                raise BackendError(f"alias `{name}` and its storage `{root}` differ in size")
+        written = {self.storage(interface.buffer) for interface in self.inputs}
+        written |= {name for name, buffer in self.buffers.items() if buffer.value is not None}
+        for call in self.calls:
+            for name in call.reads:
+                self._buffer(name, call.name)
+                if self.storage(name) not in written:
+                    raise BackendError(f"`{call.name}` reads `{name}` before anything writes it", where=call.where)
+            for name in call.writes:
+                self._buffer(name, call.name)
+                if self.buffers[self.storage(name)].value is not None:
+                    raise BackendError(f"`{call.name}` writes the constant `{name}`", where=call.where)
+                written.add(self.storage(name))
+        for interface in self.outputs:
+            self._buffer(interface.buffer, f"output `{interface.name}`")
+            if self.storage(interface.buffer) not in written:
+                raise BackendError(f"nothing writes output `{interface.name}`")
+
+    def kernels(self) -> Iterator[KernelSource]:
+        """Each kernel once, in order of first use.
+
+        Raises:
+            BackendError: two kernels share a symbol and differ in code.
+        """
+        seen: dict[str, str] = {}
+        for call in self.calls:
+            if not isinstance(call, KernelCall):
+                continue
+            if call.kernel.symbol not in seen:
+                seen[call.kernel.symbol] = call.kernel.text
+                yield call.kernel
+            elif seen[call.kernel.symbol] != call.kernel.text:
+                raise BackendError(f"two kernels have the symbol `{call.kernel.symbol}` and different code")
+
+    def _buffer(self, name: str, user: str) -> Buffer:
+        if name not in self.buffers:
+            raise BackendError(f"{user} uses buffer `{name}`, which does not exist")
+        return self.buffers[name]
