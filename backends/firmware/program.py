@@ -77,9 +77,9 @@ class Port:
 class NpuCall:
     """A command stream on the NPU.
 
-    Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A port of
-    another region is that region's only way in or out; the region then *is* the buffer when it has one port at
-    address 0. In every other case the firmware copies ports in before and out after the call.
+    Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A
+    higher region with one port, at address 0, is that port's buffer itself. Every other port is copied, inputs before
+    the call and outputs after it.
 
     Args:
         command_stream: the register command words, little-endian, without the driver's COP1 header.

@@ -1,0 +1,113 @@
+"""The scoreboard against LLVM's own analyser on inner loops, and its rules on hand-made code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from tosaic.backends.simulators import qemu
+from tosaic.backends.simulators.cycle_model import LOOP_ENTRY, TAKEN_BRANCH, CycleModel, decode, issue_cycles
+from tosaic.support.errors import SimulatorError
+
+ROUNDS = 100
+LOOPS = {
+    "register-blocked int8 GEMM, 3x2": (
+        "vldrb.u8 q3,[r8],#16; vmladava.s8 r0,q0,q3; vldrb.u8 q4,[r8],#16; vmladava.s8 r4,q1,q3; vmladava.s8 r6,q2,q3;"
+        "vmladava.s8 r2,q0,q4; vldrb.u8 q0,[r1],#16; vmladava.s8 r10,q1,q4; vldrb.u8 q1,[r3],#16;"
+        "vmladava.s8 r12,q2,q4; vldrb.u8 q2,[r5],#16"
+    ),
+    "dot products with weight sum": (
+        "vldrb.u8 q0,[r8],#16; vaddva.s8 r0,q0; vldrb.u8 q1,[r1],#16; vmladava.s8 r2,q0,q1; vldrb.u8 q2,[r3],#16;"
+        "vmladava.s8 r4,q0,q2"
+    ),
+    "requantise four lanes": (
+        "vldrw.u32 q0,[r1],#16; vldrw.u32 q1,[r8],#16; vqrdmulh.s32 q0,q0,q1; vldrw.u32 q2,[r3],#16;"
+        "vrshl.s32 q0,q0,q2; vadd.i32 q0,q0,r4; vmax.s32 q0,q0,q6; vmin.s32 q0,q0,q7; vstrb.32 q0,[r5],#4"
+    ),
+    "scalar multiply and accumulate": "ldr r0,[r1],#4; ldr r2,[r3],#4; mul r0,r0,r2; add r4,r4,r0; adds r5,#1",
+}
+
+
+def measured_cycles(elf) -> list[int]:
+    execution = qemu.run(elf)
+    model = CycleModel(elf, execution.blocks)
+    return [model.cycles(region) for region in execution.regions]
+
+
+@pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS.keys())
+def test_loops_agree_with_llvm_mca(build, body):
+    lines = [line.strip() for line in body.split(";")]
+    text = "\\n".join(lines)
+    elf = build(f"""
+        __attribute__((naked)) static void loop(void) {{
+            __asm__("push {{r4-r11, lr}}\\n movw r1, #0\\n movt r1, #0x2100\\n mov r3, r1\\n mov r5, r1\\n"
+                    "mov r8, r1\\n mov lr, #{ROUNDS}\\n dbg #1\\n dls lr, lr\\n 1:\\n {text}\\n le lr, 1b\\n dbg #2\\n"
+                    "pop {{r4-r11, pc}}");
+        }}
+        int main(void) {{ loop(); return 0; }}""")
+    analysed = subprocess.run(
+        ["llvm-mca-22", "--mtriple=thumbv8.1m.main", "-mcpu=cortex-m55", f"-iterations={ROUNDS}"],
+        input=".thumb\n" + "\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    expected = int(re.search(r"Total Cycles:\s+(\d+)", analysed)[1])
+    assert measured_cycles(elf)[0] == pytest.approx(expected + LOOP_ENTRY, abs=0.04 * expected)
+
+
+def test_taken_branches_cost_a_refill(build):
+    elf = build("""
+        int main(void) {
+            __asm__ volatile("movs r0, #100\\n dbg #1\\n 1: subs r0, #1\\n bne 1b\\n dbg #2" ::: "r0", "cc");
+            return 0;
+        }""")
+    # `subs` and `bne` issue together: 1 cycle a round, and 99 of the 100 branches are taken.
+    assert measured_cycles(elf) == [100 + 99 * TAKEN_BRANCH]
+
+
+def test_regions_between_markers_of_one_block(build):
+    elf = build("""
+        int main(void) {
+            __asm__ volatile("dbg #1\\n dbg #2");
+            __asm__ volatile("movs r0, #1\\n dbg #1\\n ldr.w r1, [sp]\\n add.w r1, r1, r1\\n dbg #2" ::: "r0", "r1");
+            return 0;
+        }""")
+    assert measured_cycles(elf) == [0, 3]  # the load's result is a cycle late
+
+
+def test_equal_runs_give_equal_cycles(build):
+    elf = build("""
+        #include <string.h>
+        char data[1000];
+        int main(void) { TOSAIC_REGION_BEGIN(); memset(data, 3, 999); TOSAIC_REGION_END(); return data[998] - 3; }""")
+    assert measured_cycles(elf) == measured_cycles(elf)
+
+
+@pytest.mark.parametrize(
+    ("text", "cycles"),
+    [
+        ("adds r0, #1|2 / adds r1, #1|2", 1),  # a pair
+        ("adds r0, #1|2 / adds r0, #1|2", 2),  # no pair: one needs the other
+        ("add.w r0, r0, #1|4 / add.w r1, r1, #1|4", 2),  # wide instructions do not pair
+        ("vadd.i8 q0, q1, q2|4 / vmul.i8 q3, q4, q5|4", 2),  # different pipes overlap
+        ("vadd.i8 q0, q1, q2|4 / vsub.i8 q3, q4, q5|4", 3),  # one pipe is busy for two cycles
+        ("vldrb.u8 q0, [r0, q1]|4 / vldrb.u8 q2, [r1]|4", 9),  # a gather of sixteen bytes holds the load pipe
+        ("udiv r0, r1, r2|4 / add.w r3, r0, r3|4", 9),
+    ],
+)
+def test_rules(text, cycles):
+    instructions = []
+    for part in text.split(" / "):
+        code, size = part.split("|")
+        mnemonic, _, operands = code.partition(" ")
+        instructions.append(decode(mnemonic, operands, int(size)))
+    assert issue_cycles(instructions) == cycles
+
+
+def test_a_file_that_is_no_elf(tmp_path):
+    (tmp_path / "bad.elf").write_text("not an ELF")
+    with pytest.raises(SimulatorError, match=r"llvm-objdump cannot read bad\.elf"):
+        CycleModel(tmp_path / "bad.elf", {})
