@@ -1,0 +1,197 @@
+"""The generic path: a TOSA kernel function through linalg to loops, by upstream passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernels.emit import Params
+from tosaic.support.errors import BackendError
+from tosaic.support.mlir import context, dialect, functions, ir, numpy_dtype, parse, run_pipeline, walk
+
+_TO_LINALG = (
+    "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
+    "tosa-to-linalg-named,tosa-to-linalg,tosa-to-arith{include-apply-rescale=true},tosa-to-tensor,tosa-to-scf),"
+    "canonicalize,cse"
+)
+_FUSE = "linalg-generalize-named-ops,linalg-fuse-elementwise-ops,canonicalize,cse"
+_BUFFERIZE = (
+    "eliminate-empty-tensors,empty-tensor-to-alloc-tensor,"
+    "one-shot-bufferize{bufferize-function-boundaries=1 function-boundary-type-conversion=identity-layout-map},"
+    "buffer-results-to-out-params{hoist-static-allocs=true modify-public-functions=true},canonicalize,cse"
+)
+_LOOPS = "convert-linalg-to-loops,fold-memref-alias-ops,lower-affine,canonicalize,cse,loop-invariant-code-motion"
+_ALIGNMENT = 16
+
+
+def lower(function: str, symbol: str) -> KernelSource:
+    """The kernel of an outlined TOSA function.
+
+    Args:
+        function: the text of one `func.func` of tosa ops.
+        symbol: the C symbol of the kernel.
+
+    Raises:
+        Error: an op has no lowering; the message names it.
+    """
+    module = _standalone(function, symbol)
+    run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
+    with module.context:
+        (kernel,) = functions(module).values()
+        _expand_copies(kernel)
+    run_pipeline(module, f"builtin.module({_LOOPS})")
+    (kernel,) = functions(module).values()
+    with module.context, ir.Location.unknown():
+        params, scratch = _set_c_signature(kernel)
+        constants = _constants_to_params(module, kernel, params)
+        scratch_bytes = _allocations_to_scratch(kernel, scratch)
+    for op in walk(module):
+        if op.name.startswith(("tosa.", "linalg.", "tensor.", "bufferization.")):
+            raise BackendError(f"`{op.name}` has no lowering to loops", why=str(op)[:500])
+    return KernelSource(symbol, "mlir", f"{kernel}\n", bytes(constants), scratch_bytes)
+
+
+def _standalone(function: str, symbol: str) -> ir.Module:
+    """A module of the function alone, renamed, with i4 as i8: the values are the same, and a byte each in memory."""
+    module = parse(function, context())
+    named = functions(module)
+    if len(named) != 1:
+        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
+    (kernel,) = named.values()
+    for attributes in (kernel.attributes, *(op.attributes for op in walk(kernel))):
+        for name in [name for name in attributes if name.startswith("tosaic.")]:
+            del attributes[name]
+    for name in ("sym_visibility", "arg_attrs", "res_attrs"):
+        if name in kernel.attributes:
+            del kernel.attributes[name]
+    with module.context:
+        kernel.attributes["sym_name"] = ir.StringAttr.get(symbol)
+    return module
+
+
+def _expand_copies(kernel: ir.Operation) -> None:
+    """memref.copy, which would become a call of MLIR's run-time library, to linalg.copy."""
+    for op in walk(kernel):
+        if op.name == "memref.copy":
+            source, target = op.operands
+            with ir.InsertionPoint(op), op.location:
+                dialect("linalg").copy(source, outs=[target])
+            op.erase()
+
+
+def _set_c_signature(kernel: ir.Operation) -> tuple[ir.Value, ir.Value]:
+    """Append `params` and `scratch`, of no size yet, to the arguments."""
+    block = kernel.regions[0].blocks[0]
+    nothing = ir.MemRefType.get([0], ir.IntegerType.get_signless(8))
+    params, scratch = (block.add_argument(nothing, kernel.location) for _ in range(2))
+    kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
+    noalias = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()})
+    kernel.attributes["arg_attrs"] = ir.ArrayAttr.get([noalias] * len(block.arguments))
+    return params, scratch
+
+
+def _resize(kernel: ir.Operation, argument: ir.Value, size: int) -> None:
+    argument.set_type(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
+    block = kernel.regions[0].blocks[0]
+    kind = ir.FunctionType.get([value.type for value in block.arguments], [])
+    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+
+def _view(kernel: ir.Operation, op: ir.Operation, argument: ir.Value, offset: int) -> None:
+    """Replace `op`, which makes a buffer, by a view of `argument` at a byte offset."""
+    memref, arith = dialect("memref"), dialect("arith")
+    with ir.InsertionPoint.at_block_begin(kernel.regions[0].blocks[0]), op.location:
+        position = arith.ConstantOp(ir.IndexType.get(), offset).result
+        view = memref.ViewOp(op.results[0].type, argument, position, []).result
+    op.results[0].replace_all_uses_with(view)
+    op.erase()
+
+
+def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.Value) -> Params:
+    """Move the values of memref.global into the packed params."""
+    params = Params()
+    offsets: dict[str, int] = {}
+    constants = {
+        ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "memref.global"
+    }
+    for name, op in constants.items():
+        offsets[name] = params.add(_values(op.attributes["initial_value"]))
+    _resize(kernel, argument, len(params))
+    for op in walk(kernel):
+        if op.name == "memref.get_global":
+            _view(kernel, op, argument, offsets[ir.FlatSymbolRefAttr(op.attributes["name"]).value])
+    for op in constants.values():
+        op.erase()
+    return params
+
+
+def _values(attr: ir.Attribute) -> np.ndarray:
+    elements = ir.DenseElementsAttr(attr)
+    kind = ir.ShapedType(attr.type)
+    if elements.is_splat:
+        scalar = elements.get_splat_value()
+        return np.full(kind.shape, scalar.value, numpy_dtype(kind.element_type))
+    return np.array(elements)
+
+
+def _allocations_to_scratch(kernel: ir.Operation, argument: ir.Value) -> int:
+    """Give every allocation a place in scratch; those that never live together share it. Returns scratch's bytes."""
+    allocations = [op for op in walk(kernel) if op.name in ("memref.alloc", "memref.alloca")]
+    order = {op: i for i, op in enumerate(op.operation for op in kernel.regions[0].blocks[0])}
+    lifetimes = [_lifetime(op, order) for op in allocations]
+    sizes = [_bytes(op) for op in allocations]
+    offsets = _pack(lifetimes, sizes)
+    total = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
+    _resize(kernel, argument, total)
+    for op, offset in zip(allocations, offsets, strict=True):
+        _view(kernel, op, argument, offset)
+    return total
+
+
+def _bytes(allocation: ir.Operation) -> int:
+    kind = ir.MemRefType(allocation.results[0].type)
+    if not kind.has_static_shape:
+        raise BackendError("a kernel needs a buffer of a size that only the run knows", why=str(allocation))
+    element = kind.element_type
+    width = element.width if isinstance(element, ir.IntegerType | ir.FloatType) else 32
+    storage = 1 << max(0, math.ceil(math.log2(width / 8)))
+    return math.prod(kind.shape) * storage
+
+
+def _lifetime(allocation: ir.Operation, order: dict[ir.Operation, int]) -> tuple[int, int]:
+    """The first and the last operation of the function's body that may touch the buffer."""
+    touched, values = set(), [allocation.results[0]]
+    while values:
+        for use in values.pop().uses:
+            user = use.owner.operation
+            touched.add(_position(user, order))
+            values += [value for value in user.results if isinstance(value.type, ir.MemRefType)]
+    return (min(touched), max(touched)) if touched else (0, 0)
+
+
+def _position(op: ir.Operation, order: dict[ir.Operation, int]) -> int:
+    while op not in order:
+        op = op.parent.operation
+    return order[op]
+
+
+def _pack(lifetimes: Sequence[tuple[int, int]], sizes: Sequence[int]) -> list[int]:
+    """Byte offsets, largest buffer first, each at the lowest place free during its life."""
+    offsets = [0] * len(sizes)
+    placed: list[int] = []
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        first, last = lifetimes[i]
+        rivals = [j for j in placed if lifetimes[j][0] <= last and first <= lifetimes[j][1]]
+        offset = 0
+        for j in sorted(rivals, key=lambda j: offsets[j]):
+            if offsets[j] >= offset + sizes[i]:
+                break
+            offset = max(offset, -(-(offsets[j] + sizes[j]) // _ALIGNMENT) * _ALIGNMENT)
+        offsets[i] = offset
+        placed.append(i)
+    return offsets
