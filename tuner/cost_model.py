@@ -1,0 +1,71 @@
+"""Predicts how fast a schedule is, from what was measured of its task and of its kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import xgboost
+
+from tosaic.tuner.features import Columns
+from tosaic.tuner.measurement import Task
+from tosaic.tuner.space import Schedule
+
+ENOUGH_SAMPLES = 16
+GROWTH_BEFORE_RETRAINING = 1.125
+ROUNDS = 48
+PARAMETERS = {
+    "objective": "reg:squarederror",
+    "tree_method": "hist",
+    "max_depth": 5,
+    "max_bin": 64,
+    "eta": 0.2,
+    "subsample": 0.9,
+    "colsample_bytree": 0.8,
+    "nthread": 1,
+    "verbosity": 0,
+}
+
+
+class CostModel:
+    """Gradient-boosted trees over every task of a tuning run.
+
+    The label is the throughput relative to the best of the same task, 0 for a failed trial: so tasks of different
+    sizes are comparable, and a new task starts from what its kin have taught. Equal observations and an equal seed
+    give equal predictions.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._parameters = {**PARAMETERS, "seed": seed & 0x7FFFFFFF}
+        self._columns = Columns()
+        self._vectors: list[np.ndarray] = []
+        self._samples: list[tuple[str, float]] = []
+        self._best: dict[str, float] = {}
+        self._trees: xgboost.Booster | None = None
+        self._trained_on = 0
+
+    def observe(self, task: Task, schedule: Schedule, cost: float) -> None:
+        """Learn that `schedule` costs `cost`; infinity for a failed trial."""
+        self._vectors.append(self._columns.vector(task, schedule))
+        self._samples.append((task.key, cost))
+        self._best[task.key] = min(cost, self._best.get(task.key, math.inf))
+
+    def score(self, task: Task, schedules: Sequence[Schedule]) -> np.ndarray | None:
+        """The predicted relative throughput of each schedule, higher is better; None while too little is known."""
+        self._train()
+        if self._trees is None:
+            return None
+        vectors = [self._columns.vector(task, schedule) for schedule in schedules]
+        return self._trees.inplace_predict(self._columns.matrix(vectors, self._trees.num_features()))
+
+    def _train(self) -> None:
+        if len(self._samples) < max(ENOUGH_SAMPLES, self._trained_on * GROWTH_BEFORE_RETRAINING):
+            return
+        rows = self._columns.matrix(self._vectors, len(self._columns))
+        data = xgboost.QuantileDMatrix(rows, self._labels(), nthread=1, max_bin=PARAMETERS["max_bin"])
+        self._trees = xgboost.train(self._parameters, data, ROUNDS)
+        self._trained_on = len(self._samples)
+
+    def _labels(self) -> np.ndarray:
+        return np.array([self._best[key] / cost if math.isfinite(cost) else 0.0 for key, cost in self._samples])

@@ -1,0 +1,218 @@
+"""Batches of candidates on local worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import BinaryIO, Protocol, cast
+
+from tosaic.support.errors import Error
+from tosaic.tuner.measurement import Measure, Measurement, Status, Task
+from tosaic.tuner.space import Schedule
+
+START_SECONDS = 60.0
+
+
+class Pending(Protocol):
+    """A batch under way."""
+
+    def result(self) -> list[Measurement]:
+        """Wait for the measurements, one per schedule, in order."""
+
+
+class Executor(Protocol):
+    """Where batches run. Dask's `Client` and the executors of `concurrent.futures` are executors as they are."""
+
+    def submit(self, measure: Measure, task: Task, schedules: Sequence[Schedule], /) -> Pending: ...
+
+
+@dataclass
+class Batch:
+    """A batch given to `LocalWorkers`, whole or in the halves it was cut into after a worker died of it."""
+
+    workers: LocalWorkers
+    measure: bytes
+    task: bytes
+    schedules: list[Schedule]
+    whole: Batch | None = None
+    start: int = 0
+    answers: list[Measurement | None] = field(default_factory=list)
+    error: Exception | None = None
+
+    def result(self) -> list[Measurement]:
+        """Wait for the measurements.
+
+        Raises:
+            Exception: what the measure itself raised, which no candidate can cause.
+        """
+        while self.error is None and None in self.answers:
+            self.workers.pump()
+        if self.error is not None:
+            raise self.error
+        return cast("list[Measurement]", self.answers)
+
+
+class LocalWorkers:
+    """Runs batches on `count` processes of this machine.
+
+    A worker that dies, or holds a batch for longer than `seconds_per_trial` for each of its trials, is killed with all
+    that it started and replaced; the batch is halved and tried again until the candidate at fault stands alone, which
+    is then a `crash` or a `timeout`. Workers stand in process groups of their own, so that Ctrl-C reaches only the
+    caller. Measure and task are pickled to the workers, which must be able to import their modules.
+    """
+
+    def __init__(self, count: int, seconds_per_trial: float = 10.0) -> None:
+        self._seconds_per_trial = seconds_per_trial
+        self._queue: deque[Batch] = deque()
+        self._workers = [_Worker() for _ in range(count)]
+
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the workers; what is under way is lost."""
+        for worker in self._workers:
+            worker.kill()
+
+    def submit(self, measure: Measure, task: Task, schedules: Sequence[Schedule], /) -> Batch:
+        """Queue a batch."""
+        batch = Batch(self, pickle.dumps(measure), pickle.dumps(task), list(schedules))
+        batch.answers = [None] * len(batch.schedules)
+        if batch.schedules:
+            self._queue.append(batch)
+        self._dispatch()
+        return batch
+
+    def pump(self) -> None:
+        """Wait until a worker answers, dies or is late, and give idle workers work."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.batch is not None}
+        left = min(worker.deadline for worker in busy.values()) - time.monotonic()
+        for pipe in wait(list(busy), max(0.0, left)):
+            self._receive(busy[cast(Connection, pipe)])
+        for worker in list(self._workers):
+            if worker.batch is not None and time.monotonic() > worker.deadline:
+                self._give_up(worker, "timeout", f"no answer within {worker.limit:.0f} s")
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        for worker in list(self._workers):
+            if worker.batch is None and self._queue:
+                if worker.dead():
+                    worker = self._replace(worker)
+                batch = self._queue.popleft()
+                worker.take(batch, self._seconds_per_trial * len(batch.schedules))
+
+    def _replace(self, worker: _Worker) -> _Worker:
+        worker.kill()
+        new = self._workers[self._workers.index(worker)] = _Worker()
+        return new
+
+    def _receive(self, worker: _Worker) -> None:
+        try:
+            answers, error = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._give_up(worker, "crash", worker.last_words())
+            return
+        batch, worker.batch = worker.batch, None
+        assert batch is not None
+        if error is None and len(answers) != len(batch.schedules):
+            error = Error(f"the measure gave {len(answers)} measurements for {len(batch.schedules)} schedules")
+        _settle(batch, answers or [], error)
+
+    def _give_up(self, worker: _Worker, status: Status, message: str) -> None:
+        batch = worker.batch
+        assert batch is not None
+        self._replace(worker)
+        if len(batch.schedules) == 1:
+            _settle(batch, [Measurement(status, message=message)], None)
+        else:
+            self._queue.extendleft(reversed(_halves(batch)))
+
+
+class _Worker:
+    """A process of `worker.py`, and the batch it holds."""
+
+    def __init__(self) -> None:
+        self.batch: Batch | None = None
+        self.limit = self.deadline = math.inf
+        self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
+        self.pipe, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tosaic.tuner.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+        self.pipe.send(sys.path)
+        self._ready = False
+
+    def take(self, batch: Batch, limit: float) -> None:
+        if not self._ready:
+            self._await_ready()
+        self.batch, self.limit, self.deadline = batch, limit, time.monotonic() + limit
+        # A worker that dies meanwhile is noticed where its answer is read.
+        with contextlib.suppress(OSError):
+            self.pipe.send((batch.measure, batch.task, batch.schedules))
+
+    def dead(self) -> bool:
+        return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """How the process, whose pipe is closed, ended, and the end of what it wrote to stderr."""
+        self._process.wait()
+        size = os.fstat(self._said.fileno()).st_size
+        text = os.pread(self._said.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        code = self._process.returncode
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return f"the process died: {how}\n{text}".strip()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.pipe.close()
+        self._said.close()
+
+    def _await_ready(self) -> None:
+        try:
+            self._ready = self.pipe.poll(START_SECONDS) and self.pipe.recv() == "ready"
+        except (EOFError, OSError):
+            raise Error("a measuring process did not start", why=self.last_words()) from None
+        if not self._ready:
+            raise Error(f"a measuring process did not start within {START_SECONDS:.0f} s")
+
+
+def _halves(batch: Batch) -> list[Batch]:
+    middle = len(batch.schedules) // 2
+    whole = batch.whole or batch
+    return [
+        Batch(batch.workers, batch.measure, batch.task, part, whole, start)
+        for part, start in (
+            (batch.schedules[:middle], batch.start),
+            (batch.schedules[middle:], batch.start + middle),
+        )
+    ]
+
+
+def _settle(batch: Batch, answers: Sequence[Measurement], error: Exception | None) -> None:
+    whole = batch.whole or batch
+    whole.error = whole.error or error
+    whole.answers[batch.start : batch.start + len(answers)] = answers

@@ -1,0 +1,282 @@
+"""The tuning run: search, measure, learn, record."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from tosaic.support.errors import Error
+from tosaic.tuner.cost_model import CostModel
+from tosaic.tuner.database import Database, Record
+from tosaic.tuner.measure import Executor, LocalWorkers, Pending
+from tosaic.tuner.measurement import Measure, Measurement, Task
+from tosaic.tuner.progress import Listener, Progress, silent
+from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
+from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search, assignments
+from tosaic.tuner.space import Schedule
+
+Objective = Literal["cycles", "instructions"]
+SearchName = Literal["evolutionary", "random", "exhaustive"]
+
+FLOOR_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What a tuning run gave.
+
+    Args:
+        best: the best record by task key; a task without a success is missing.
+        measured: trials of this run.
+        reused: records of these tasks that were already there.
+        failed: trials of this run that failed, by status.
+        ignored: records of these tasks that belong to other environments.
+        seconds: duration.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    best: Mapping[str, Record]
+    measured: int
+    reused: int
+    failed: Mapping[str, int]
+    ignored: int
+    seconds: float
+    interrupted: bool
+
+
+def tune(
+    tasks: Iterable[tuple[Task, float]],
+    measure: Measure,
+    database: Database,
+    *,
+    trials: int,
+    seed: int = 0,
+    search: SearchName = "evolutionary",
+    objective: Objective = "cycles",
+    scheduler: SchedulerName = "gradient",
+    batch: int = 96,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    seconds_per_trial: float = 10.0,
+    progress: Listener = silent,
+) -> TuningResult:
+    """Search the spaces of `tasks` for the schedules of least cost, and record every trial.
+
+    Tasks with equal keys are tuned once, with the sum of their weights. Records in the database count as trials done,
+    so that the same call again continues where the last one ended. A quarter of the trials is dealt out evenly, also to
+    a task whose companions have spent the budget in earlier runs. A budget that covers every space measures them whole.
+    With equal arguments and records, the same schedules are measured in the same order, however long each takes.
+
+    Args:
+        tasks: each with its weight, the number of calls in one inference.
+        measure: builds and runs candidates; importable by worker processes.
+        database: where records are found and written.
+        trials: budget over all tasks.
+        seed: of every random choice.
+        search: how each space is searched.
+        objective: what is minimised.
+        scheduler: how tasks share the budget.
+        batch: most trials in flight, that is, not yet recorded; a small budget flies a quarter of itself at most.
+        workers: batches measured at once; the number of processors when None.
+        executor: runs the batches; local processes when None.
+        seconds_per_trial: limit of a local process, for each trial of its batch.
+        progress: called at the start and after each batch.
+
+    Raises:
+        Error: the measure broke its contract, or worker processes do not start.
+        DatabaseError: the database cannot be read or written.
+    """
+    run = _Run(tasks, database, trials, seed, search, objective, progress)
+    run.report(None)
+    with ExitStack() as stack:
+        try:
+            if run.budget() > 0:
+                workers = workers or os.cpu_count() or 1
+                if executor is None:
+                    executor = stack.enter_context(LocalWorkers(workers, seconds_per_trial))
+                depth = workers + 1
+                size = max(1, min(batch, trials // 4) // depth)
+                run.loop(measure, executor, SCHEDULERS[scheduler], depth, size)
+        except KeyboardInterrupt:
+            run.interrupted = True
+    return run.result()
+
+
+def best(database: Database, task: Task, objective: Objective = "cycles") -> Record | None:
+    """The best record of a task, None where no trial in the task's present space has succeeded."""
+    records = [record for record in database.records(task.key) if record.schedule in task.space]
+    return _best(records, objective)
+
+
+class _Job:
+    """A task of the run, with its search and its place in the schedule."""
+
+    def __init__(self, task: Task, weight: float, records: list[Record]) -> None:
+        self.task, self.weight, self.records = task, weight, records
+        self.history = History(weight, trials=len(records))
+        self.search: Search
+
+
+class _Run:
+    def __init__(
+        self,
+        tasks: Iterable[tuple[Task, float]],
+        database: Database,
+        trials: int,
+        seed: int,
+        search: SearchName,
+        objective: Objective,
+        progress: Listener,
+    ) -> None:
+        self.started = time.monotonic()
+        self.database, self.trials, self.objective, self.progress = database, trials, objective, progress
+        self.jobs = [_Job(task, weight, self._known(task)) for task, weight in _unique(tasks)]
+        self.reused = sum(len(job.records) for job in self.jobs)
+        self.measured = 0
+        self.failed: Counter[str] = Counter()
+        self.interrupted = False
+        if search == "evolutionary" and _coverable([job.task for job in self.jobs], trials):
+            search = "exhaustive"
+        self.model = CostModel(seed) if search == "evolutionary" else None
+        for job in self.jobs:
+            job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
+            job.search = self._search(search, job, seed)
+            self._learn(job, job.records)
+
+    def _known(self, task: Task) -> list[Record]:
+        space = task.space
+        return [record for record in self.database.records(task.key) if record.schedule in space]
+
+    def _search(self, name: SearchName, job: _Job, seed: int) -> Search:
+        rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
+        if self.model is not None:
+            return Evolutionary(job.task.space, rng, partial(self.model.score, job.task))
+        return (Exhaustive if name == "exhaustive" else Random)(job.task.space, rng)
+
+    def _learn(self, job: _Job, records: Sequence[Record]) -> None:
+        for record in records:
+            cost = _cost(record.measurement, self.objective)
+            job.search.observe(record.schedule, cost)
+            if self.model is not None:
+                self.model.observe(job.task, record.schedule, cost)
+        if records:
+            known = job.search.costs
+            job.history.curve.append((len(known), min(job.history.best, *known.values())))
+
+    def budget(self) -> int:
+        """Trials still to be measured, besides those in flight."""
+        done = sum(job.history.trials for job in self.jobs)
+        return max(self.trials - done, sum(job.history.owed for job in self.jobs))
+
+    def loop(self, measure: Measure, executor: Executor, pick: Pick, depth: int, size: int) -> None:
+        """Keep `depth` batches of `size` in flight and take them back in order, which keeps the run deterministic."""
+        flying: deque[tuple[_Job, list[Schedule], Pending]] = deque()
+        while True:
+            while len(flying) < depth and (step := self._next(pick, size)) is not None:
+                job, schedules = step
+                flying.append((job, schedules, executor.submit(measure, job.task, schedules)))
+            if not flying:
+                return
+            job, schedules, pending = flying.popleft()
+            self._record(job, schedules, pending.result())
+
+    def _next(self, pick: Pick, size: int) -> tuple[_Job, list[Schedule]] | None:
+        while (budget := self.budget()) > 0:
+            choice = pick([job.history for job in self.jobs])
+            if choice is None:
+                return None
+            job = self.jobs[choice]
+            count = min(size, budget, job.history.owed or size)
+            schedules = job.search.propose(count)
+            job.history.exhausted = len(schedules) < count
+            job.history.trials += len(schedules)
+            if schedules:
+                return job, schedules
+        return None
+
+    def _record(self, job: _Job, schedules: Sequence[Schedule], measurements: Sequence[Measurement]) -> None:
+        if len(measurements) != len(schedules):
+            raise Error(f"the measure gave {len(measurements)} measurements for {len(schedules)} schedules")
+        pairs = zip(schedules, measurements, strict=True)
+        records = [Record(job.task.key, schedule, measurement) for schedule, measurement in pairs]
+        self._learn(job, records)
+        self.database.append(records)
+        job.records += records
+        self.measured += len(records)
+        self.failed.update(m.status for m in measurements if not m.ok)
+        self.report(job)
+
+    def report(self, job: _Job | None) -> None:
+        done = self.reused + self.measured
+        inference = sum(each.weight * each.history.best for each in self.jobs)
+        best = job.history.best if job else math.inf
+        self.progress(
+            Progress(
+                task=job.task.name if job else "",
+                done=done,
+                total=max(self.trials, done),
+                measured=self.measured,
+                reused=self.reused,
+                failed=dict(self.failed),
+                best=best if math.isfinite(best) else None,
+                inference=inference if math.isfinite(inference) else None,
+                tasks_exhausted=sum(job.history.exhausted for job in self.jobs),
+                tasks=len(self.jobs),
+                seconds=time.monotonic() - self.started,
+            )
+        )
+
+    def result(self) -> TuningResult:
+        bests = {job.task.key: _best(job.records, self.objective) for job in self.jobs}
+        return TuningResult(
+            best={key: record for key, record in bests.items() if record is not None},
+            measured=self.measured,
+            reused=self.reused,
+            failed=dict(self.failed),
+            ignored=self.database.ignored(bests),
+            seconds=time.monotonic() - self.started,
+            interrupted=self.interrupted,
+        )
+
+
+def _unique(tasks: Iterable[tuple[Task, float]]) -> list[tuple[Task, float]]:
+    first: dict[str, Task] = {}
+    weights: Counter[str] = Counter()
+    for task, weight in tasks:
+        first.setdefault(task.key, task)
+        weights[task.key] += weight  # type: ignore[assignment]
+    return [(task, weights[key]) for key, task in first.items()]
+
+
+def _coverable(tasks: Sequence[Task], trials: int) -> bool:
+    """Whether the budget measures every space whole."""
+    if sum(min(ENUMERABLE + 1, assignments(task.space)) for task in tasks) > ENUMERABLE:
+        return False
+    return sum(sum(1 for _ in task.space.schedules()) for task in tasks) <= trials
+
+
+def _cost(measurement: Measurement, objective: Objective) -> float:
+    if not measurement.ok:
+        return math.inf
+    cost = measurement.cycles if objective == "cycles" else measurement.instructions
+    if cost <= 0:
+        raise Error(f"a successful trial has no {objective}", why=f"the measure gave {measurement}")
+    return cost
+
+
+def _best(records: Iterable[Record], objective: Objective) -> Record | None:
+    successes = [record for record in records if record.measurement.ok]
+
+    def rank(record: Record) -> tuple[float, int, str]:
+        found = record.measurement
+        return _cost(found, objective), found.cycles + found.instructions, record.schedule.to_json()
+
+    return min(successes, key=rank, default=None)

@@ -1,0 +1,46 @@
+"""One measuring process: takes batches from a pipe until the pipe closes. Started by `measure.py`."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+import traceback
+from multiprocessing.connection import Connection
+
+
+@functools.lru_cache(maxsize=32)
+def _load(data: bytes) -> object:
+    return pickle.loads(data)
+
+
+def serve(pipe: Connection) -> None:
+    """Answer each (measure, task, schedules), pickled one by one, with (measurements, error)."""
+    pipe.send("ready")
+    while True:
+        try:
+            measure, task, schedules = pipe.recv()
+        except EOFError:
+            return
+        answer: tuple[object, Exception | None]
+        try:
+            answer = (_load(measure)(_load(task), schedules), None)  # type: ignore[operator]
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            answer = (None, error)
+        _send(pipe, answer)
+
+
+def _send(pipe: Connection, answer: tuple[object, Exception | None]) -> None:
+    try:
+        pipe.send(answer)
+    except BrokenPipeError:
+        sys.exit()
+    except (pickle.PicklingError, TypeError, AttributeError):
+        pipe.send((None, RuntimeError(repr(answer[1] or answer[0]))))
+
+
+if __name__ == "__main__":
+    with Connection(int(sys.argv[1])) as connection:
+        sys.path[:] = connection.recv()
+        serve(connection)
