@@ -1,0 +1,36 @@
+"""TOSA in, TOSA out: named passes in five phases, each leaving an invariant that is checked."""
+
+from tosaic.passes.module_pass import ModulePass, create, register, registered
+from tosaic.passes.phases import PHASES, Phase, run_phase, run_phases
+from tosaic.passes.pipeline import parse_pipeline, print_pipeline
+from tosaic.passes.runner import (
+    Callback,
+    Timing,
+    VerifyEach,
+    dump_ir,
+    first_difference,
+    print_ir,
+    random_inputs,
+    run_passes,
+)
+
+__all__ = [
+    "PHASES",
+    "Callback",
+    "ModulePass",
+    "Phase",
+    "Timing",
+    "VerifyEach",
+    "create",
+    "dump_ir",
+    "first_difference",
+    "parse_pipeline",
+    "print_ir",
+    "print_pipeline",
+    "random_inputs",
+    "register",
+    "registered",
+    "run_passes",
+    "run_phase",
+    "run_phases",
+]

@@ -1,0 +1,113 @@
+"""The five phases and the invariant that each leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tosaic.passes.module_pass import ModulePass, UpstreamPass
+from tosaic.passes.quantize.boundary import QuantizeBoundary
+from tosaic.passes.quantize.explicit_casts import ExplicitCasts
+from tosaic.passes.quantize.fold_casts import FoldCasts
+from tosaic.passes.runner import Callback, run_passes
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import TARGET_ENV, functions, ir, run_pipeline, walk
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Passes that together leave an invariant.
+
+    Args:
+        passes: in the order they run.
+        check: raises PassError where the invariant does not hold.
+        exact: whether every pass leaves the outputs equal to the bit.
+    """
+
+    name: str
+    passes: tuple[ModulePass, ...]
+    check: Callable[[ir.Module], None]
+    exact: bool = False
+
+
+def check_legal(module: ir.Module) -> None:
+    """Only TOSA ops, quantising casts, and calls of composites.
+
+    Raises:
+        PassError: names the op and where it comes from.
+    """
+    known = functions(module)
+    for op in walk(module):
+        if op.name == "func.call":
+            callee = known[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+            if "tosaic.composite" not in callee.attributes:
+                raise PassError("a call of a function that is no composite is left", where=str(op.location))
+        elif not op.name.startswith(_LEGAL):
+            raise PassError(f"`{op.name}` is left after legalize", where=str(op.location), why="it is not of TOSA")
+
+
+def check_quantized(module: ir.Module) -> None:
+    """No quantised type, and valid TOSA by MLIR's own validation for pro_int, pro_fp and int16.
+
+    Raises:
+        PassError: names the op, or carries the diagnostics of `tosa-validate`.
+    """
+    for op in walk(module):
+        for value in [*op.operands, *op.results]:
+            if "!quant." in str(value.type):
+                raise PassError(f"`{op.name}` still has the type `{value.type}`", where=str(op.location))
+    with module.context:
+        copy = ir.Module.parse(str(module.operation.get_asm(enable_debug_info=True)))
+        for function in functions(copy).values():
+            for kind in ("arg_attrs", "res_attrs"):
+                if kind in function.attributes:
+                    del function.attributes[kind]
+        copy.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
+        run_pipeline(copy, "builtin.module(tosa-validate)")
+
+
+_LEGAL = ("tosa.", "quant.qcast", "quant.dcast", "quant.scast", "func.func", "func.return")
+# MLIR's canonicalize folds dcast(qcast(x)) to x, so it must not run while casts stand.
+_CLEAN = UpstreamPass("cse")
+
+PHASES: dict[str, Phase] = {
+    phase.name: phase
+    for phase in (
+        Phase("legalize", (_CLEAN,), check_legal),
+        Phase(
+            "quantize",
+            (FoldCasts(), UpstreamPass("inline,symbol-dce"), FoldCasts(), UpstreamPass("cse"), QuantizeBoundary(),
+             ExplicitCasts(), UpstreamPass("cse")),
+            check_quantized,
+        ),
+        Phase("layout", (), check_quantized, exact=True),
+        Phase("fuse", (UpstreamPass("cse"),), check_quantized, exact=True),
+    )
+}  # fmt: skip
+
+
+def run_phase(module: ir.Module, phase: str, callbacks: Sequence[Callback] = (), failures: Path | None = None) -> None:
+    """Run one phase on `module` in place and check its invariant.
+
+    Raises:
+        PassError: a pass failed or the invariant does not hold.
+    """
+    chosen = PHASES[phase]
+    run_passes(module, chosen.passes, callbacks, failures)
+    try:
+        chosen.check(module)
+    except PassError as error:
+        raise PassError(f"phase `{phase}` left an invalid module: {error.what}", where=error.where,
+                        why=error.why, hint=error.hint) from None  # fmt: skip
+
+
+def run_phases(
+    module: ir.Module,
+    phases: Iterable[str] = ("legalize", "quantize", "layout", "fuse"),
+    callbacks: Sequence[Callback] = (),
+    failures: Path | None = None,
+) -> None:
+    """Run `phases` in the order given, checking each invariant. `place` needs a target: see `tosaic.passes.place`."""
+    for phase in phases:
+        run_phase(module, phase, callbacks, failures)

@@ -1,0 +1,82 @@
+"""Fold quantising casts into integer TOSA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.quantize import arithmetic, compute, movement  # noqa: F401  (compute registers lowerings)
+from tosaic.passes.quantize.lowering import LOWERINGS
+from tosaic.passes.quantize.multipliers import requantise
+from tosaic.passes.quantize.quantisation import (
+    Quantisation,
+    as_quantised,
+    owner_name,
+    quantisation_of,
+    quantise,
+    storage,
+)
+from tosaic.passes.quantize.tables import table_of
+from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import ir
+
+
+@register
+@dataclass(frozen=True)
+class FoldCasts(ModulePass):
+    """Fold quantising casts into integer TOSA."""
+
+    name: ClassVar[str] = "fold-casts"
+
+    def run(self, module: ir.Module) -> None:
+        rewrite(module, [fold_storage_cast, lower_quantise, *movement.PATTERNS, *arithmetic.PATTERNS])
+
+
+@pattern("quant.scast")
+def fold_storage_cast(op: ir.Operation) -> Replacement:
+    """`scast(scast(x))` -> `x`."""
+    source = op.operands[0]
+    if owner_name(source) != "quant.scast":
+        return None
+    original = source.owner.operation.operands[0]
+    return original if original.type == op.results[0].type else None
+
+
+@pattern("quant.qcast")
+def lower_quantise(op: ir.Operation) -> Replacement:
+    """`qcast(op(dcast(x)...))` -> the integer op, by the table of lowerings."""
+    out = quantisation_of(op.results[0])
+    if out.axis is not None:
+        return None
+    source = op.operands[0]
+    if isinstance(source.owner, ir.Block):
+        return None
+    producer = source.owner.operation
+    with producer.location:
+        stored = _integer(producer, source, out)
+    return None if stored is None else as_quantised(stored, out)
+
+
+def _integer(producer: ir.Operation, source: ir.Value, out: Quantisation) -> ir.Value | None:
+    if producer.name == "tosa.const":
+        return quantise(source, out)
+    if producer.name == "quant.dcast":
+        inner = quantisation_of(producer.operands[0])
+        if inner.axis is not None:
+            return None
+        stored = storage(producer.operands[0], inner)
+        return stored if inner == out else requantise(stored, [inner.scale], out, input_zp=inner.zero_point)
+    try:
+        table = table_of(source, out)
+        if table is not None:
+            return table
+        for lowering in LOWERINGS.get(producer.name, ()):
+            stored = lowering(producer, out)
+            if stored is not None:
+                return stored
+    except PassError as error:
+        raise PassError(error.what, where=error.where or f"{producer.location} {producer.name}", why=error.why,
+                        hint=error.hint) from None  # fmt: skip
+    return None

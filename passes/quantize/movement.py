@@ -1,0 +1,112 @@
+"""Ops that move or select values commute with quantisation: `qcast(move(x))` -> `move(qcast(x))`, exactly.
+
+Rounding and saturation are monotone, so maxima, minima and clamps commute too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tosaic.passes.emit import clamp, rebuild, tensor
+from tosaic.passes.quantize.lowering import lowers
+from tosaic.passes.quantize.quantisation import (
+    Quantisation,
+    dequantise,
+    float_constant,
+    owner_name,
+    quantise,
+    quantised_view,
+)
+from tosaic.passes.rewrite import Replacement, pattern
+from tosaic.support.mlir import constant, ir, shape_of
+
+_FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.reverse", "tosa.gather",
+                  "tosa.max_pool2d", "tosa.reduce_max", "tosa.reduce_min", "tosa.identity")  # fmt: skip
+_EVERY_OPERAND = ("tosa.concat", "tosa.maximum", "tosa.minimum")
+
+
+@lowers(*_FIRST_OPERAND)
+def hoist_unary(op: ir.Operation, out: Quantisation) -> ir.Value:
+    operands = list(op.operands)
+    return _moved(op, [quantise(operands[0], out), *operands[1:]], out)
+
+
+@lowers(*_EVERY_OPERAND)
+def hoist_nary(op: ir.Operation, out: Quantisation) -> ir.Value:
+    return _moved(op, [quantise(operand, out) for operand in op.operands], out)
+
+
+@lowers("tosa.select")
+def hoist_select(op: ir.Operation, out: Quantisation) -> ir.Value:
+    condition, a, b = op.operands
+    return _moved(op, [condition, quantise(a, out), quantise(b, out)], out)
+
+
+@lowers("tosa.pad")
+def hoist_pad(op: ir.Operation, out: Quantisation) -> ir.Value:
+    x, padding, value = op.operands
+    return _moved(op, [quantise(x, out), padding, quantise(value, out)], out)
+
+
+@lowers("tosa.resize")
+def hoist_resize(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+    if "NEAREST" not in str(op.attributes["mode"]):
+        return None
+    x, *rest = op.operands
+    return _moved(op, [quantise(x, out), *rest], out)
+
+
+@lowers("tosa.clamp")
+def hoist_clamp(op: ir.Operation, out: Quantisation) -> ir.Value:
+    low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    lowest, highest = (int(v) for v in out.quantise(np.clip([low, high], -3.4e38, 3.4e38)))
+    stored = quantise(op.operands[0], out)
+    return stored if (lowest, highest) == (out.low, out.high) else clamp(stored, lowest, highest)
+
+
+@pattern(*_FIRST_OPERAND, "tosa.resize")
+def sink_dequantise(op: ir.Operation) -> Replacement:
+    """`move(dcast(x))` -> `dcast(move(x))`."""
+    if op.name == "tosa.resize" and "NEAREST" not in str(op.attributes["mode"]):
+        return None
+    view = quantised_view(op.operands[0])
+    if view is None:
+        return None
+    stored, quantisation = view
+    return dequantise(_moved(op, [stored, *list(op.operands)[1:]], quantisation), quantisation)
+
+
+@pattern("tosa.concat")
+def sink_dequantise_concat(op: ir.Operation) -> Replacement:
+    """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantisation."""
+    if any(owner_name(operand) != "quant.dcast" for operand in op.operands):
+        return None
+    views = [quantised_view(operand) for operand in op.operands]
+    made = [view for view in views if view is not None]
+    if len(made) < len(views) or len({quantisation for _, quantisation in made}) > 1:
+        return None
+    quantisation = made[0][1]
+    return dequantise(_moved(op, [stored for stored, _ in made], quantisation), quantisation)
+
+
+@pattern("tosa.pad")
+def sink_dequantise_pad(op: ir.Operation) -> Replacement:
+    """`pad(dcast(x), c)` -> `dcast(pad(x, q(c)))` where `c` is representable."""
+    view, value = quantised_view(op.operands[0]), float_constant(op.operands[2])
+    if view is None or value is None:
+        return None
+    stored, quantisation = view
+    padding = quantisation.quantise(value)
+    if (np.float32(quantisation.dequantise(padding)) != np.float32(value)).any():
+        return None
+    kind = ir.Type.parse(quantisation.storage)
+    integer = constant(padding.astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
+    return dequantise(_moved(op, [stored, op.operands[1], integer], quantisation), quantisation)
+
+
+PATTERNS = [sink_dequantise, sink_dequantise_concat, sink_dequantise_pad]
+
+
+def _moved(op: ir.Operation, operands: list[ir.Value], quantisation: Quantisation) -> ir.Value:
+    result = tensor(shape_of(op.results[0]), quantisation.storage)
+    return rebuild(op, operands, result)

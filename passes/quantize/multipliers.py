@@ -1,0 +1,52 @@
+"""Real factors as the integer multipliers and shifts of RESCALE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tosaic.passes.emit import clamp, rescale
+from tosaic.passes.quantize.quantisation import Quantisation
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import element_type, ir
+
+_SHIFTS = (2, 62)
+
+
+def multiplier_and_shift(factor: float, bits: int = 31) -> tuple[int, int]:
+    """(multiplier, shift) with factor ~ multiplier / 2**shift, multiplier < 2**bits, shift in 2..62 (TOSA 1.0, 1.9).
+
+    Raises:
+        PassError: the factor is not positive and finite, or too large for a shift of 2.
+    """
+    if not (np.isfinite(factor) and factor > 0):
+        raise PassError(f"a rescale factor is {factor}", why="factors are positive finite numbers")
+    mantissa, exponent = np.frexp(factor)
+    multiplier, shift = round(float(mantissa) * 2**bits), bits - int(exponent)
+    if multiplier == 2**bits:
+        multiplier, shift = multiplier // 2, shift - 1
+    if shift > _SHIFTS[1]:
+        multiplier, shift = round(multiplier / 2 ** (shift - _SHIFTS[1])), _SHIFTS[1]
+    if shift < _SHIFTS[0]:
+        raise PassError(f"a rescale factor of {factor:g} is too large for RESCALE",
+                        hint="check the scales of the tensors around this op")  # fmt: skip
+    return multiplier, shift
+
+
+def scale_by(x: ir.Value, kind: str, factors: Sequence[float], input_zp: int = 0, output_zp: int = 0) -> ir.Value:
+    """RESCALE of `x` to element type `kind` by real factors, one or one per channel of the last dimension."""
+    bits = 15 if str(element_type(x)) == "i48" else 31
+    pairs = [multiplier_and_shift(factor, bits) for factor in factors]
+    return rescale(x, kind, [m for m, _ in pairs], [s for _, s in pairs], input_zp, output_zp)
+
+
+def requantise(x: ir.Value, real: Sequence[float], out: Quantisation, input_zp: int = 0) -> ir.Value:
+    """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantisation `out`."""
+    scaled = scale_by(x, out.storage, [unit / out.scale for unit in real], input_zp, out.zero_point)
+    return scaled if out.full_range else clamp(scaled, out.low, out.high)
+
+
+def widen(x: ir.Value, zero_point: int) -> ir.Value:
+    """`x` minus its zero point as i32."""
+    return rescale(x, "i32", [1 << 30], [30], input_zp=zero_point)

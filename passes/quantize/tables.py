@@ -1,0 +1,107 @@
+"""A pointwise f32 region with one quantised input becomes one TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.passes.emit import emit
+from tosaic.passes.quantize.multipliers import requantise
+from tosaic.passes.quantize.pointwise import evaluate, is_pointwise, value_operands
+from tosaic.passes.quantize.quantisation import (
+    Quantisation,
+    float_constant,
+    owner_name,
+    quantisation_of,
+    storage,
+)
+from tosaic.support.mlir import constant, ir, shape_of
+
+# A region of these alone is cheaper as CLAMP and RESCALE.
+_CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
+_INTERPOLATION = 128  # a TABLE of i16 has 513 entries, 128 inputs apart, and a result in 1/128 (TOSA 1.0, TABLE)
+
+
+@dataclass
+class _Region:
+    """The ops between one quantised value and a cast."""
+
+    shape: tuple[int, ...]
+    ops: list[ir.Operation] = field(default_factory=list)
+    source: ir.Value | None = None
+
+    def grow(self, value: ir.Value) -> bool:
+        """Take in what computes `value`; False when the region is not pointwise in one quantised value."""
+        if isinstance(value.owner, ir.Block):
+            return False
+        op = value.owner.operation
+        if _scalar(value) is not None:
+            return True
+        if shape_of(value) != self.shape:
+            return False
+        if op.name == "quant.dcast":
+            first = self.source is None
+            self.source = op.operands[0] if first else self.source
+            return first or op.operands[0] == self.source
+        if not is_pointwise(op):
+            return False
+        if op not in self.ops:
+            if not all(self.grow(operand) for operand in value_operands(op)):
+                return False
+            self.ops.append(op)
+        return True
+
+    def compute(self, value: ir.Value, source: np.ndarray) -> np.ndarray:
+        """The real values of `value` where the quantised value's reals are `source`."""
+        scalar = _scalar(value)
+        if scalar is not None:
+            return np.full(source.shape, scalar)
+        op = value.owner.operation
+        if op.name == "quant.dcast":
+            return source
+        return evaluate(op, [self.compute(operand, source) for operand in value_operands(op)])
+
+
+def table_of(value: ir.Value, out: Quantisation) -> ir.Value | None:
+    """The stored integers of `qcast(value)` as a TABLE of its one quantised input, or None."""
+    region = _Region(shape_of(value))
+    if not region.grow(value) or region.source is None or all(_is_cheaper(op) for op in region.ops):
+        return None
+    quantisation = quantisation_of(region.source)
+    if quantisation.axis is not None:
+        return None
+    if (quantisation.storage, out.storage) == ("i8", "i8"):
+        reals = region.compute(value, quantisation.dequantise(np.arange(-128, 128)))
+        entries = out.quantise(np.nan_to_num(reals, posinf=1e300, neginf=-1e300)).astype(np.int8)
+        return emit("table", [storage(region.source, quantisation), constant(entries)], region.shape, "i8")
+    if quantisation.storage == "i16" and out.storage in ("i8", "i16"):
+        reals = region.compute(value, quantisation.dequantise(np.arange(-32768, 32769, _INTERPOLATION)))
+        return _interpolated(storage(region.source, quantisation), reals, out)
+    return None
+
+
+def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantisation) -> ir.Value:
+    limits = out.dequantise(np.array([out.low, out.high]))
+    inside = np.clip(np.nan_to_num(reals, posinf=1e300, neginf=-1e300), *limits)
+    unit = max(float(np.abs(inside).max()), 1e-30) / 32767
+    entries = np.rint(inside / unit).astype(np.int16)
+    fine = emit("table", [x, constant(entries)], shape_of(x), "i32")
+    return requantise(fine, [unit / _INTERPOLATION], out)
+
+
+def _is_cheaper(op: ir.Operation) -> bool:
+    if op.name != "tosa.mul":
+        return op.name in _CHEAPER
+    factors = [scalar for operand in list(op.operands)[:2] if (scalar := _scalar(operand)) is not None]
+    return len(factors) == 1 and factors[0] > 0
+
+
+def _scalar(value: ir.Value) -> float | None:
+    """The one value of a constant that is the same everywhere."""
+    if owner_name(value) not in ("tosa.const", "quant.dcast"):
+        return None
+    values = float_constant(value)
+    if values is None or values.size == 0 or (values != values.reshape(-1)[0]).any():
+        return None
+    return float(values.reshape(-1)[0])

@@ -1,0 +1,118 @@
+"""A small greedy pattern driver.
+
+A pattern is a function of one op that returns the values to replace it with, or None. It runs with the insertion
+point before the op and with the op's location, so that what it builds belongs to the user's line of the op replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import functions, ir
+
+Replacement: TypeAlias = "ir.Value | Sequence[ir.Value] | None"
+Rule: TypeAlias = Callable[[ir.Operation], Replacement]
+
+_SWEEPS = 200
+
+
+class Pattern:
+    """A rule together with the op names it applies to."""
+
+    def __init__(self, names: tuple[str, ...], rule: Rule) -> None:
+        self.names, self.rule = names, rule
+
+    def __call__(self, op: ir.Operation) -> Replacement:
+        return self.rule(op)
+
+
+def pattern(*names: str) -> Callable[[Rule], Pattern]:
+    """Decorator: the function rewrites ops of these names."""
+    return lambda rule: Pattern(names, rule)
+
+
+def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> bool:
+    """Apply `patterns` to every function until none matches, and remove what becomes dead; True when anything changed.
+
+    Patterns are tried in the order given. The driver holds ops by position in a snapshot of the block and marks what
+    it erases, so that an erased op is never touched.
+
+    Raises:
+        PassError: no fixpoint is reached.
+    """
+    by_name: dict[str, list[Pattern]] = {}
+    for one in patterns:
+        for name in one.names:
+            by_name.setdefault(name, []).append(one)
+    changed = False
+    for function in functions(module).values():
+        for block in function.regions[0].blocks:
+            changed |= _fixpoint(block, by_name)
+    return changed
+
+
+def remove_dead(module: ir.Module) -> None:
+    """Erase every op whose results are not used."""
+    for function in functions(module).values():
+        for block in function.regions[0].blocks:
+            _Sweep(block).erase_dead()
+
+
+def _fixpoint(block: ir.Block, by_name: dict[str, list[Pattern]]) -> bool:
+    matched = ""
+    for sweep in range(_SWEEPS):
+        matched = _Sweep(block).run(by_name)
+        if not matched:
+            return sweep > 0
+    raise PassError(f"no fixpoint after {_SWEEPS} sweeps", why=f"the last pattern that matched is `{matched}`")
+
+
+class _Sweep:
+    """One pass over a snapshot of a block."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.ops = [op.operation for op in block.operations]
+        self.alive = [True] * len(self.ops)
+
+    def run(self, by_name: dict[str, list[Pattern]]) -> str:
+        """Rewrite each op at most once; the name of the last pattern that matched, empty when none did."""
+        matched = ""
+        for index, op in enumerate(self.ops):
+            if not self.alive[index]:
+                continue
+            for one in by_name.get(op.name, ()):
+                with ir.InsertionPoint(op), op.location:
+                    values = one(op)
+                if values is None:
+                    continue
+                matched = one.rule.__name__
+                self._replace(index, [values] if isinstance(values, ir.Value) else list(values))
+                break
+        self.erase_dead()
+        return matched
+
+    def erase_dead(self) -> None:
+        for index in reversed(range(len(self.ops))):
+            if self.alive[index] and is_dead(self.ops[index]):
+                self._erase(index)
+
+    def _replace(self, index: int, values: list[ir.Value]) -> None:
+        op = self.ops[index]
+        if len(values) != len(op.results):
+            raise PassError(f"a pattern gave {len(values)} values for the {len(op.results)} results of {op.name}")
+        for result, value in zip(list(op.results), values, strict=True):
+            result.replace_all_uses_with(value)
+        self._erase(index)
+
+    def _erase(self, index: int) -> None:
+        self.alive[index] = False
+        self.ops[index].erase()
+
+
+def is_dead(op: ir.Operation) -> bool:
+    """Whether `op` computes values that nobody uses."""
+    if not (op.name.startswith(("tosa.", "quant.")) or op.name == "func.call"):
+        return False
+    return len(op.results) > 0 and all(next(iter(result.uses), None) is None for result in op.results)

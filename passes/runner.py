@@ -1,0 +1,162 @@
+"""Run passes, with one callback that serves printing, timing, dumping and verifying."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TextIO, TypeAlias
+
+import numpy as np
+
+from tosaic.passes.module_pass import ModulePass
+from tosaic.support.errors import Error, PassError
+from tosaic.support.mlir import functions, ir, numpy_dtype
+
+When: TypeAlias = Literal["before", "after"]
+Callback: TypeAlias = Callable[[When, ModulePass, ir.Module], None]
+Evaluate: TypeAlias = Callable[[ir.Module, Sequence[np.ndarray]], list[np.ndarray]]
+
+
+def run_passes(
+    module: ir.Module,
+    passes: Sequence[ModulePass],
+    callbacks: Sequence[Callback] = (),
+    failures: Path | None = None,
+) -> None:
+    """Run `passes` on `module` in place; every callback sees `(when, pass, module)` before and after each.
+
+    Args:
+        failures: where the IR before a failing pass is saved; the system's temporary folder when None.
+
+    Raises:
+        PassError: a pass or a callback failed. The message ends with the command that reproduces it.
+    """
+    for one in passes:
+        before = str(module.operation.get_asm(enable_debug_info=True))
+        try:
+            with module.context, ir.Location.unknown():
+                for callback in callbacks:
+                    callback("before", one, module)
+                one.run(module)
+                _verify(module, one)
+                for callback in callbacks:
+                    callback("after", one, module)
+        except (Error, ir.MLIRError) as error:
+            raise _explain(error, one, before, failures) from error
+
+
+def print_ir(stream: TextIO, before: Sequence[str] = (), after: Sequence[str] = ()) -> Callback:
+    """A callback that prints the module before and after the passes named; `*` names all."""
+    wanted = {"before": before, "after": after}
+
+    def show(when: When, one: ModulePass, module: ir.Module) -> None:
+        if "*" in wanted[when] or one.name in wanted[when]:
+            print(f"// ---- {when} {one} ----\n{module}", file=stream)
+
+    return show
+
+
+def dump_ir(folder: Path) -> Callback:
+    """A callback that writes `NN-pass.mlir` into `folder` after each pass."""
+    count = 0
+
+    def dump(when: When, one: ModulePass, module: ir.Module) -> None:
+        nonlocal count
+        if when == "before":
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        text = module.operation.get_asm(enable_debug_info=True)
+        (folder / f"{count:02d}-{one.name}.mlir").write_text(text)
+        count += 1
+
+    return dump
+
+
+class Timing:
+    """A callback that adds up the seconds spent in each pass, in `seconds` by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = 0.0
+
+    def __call__(self, when: When, one: ModulePass, module: ir.Module) -> None:
+        if when == "before":
+            self._start = time.perf_counter()
+        else:
+            self.seconds[one.name] = self.seconds.get(one.name, 0.0) + time.perf_counter() - self._start
+
+
+class VerifyEach:
+    """A callback that compares the module's outputs on random inputs before and after each pass, to the bit.
+
+    Args:
+        evaluate: executes a module, e.g. `tosaic.backends.reference.evaluate`.
+        seed: of the random inputs.
+    """
+
+    def __init__(self, evaluate: Evaluate, seed: int = 0) -> None:
+        self._evaluate, self._seed = evaluate, seed
+        self._inputs: list[np.ndarray] | None = None
+        self._expected: list[np.ndarray] = []
+
+    def __call__(self, when: When, one: ModulePass, module: ir.Module) -> None:
+        if self._inputs is None:
+            self._inputs = random_inputs(module, self._seed)
+            self._expected = self._evaluate(module, self._inputs)
+        if when == "after":
+            difference = first_difference(self._expected, self._evaluate(module, self._inputs))
+            if difference:
+                raise PassError(f"`{one}` changed what the module computes", why=difference)
+
+
+def random_inputs(module: ir.Module, seed: int) -> list[np.ndarray]:
+    """Random arguments for `main`: integers over their whole range, floats from a standard normal."""
+    rng = np.random.default_rng(seed)
+    inputs: list[np.ndarray] = []
+    for argument in functions(module)["main"].regions[0].blocks[0].arguments:
+        kind = ir.RankedTensorType(argument.type)
+        dtype = numpy_dtype(kind.element_type)
+        if dtype == np.bool_:
+            inputs.append(rng.integers(0, 2, kind.shape).astype(np.bool_))
+        elif np.issubdtype(dtype, np.integer):
+            limits = np.iinfo(dtype)
+            inputs.append(rng.integers(limits.min, limits.max, kind.shape, dtype, endpoint=True))
+        else:
+            inputs.append(rng.standard_normal(kind.shape).astype(dtype))
+    return inputs
+
+
+def first_difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:
+    """The first element in which two lists of outputs differ, as text; empty when they are equal to the bit."""
+    if len(expected) != len(got):
+        return f"{len(expected)} outputs before, {len(got)} after"
+    for number, (a, b) in enumerate(zip(expected, got, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"output {number} was {a.dtype}{list(a.shape)} and is {b.dtype}{list(b.shape)}"
+        equal = (a == b) | ((a != a) & (b != b))
+        if not equal.all():
+            index = tuple(int(i) for i in np.argwhere(~equal)[0])
+            count = int((~equal).sum())
+            return f"output {number}{list(index)} was {a[index]} and is {b[index]} ({count} of {a.size} differ)"
+    return ""
+
+
+def _verify(module: ir.Module, one: ModulePass) -> None:
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise PassError(f"`{one}` left invalid IR", why=str(error)) from None
+
+
+def _explain(error: Exception, one: ModulePass, before: str, failures: Path | None) -> PassError:
+    folder = failures or Path(tempfile.mkdtemp(prefix="tosaic-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / f"before-{one.name}.mlir"
+    saved.write_text(before)
+    command = f"tosaic opt {saved} --pass-pipeline='{one}'"
+    if not isinstance(error, Error):
+        return PassError(f"pass `{one}` failed", why=str(error), hint=command)
+    hint = f"{error.hint}\n  reproduce: {command}" if error.hint else command
+    return PassError(f"pass `{one}`: {error.what}", where=error.where, why=error.why, hint=hint)
