@@ -1,0 +1,370 @@
+"""Which TOSA ops the NPU takes, as one table, and why not where it does not.
+
+The table was established by compiling each op and element type with Vela 5.2.0 and by comparing the emulated command
+stream with the reference model; a row that Vela accepts and computes otherwise than TOSA demands is a refusal here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+
+Constraint = Callable[[ir.Operation, str], str | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one op needs.
+
+    Args:
+        small: element types of its data on Ethos-U55 and Ethos-U65, separated by spaces.
+        large: the same on Ethos-U85.
+        constraints: further conditions; each takes the op and the generation (`u55`, `u65`, `u85`).
+    """
+
+    small: str
+    large: str
+    constraints: tuple[Constraint, ...] = ()
+
+
+def verdict(op: ir.Operation, accelerator: str) -> str | None:
+    """Why `accelerator` cannot run `op`, e.g. `stride <= 3, got 4`; None where it can.
+
+    An op that the NPU runs only together with a neighbour (CONV2D on i16 with its RESCALE) is judged with it.
+
+    Raises:
+        BackendError: no such accelerator.
+    """
+    generation = find_accelerator(accelerator).generation
+    name = op.name.removeprefix("tosa.")
+    if name in ("const", "const_shape"):
+        return None
+    row = ACCEPTANCE.get(name)
+    if row is None:
+        return f"no Ethos-U runs {name.upper()}"
+    types = (row.large if generation == "u85" else row.small).split()
+    if not types:
+        return f"{_marketing(generation)} has no {name.upper()}"
+    found = _data_type(op)
+    if found not in types:
+        return f"{name.upper()} needs {' or '.join(types)}, got {found}"
+    return next((reason for check in (_static_shapes, *row.constraints) if (reason := check(op, generation))), None)
+
+
+def supported_ops() -> str:
+    """The acceptance table as Markdown: op, element types per generation, constraints."""
+    lines = ["| Op | U55, U65 | U85 | Constraints |", "|---|---|---|---|"]
+    for name, row in sorted(ACCEPTANCE.items()):
+        notes = "; ".join((check.__doc__ or "").split("\n")[0].rstrip(".") for check in row.constraints)
+        lines.append(f"| {name.upper()} | {row.small or 'no'} | {row.large or 'no'} | {notes} |")
+    return "\n".join(lines)
+
+
+# Constraints. The first line of each docstring is its entry in the listing.
+
+
+def _static_shapes(op: ir.Operation, generation: str) -> str | None:
+    """Static shapes of at most six axes, none of them empty."""
+    for value in (*_data_operands(op), *op.results):
+        shape = ir.RankedTensorType(value.type)
+        if not shape.has_static_shape or shape.rank > 6 or 0 in shape.shape:
+            return f"static shapes of at most 6 axes, got {shape}"
+    return None
+
+
+def _constant_weights(op: ir.Operation, generation: str) -> str | None:
+    """Constant weights and bias."""
+    if any(constant_operand(op, index) is None for index in (1, 2)):
+        return "constant weights and bias, got computed ones"
+    return None
+
+
+def _constant_weights_small(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: constant weights and bias."""
+    return None if generation == "u85" else _constant_weights(op, generation)
+
+
+def _constant_bias(op: ir.Operation, generation: str) -> str | None:
+    """Constant bias."""
+    return "a constant bias, got a computed one" if constant_operand(op, 2) is None else None
+
+
+def _weight_type(op: ir.Operation, generation: str) -> str | None:
+    """Weights i8, or i4 with i8 data."""
+    found = str(element_type(op.operands[1]))
+    if found == "i8" or (found == "i4" and _data_type(op) == "i8"):
+        return None
+    return f"weights of i8, or of i4 with i8 data, got {found}"
+
+
+def _weight_sum(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: the absolute weights of an output channel sum to 127 * 65536 at most."""
+    shape = shape_of(op.operands[1])
+    reduced = math.prod(shape) // (shape[2] * shape[3] if op.name == "tosa.depthwise_conv2d" else shape[0])
+    if generation == "u85" or reduced <= 127 * 65536 // 128:
+        return None
+    weights = constant_value(op.operands[1])
+    if weights is None or str(element_type(op.operands[1])) == "i4":
+        return None
+    axes = (0, 1) if op.name == "tosa.depthwise_conv2d" else tuple(range(1, weights.ndim))
+    largest = int(np.abs(weights.astype(np.int64)).sum(axes).max())
+    return None if largest <= 127 * 65536 else f"absolute weights summing to {127 * 65536} at most, got {largest}"
+
+
+def _wide_accumulator(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: i16 data only where a RESCALE is the one user of the result."""
+    if generation == "u85" or _data_type(op) != "i16":
+        return None
+    users = [use.owner for use in op.results[0].uses]
+    if len(users) != 1 or users[0].name != "tosa.rescale":
+        return "i16 data only with a RESCALE as the result's one user"
+    refusal = _rescale_form(users[0], generation)
+    return f"its RESCALE with the NPU, which needs {refusal}" if refusal else None
+
+
+def _wide_input(op: ir.Operation, generation: str) -> str | None:
+    """i48 only behind the i16 convolution or MATMUL that made it."""
+    if str(element_type(op.operands[0])) != "i48":
+        return None
+    producer = op.operands[0].owner
+    if isinstance(producer, ir.Block) or producer.name.removeprefix("tosa.") not in _ACCUMULATING:
+        return "an i48 input to come from an op that accumulates in i48"
+    if generation != "u85" and len(list(producer.results[0].uses)) != 1:
+        return "to be the one user of the i48 result"
+    types = ACCEPTANCE[producer.name.removeprefix("tosa.")]
+    if _data_type(producer) not in (types.large if generation == "u85" else types.small).split():
+        return f"{producer.name.removeprefix('tosa.').upper()} with it on the NPU"
+    return None
+
+
+def _depth_of_one(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: a kernel one deep."""
+    depth = shape_of(op.operands[1])[1]
+    return f"a kernel depth of 1, got {depth}" if generation != "u85" and depth != 1 else None
+
+
+def _transpose_stride(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: equal strides of 1 or 2, (1, 2) on one row, (2, 1) on one column."""
+    stride = int_array(op, "stride")
+    if generation == "u85" or stride in ([1, 1], [2, 2]):
+        return None
+    _, ih, iw, _ = shape_of(op.operands[0])
+    _, kh, kw, _ = shape_of(op.operands[1])
+    if (stride == [1, 2] and ih == kh == 1) or (stride == [2, 1] and iw == kw == 1):
+        return None
+    return f"a stride of (1, 1) or (2, 2), got ({stride[0]}, {stride[1]})"
+
+
+def _padded_average(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: with padding, a kernel of at most 8x8."""
+    kernel = int_array(op, "kernel")
+    if generation != "u85" and max(kernel) > 8 and any(int_array(op, "pad")):
+        return f"a kernel of at most 8x8 where there is padding, got {kernel[0]}x{kernel[1]}"
+    return None
+
+
+def _argmax_axis(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: batch 1, and the last axis of at most 127; U85: one of the last three axes."""
+    shape = shape_of(op.operands[0])
+    axis = int_attribute(op, "axis")
+    if generation == "u85":
+        return None if axis >= len(shape) - 3 else f"one of the last three axes, got axis {axis} of {len(shape)}"
+    if axis != len(shape) - 1:
+        return f"the last axis, got axis {axis} of {len(shape)}"
+    if shape[axis] > 127:
+        return f"at most 127 channels, got {shape[axis]}"
+    if math.prod(shape[:-3]) != 1:
+        return f"batch 1, got {math.prod(shape[:-3])}"
+    return None
+
+
+def _reversed_axis(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: the height or width axis; U85: or the channels."""
+    rank = len(shape_of(op.operands[0]))
+    axis = int_attribute(op, "axis") - rank
+    allowed = (-3, -2, -1) if generation == "u85" else (-3, -2)
+    return None if axis in allowed else f"the axis counted from the back in {allowed}, got {axis}"
+
+
+def _rescale_form(op: ir.Operation, generation: str) -> str | None:
+    """SINGLE_ROUND or DOUBLE_ROUND, constant multipliers, unsigned i8 and i16 only.
+
+    Vela executes INEXACT_ROUND as SINGLE_ROUND, which is not what the reference model computes.
+    """
+    if "INEXACT_ROUND" in str(op.attributes["rounding_mode"]):
+        return "SINGLE_ROUND or DOUBLE_ROUND, got INEXACT_ROUND"
+    if any(constant_operand(op, index) is None for index in (1, 2, 3, 4)):
+        return "constant multipliers, shifts and zero points, got computed ones"
+    signs = ("input_unsigned", "output_unsigned")
+    unsigned = any(ir.BoolAttr(op.attributes[name]).value for name in signs)
+    types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
+    if unsigned and not types <= {"i8", "i16"}:
+        return f"i8 and i16 where a side is unsigned, got {' and '.join(sorted(types))}"
+    return None
+
+
+def _result_type(op: ir.Operation, generation: str) -> str | None:
+    """A result of i8, i16 or i32."""
+    found = str(element_type(op.results[0]))
+    return None if found in ("i8", "i16", "i32") else f"a result of i8, i16 or i32, got {found}"
+
+
+def _widening_cast(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: widening only.
+
+    Vela accepts a narrowing CAST there, and clamps where TOSA truncates.
+    """
+    order = ["i1", "i8", "i16", "i32"]
+    source, target = (str(element_type(v)) for v in (op.operands[0], op.results[0]))
+    if target not in order:
+        return f"an integer result, got {target}"
+    if generation != "u85" and (target == "i1" or order.index(target) <= order.index(source)):
+        return f"a widening CAST, got {source} to {target}"
+    return None
+
+
+def _resize_form(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: whole upscaling by 2, 4 or 8 with aligned corners or half-pixel centres; bilinear with its RESCALE.
+
+    The shapes are those that Vela turns into average pools on an input that the NPU repeats twofold.
+    """
+    scale, offset, border = (_list(constant_operand(op, index)) for index in (1, 2, 3))
+    if scale is None or offset is None or border is None:
+        return "constant scale, offset and border, got computed ones"
+    if generation == "u85":
+        return None
+    bilinear = "BILINEAR" in str(op.attributes["mode"])
+    form = f"scale {scale}, offset {offset}, border {border}"
+    aligned = [[n, 1, n, 1] for n in (2, 4, 8)]
+    centred = [[2 * n, 2, 2 * n, 2] for n in ((2,) if bilinear else (2, 4, 8))]
+    if math.prod(shape_of(op.operands[0])[1:3]) == 1:
+        return "an input larger than 1x1"
+    half = scale[0] // 2 - 1
+    if scale in aligned:
+        if offset != [0, 0] or border != [0, 0]:
+            return f"offset 0 and border 0 for this scale, got {form}"
+    elif scale in centred:
+        if offset != [-half, -half] or border != [half, half]:
+            return f"offset {-half} and border {half} for this scale, got {form}"
+    else:
+        return f"a scale among {', '.join(map(str, aligned + centred))}, got {scale}"
+    return _resize_rescale(op, scale[0] * scale[2]) if bilinear else None
+
+
+def _resize_rescale(op: ir.Operation, factor: int) -> str | None:
+    users = [use.owner for use in op.results[0].uses]
+    if len(users) != 1 or users[0].name != "tosa.rescale":
+        return "a RESCALE as the bilinear result's one user"
+    multiplier, shift = (_list(constant_operand(users[0], index)) for index in (1, 2))
+    wanted = int(math.log2(factor))
+    if multiplier != [1] or shift != [wanted]:
+        return f"its RESCALE to divide by {factor} with multiplier 1 and shift {wanted}, got {multiplier} and {shift}"
+    return None
+
+
+_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul")
+_ANY = "i8 i16 i32"
+_BOOL = "i1 i8 i16 i32"
+_CONVOLUTION = (_weight_type, _weight_sum, _wide_accumulator)
+
+ACCEPTANCE: dict[str, Row] = {
+    # Convolutions and products
+    "conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias)),
+    "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights)),
+    "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
+    "transpose_conv2d": Row("i8", "i8 i16", (*_CONVOLUTION, _constant_weights, _transpose_stride)),
+    "matmul": Row("i8", "i8 i16"),
+    # Pools
+    "max_pool2d": Row("i8 i16", "i8 i16"),
+    "avg_pool2d": Row("i8 i16", "i8 i16", (_padded_average,)),
+    # Elementwise
+    "abs": Row("i32", "i32"),
+    "add": Row("i32", "i32"),
+    "sub": Row("i32", "i32"),
+    "maximum": Row("i32", "i32"),
+    "minimum": Row("i32", "i32"),
+    "clz": Row("i32", "i32"),
+    "mul": Row(_ANY, _ANY),
+    "negate": Row(_ANY, _ANY),
+    "clamp": Row("i8 i16", "i8 i16"),
+    "table": Row("i8 i16", "i8 i16"),
+    "arithmetic_right_shift": Row("i32", _ANY),
+    "logical_left_shift": Row("i32", _ANY),
+    "logical_right_shift": Row("", _ANY),
+    "bitwise_and": Row("", _ANY),
+    "bitwise_or": Row("", _ANY),
+    "bitwise_xor": Row("", _ANY),
+    "bitwise_not": Row("", _ANY),
+    "logical_and": Row("", "i1"),
+    "logical_or": Row("", "i1"),
+    "logical_xor": Row("", "i1"),
+    "logical_not": Row("", "i1"),
+    "intdiv": Row("", "i32"),
+    "equal": Row("", "i32"),
+    "greater": Row("", "i32"),
+    "greater_equal": Row("", "i32"),
+    "select": Row("", _ANY),
+    # Reductions
+    "reduce_sum": Row("i32", "i32"),
+    "reduce_max": Row("i8 i16", _ANY),
+    "reduce_min": Row("i8 i16", _ANY),
+    "reduce_all": Row("", "i1"),
+    "reduce_any": Row("", "i1"),
+    "argmax": Row("i8", "i8 i16", (_argmax_axis,)),
+    # Data movement
+    "concat": Row(_ANY, _BOOL),
+    "identity": Row(_ANY, _BOOL),
+    "pad": Row(_ANY, _ANY),
+    "reshape": Row(_ANY, _BOOL),
+    "reverse": Row(_ANY, _ANY, (_reversed_axis,)),
+    "slice": Row(_ANY, _ANY),
+    "tile": Row(_ANY, _ANY),
+    "transpose": Row(_ANY, _ANY),
+    "gather": Row("", _ANY),
+    "scatter": Row("", _ANY),
+    "resize": Row("i8 i16", "i8 i16", (_resize_form,)),
+    # Conversions
+    "cast": Row(_ANY, _BOOL, (_widening_cast,)),
+    "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input)),
+}
+
+
+def constant_operand(op: ir.Operation, index: int) -> np.ndarray | None:
+    """The constant behind an operand; for i4 and i48, which numpy cannot read, an array of no meaning but not None."""
+    value = op.operands[index]
+    if isinstance(value.owner, ir.Block) or value.owner.name not in ("tosa.const", "tosa.const_shape"):
+        return None
+    if isinstance(value.type, ir.RankedTensorType) and str(element_type(value)) in ("i4", "i48"):
+        return np.zeros(shape_of(value), np.int64)
+    return constant_value(value)
+
+
+def int_array(op: ir.Operation, name: str) -> list[int]:
+    return [int(v) for v in ir.DenseI64ArrayAttr(op.attributes[name])]
+
+
+def int_attribute(op: ir.Operation, name: str) -> int:
+    return int(ir.IntegerAttr(op.attributes[name]).value)
+
+
+def _list(array: np.ndarray | None) -> list[int] | None:
+    return None if array is None else [int(v) for v in np.ravel(array)]
+
+
+def _data_operands(op: ir.Operation) -> list[ir.Value]:
+    return [value for value in op.operands if ir.RankedTensorType.isinstance(value.type)]
+
+
+def _data_type(op: ir.Operation) -> str:
+    """The element type that the table speaks of: the first operand's, or the chosen values' of SELECT."""
+    return str(element_type(op.operands[1 if op.name == "tosa.select" else 0]))
+
+
+def _marketing(generation: str) -> str:
+    return f"Ethos-{generation.upper()}"

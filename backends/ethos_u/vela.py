@@ -1,0 +1,290 @@
+"""Compile a TOSA flatbuffer for an Ethos-U with Vela's Regor, called in process and kept in a forked child."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from tosaic.backends.ethos_u.accelerators import Accelerator
+from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.emulator.stream import command_words
+from tosaic.support.errors import BackendError
+
+_FORK = multiprocessing.get_context("fork")
+_ARCHITECTURE = {"u55": "EthosU55", "u65": "EthosU65", "u85": "EthosU85"}
+_MEMORY_MODES = (
+    "Sram_Only", "Shared_Sram", "Dedicated_Sram", "Dedicated_Sram_256KB", "Dedicated_Sram_384KB", "Dedicated_Sram_512KB",
+)  # fmt: skip
+
+
+class VelaRefusal(BackendError):
+    """Vela did not take the region. `op` is the TOSA op it names, e.g. `CONV2D`; empty where it names none."""
+
+    def __init__(self, message: str, accelerator: str) -> None:
+        found = re.search(r"operation \((\w+)\)", message) or re.search(r"Validation error:\s*(\w+):", message)
+        self.op = _tosa_name(found[1]) if found else ""
+        super().__init__(
+            f"Vela refused {self.op or 'the region'} for {accelerator}",
+            why=" ".join(message.removeprefix("Compilation failed:").split()),
+            hint="leave that op to the CPU",
+        )
+
+    def __reduce__(self) -> tuple:
+        return _rebuild_refusal, (self.__dict__, self.args)
+
+
+def _rebuild_refusal(state: dict[str, Any], args: tuple) -> VelaRefusal:
+    refusal = VelaRefusal.__new__(VelaRefusal)
+    refusal.__dict__.update(state)
+    refusal.args = args
+    return refusal
+
+
+@dataclass(frozen=True)
+class NpuPort:
+    """An input or output tensor of a region: `size` bytes at `address` of memory region `region`, dense, row-major.
+
+    `dtype` is numpy's; a TOSA boolean is one byte.
+    """
+
+    region: int
+    address: int
+    size: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class NpuOp:
+    """One op of the scheduled region.
+
+    Args:
+        op: the TOSA op it came from, e.g. `CONV2D`; empty where Vela made it of its own.
+        index: position of that op in the flatbuffer's main block (constants count), -1 where there is none.
+        cycles: Vela's estimate.
+        macs: multiply-accumulates.
+        offsets: byte offsets, in the command words, of the ends of its commands.
+    """
+
+    op: str
+    index: int
+    cycles: int
+    macs: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NpuRegion:
+    """A compiled region, all plain data.
+
+    Memory regions: 0 the constants, 1 the scratch arena, 2 the fast memory (where `fast_bytes` > 0), 3 the inputs, 4 the
+    outputs. Base pointers are multiples of 16.
+
+    Args:
+        accelerator: Vela's name of the NPU it was compiled for.
+        command_stream: COP1 container, as Arm's core driver takes it; `commands` holds the bare command words.
+        constants: bytes of region 0.
+        scratch_bytes, fast_bytes: sizes of regions 1 and 2.
+        inputs, outputs: in the order of `main`'s arguments and results.
+        cycles: Vela's estimate for one run.
+        ops: the schedule, in order.
+        memory: peak bytes per memory, as Vela names them.
+    """
+
+    accelerator: str
+    command_stream: bytes
+    constants: bytes
+    scratch_bytes: int
+    fast_bytes: int
+    inputs: tuple[NpuPort, ...]
+    outputs: tuple[NpuPort, ...]
+    cycles: int
+    ops: tuple[NpuOp, ...]
+    memory: Mapping[str, int]
+
+    @property
+    def commands(self) -> bytes:
+        """The command words, little-endian, without the container."""
+        return command_words(self.command_stream).tobytes()
+
+
+def compile_region(
+    flatbuffer: bytes,
+    accelerator: str,
+    *,
+    memory_mode: str | None = None,
+    optimize: str = "Performance",
+    arena_limit: int | None = None,
+) -> NpuRegion:
+    """Compile `main` of a serialised TOSA module.
+
+    Args:
+        flatbuffer: what `tosaic.backends.reference.serialize` returns.
+        accelerator: e.g. `ethos-u55-128`.
+        memory_mode: a memory mode of Vela's `vela.ini`; None takes the accelerator's usual one.
+        optimize: `Performance`, or `Size` for the smallest arena.
+        arena_limit: bytes that `Performance` may use for the arena (fast memory where it is dedicated).
+
+    Raises:
+        VelaRefusal: Vela cannot compile the region, or crashed.
+        BackendError: no such accelerator, memory mode or strategy.
+    """
+    target = find_accelerator(accelerator)
+    mode = memory_mode or target.memory_mode
+    if mode not in _MEMORY_MODES:
+        raise BackendError(f"Vela has no memory mode `{mode}`", hint=", ".join(_MEMORY_MODES))
+    if optimize not in ("Performance", "Size"):
+        raise BackendError(f"Vela has no strategy `{optimize}`", hint="Performance, Size")
+    options = _options(optimize, arena_limit)
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_compile, args=(sender, flatbuffer, target, mode, options), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        result = receiver.recv()
+    except EOFError:
+        result = VelaRefusal("Vela's process died", accelerator)
+    process.join()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, mode: str, options: str) -> None:
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    from ethosu import regor
+
+    architecture = _ARCHITECTURE[target.generation]
+    try:
+        compiled = regor.compile(architecture, flatbuffer, "TOSA", _system(target, mode), options=options)
+        sender.send(_region(compiled, flatbuffer, target))
+    except RuntimeError as error:
+        sender.send(VelaRefusal(str(error), target.name))
+    except Exception as error:
+        sender.send(error)
+
+
+def _system(target: Accelerator, mode: str) -> str:
+    cores = 1 if target.generation == "u85" else target.cores  # Regor counts the cores of a U65 only
+    head = {
+        "architecture": {"macs": target.macs // cores, "cores": cores},
+        "vela": {"system_config_name": target.system_config, "memory_mode_name": mode},
+    }
+    return _ini(head) + _vela_ini()
+
+
+def _options(optimize: str, arena_limit: int | None) -> str:
+    return _ini(
+        {
+            "compiler": {"enable_db": "true", "output_format": "Raw", "cop_format": "COP1"},
+            "scheduler": {
+                "optimize": optimize,
+                "arena_size_limit": 2**32 if arena_limit is None else arena_limit,
+                "separate_io_regions": "true",
+                "cpu_tensor_alignment": 16,
+                "tensor_allocator": "HillClimb",
+            },
+            "graph": {},
+        }
+    )
+
+
+def _ini(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    return "".join(f"[{name}]\n" + "".join(f"{k}={v}\n" for k, v in s.items()) for name, s in sections.items())
+
+
+@cache
+def _vela_ini() -> str:
+    return (files("ethosu") / "config_files" / "Arm" / "vela.ini").read_text()
+
+
+def _region(compiled: Any, flatbuffer: bytes, target: Accelerator) -> NpuRegion:
+    graph = _TosaGraph(flatbuffer)
+    fast = compiled.scratch_fast
+    return NpuRegion(
+        accelerator=target.name,
+        command_stream=bytes(compiled.command_stream),
+        constants=bytes(compiled.read_only.data),
+        scratch_bytes=compiled.scratch.size,
+        fast_bytes=fast.size if fast.region == 2 else 0,
+        inputs=_ports(compiled.inputs, graph.inputs),
+        outputs=_ports(compiled.outputs, graph.outputs),
+        cycles=compiled.perf_report.totalCycles,
+        ops=_schedule(compiled.opt_database, graph),
+        memory={name: used.peakUsage for name, used in compiled.perf_report.memories.items() if used.peakUsage},
+    )
+
+
+def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]]) -> tuple[NpuPort, ...]:
+    if len(tensors) != len(kinds):
+        raise BackendError(f"Vela made {len(tensors)} ports of {len(kinds)} arguments or results of the region")
+    return tuple(
+        NpuPort(tensor.region, tensor.address, tensor.size, shape, dtype)
+        for tensor, (shape, dtype) in zip(tensors, kinds, strict=True)
+    )
+
+
+def _schedule(database: Any, graph: _TosaGraph) -> tuple[NpuOp, ...]:
+    """Join Vela's tables: `perf` (one row an op), `queue` (command offsets) and `source` (the TOSA op)."""
+    rows = {name: [dict(zip(t.header, row, strict=True)) for row in t.data] for name, t in database.tables.items()}
+    source = {row["id"]: int(row["ext_key"]) for row in rows.get("source", [])}
+    offsets: dict[str, list[int]] = {}
+    for row in rows.get("queue", []):
+        offsets.setdefault(row["scheduled_id"], []).append(int(row["offset"]))
+    ops = []
+    for row in rows.get("perf", []):
+        index = source.get(row["source_id"], -1)
+        op = graph.op_names[index] if index >= 0 else ""
+        macs, cycles = int(row["mac_count"] or 0), int(row["op_cycles"] or 0)
+        ops.append(NpuOp(op, index, cycles, macs, tuple(offsets.get(row["id"], ()))))
+    return tuple(ops)
+
+
+class _TosaGraph:
+    """Ports and op names of a TOSA flatbuffer's main block; ports are (shape, numpy dtype)."""
+
+    def __init__(self, flatbuffer: bytes) -> None:
+        from tosa.DType import DType
+        from tosa.Op import Op
+        from tosa.TosaGraph import TosaGraph
+
+        names = {value: name for name, value in vars(Op).items() if isinstance(value, int)}
+        types = {value: name for name, value in vars(DType).items() if isinstance(value, int)}
+        block = TosaGraph.GetRootAs(flatbuffer, 0).Regions(0).Blocks(0)
+        tensors = {}
+        for tensor in (block.Tensors(i) for i in range(block.TensorsLength())):
+            shape = () if tensor.ShapeIsNone() else tuple(int(d) for d in tensor.ShapeAsNumpy())
+            tensors[tensor.Name()] = (shape, _numpy_name(types[tensor.Type()]))
+        self.op_names = [names[block.Operators(i).Op()] for i in range(block.OperatorsLength())]
+        self.inputs = [tensors[block.Inputs(i)] for i in range(block.InputsLength())]
+        self.outputs = [tensors[block.Outputs(i)] for i in range(block.OutputsLength())]
+
+
+def _numpy_name(tosa_type: str) -> str:
+    wide = {"BOOL": "bool", "INT4": "int8", "INT48": "int64", "FP32": "float32", "FP16": "float16"}
+    name = wide.get(tosa_type, tosa_type.lower())
+    return np.dtype(name).name if name in wide.values() or name.startswith("int") else name
+
+
+# Regor's names that are not TOSA's with other capitals.
+_RENAMED = {
+    "And": "BITWISE_AND", "Or": "BITWISE_OR", "Xor": "BITWISE_XOR", "Not": "BITWISE_NOT", "SHL": "LOGICAL_LEFT_SHIFT",
+    "SHR": "LOGICAL_RIGHT_SHIFT", "Asr": "ARITHMETIC_RIGHT_SHIFT", "Div": "INTDIV", "CLZ": "CLZ", "AvgPool": "AVG_POOL2D",
+    "MaxPool": "MAX_POOL2D", "ArgMax": "ARGMAX", "MatMul": "MATMUL",
+}  # fmt: skip
+
+
+def _tosa_name(regor_name: str) -> str:
+    """TOSA's name of what Regor calls `Conv2D`, `DepthwiseConv2D`, `SHL`..."""
+    return _RENAMED.get(regor_name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", regor_name).upper()
