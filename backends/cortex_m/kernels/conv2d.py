@@ -1,0 +1,242 @@
+"""CONV2D (and with it fully connected layers) to int8 on MVE: a register-blocked GEMM, direct or over im2col."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.gemm import KNOBS, Gemm, Tile
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
+from tosaic.backends.cortex_m.kernels.mve_match import (
+    Geometry,
+    computing_ops,
+    constants_after_first,
+    fold_zero_point,
+    is_chain,
+    match_epilogue,
+    match_window,
+    workload,
+)
+from tosaic.backends.target import Core
+from tosaic.support.mlir import ir
+from tosaic.tuner.space import Schedule, Variant
+
+
+class Conv2d:
+    """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP.
+
+    Variants: `gemm` where the input is the GEMM's matrix as it lies (1x1, or a window that covers the image), `im2col`
+    elsewhere: the windows of `mr` pixels are copied to scratch memory and multiplied with all channels.
+    """
+
+    name = "conv2d"
+
+    def match(self, function: ir.Operation) -> Workload | None:
+        ops = computing_ops(function)
+        if not ops or ops[0].name != "tosa.conv2d" or not is_chain(ops, function):
+            return None
+        geometry = match_window(ops[0])
+        if geometry is None:
+            return None
+        operands = constants_after_first(ops[0])
+        if operands is None:
+            return None
+        weights, bias, input_zero_point, _ = operands
+        epilogue = match_epilogue(ops[1:], len(weights))
+        if epilogue is None:
+            return None
+        attributes = {**vars(geometry), "out_channels": len(weights), "left": epilogue.left}
+        constants = {
+            "weights": weights,
+            "bias": np.broadcast_to(bias, (len(weights),)),
+            "input_zero_point": input_zero_point,
+            "multiplier": epilogue.multiplier,
+            "shift": epilogue.shift,
+            "range": np.array(epilogue.range, np.int32),
+        }
+        return workload(self.name, attributes, constants)
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        if not core.mve:
+            return ()
+        return (Variant("gemm" if Geometry.of(workload.attributes).dense else "im2col", KNOBS, _gemm(workload).legal),)
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        geometry, gemm = Geometry.of(workload.attributes), _gemm(workload)
+        write = _direct if schedule.variant == "gemm" else _im2col
+        tile, body, scratch = write(geometry, gemm, schedule)
+        symbol, text = named("conv2d", PRELUDE + tile.text + body)
+        constants = workload.constants
+        params = tile.pack(
+            constants["weights"].reshape(gemm.channels, gemm.depth),
+            fold_zero_point(constants["bias"], constants["weights"], int(constants["input_zero_point"].item())),
+            constants["multiplier"],
+            constants["shift"],
+            np.append(constants["range"], constants["input_zero_point"]),
+        )
+        return KernelSource(symbol, "c", text, params, scratch)
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        gemm = _gemm(workload)
+        tile = Tile(gemm, schedule, gemm.depth)
+        tiles = -(-gemm.rows // tile.mr)
+        blocks = -(-gemm.channels // tile.nr)
+        turns = gemm.vectors if schedule["unroll"] == "full" else gemm.vectors // int(str(schedule["unroll"]))
+        inner = tiles * blocks * gemm.vectors
+        return {
+            "macs": float(gemm.rows * gemm.channels * gemm.depth),
+            "tiles": float(tiles),
+            "register_blocks": float(tiles * blocks),
+            "multiplies": float(inner * tile.mr * tile.nr),
+            "loads": float(inner * (tile.mr + tile.nr)),
+            "turns": float(tiles * blocks * turns * (schedule["unroll"] != "full")),
+            "unrolled": float(schedule["unroll"] == "full"),
+            "seeds": float(tiles * blocks * tile.mr * tile.nr * (schedule["bias"] == "seed")),
+            "outputs": float(gemm.rows * gemm.channels),
+            "table_reads": float(gemm.rows * gemm.channels / int(schedule["share"])),
+            "copied": float(gemm.rows * gemm.depth * (schedule.variant == "im2col")),
+            "accumulators": float(tile.mr * tile.nr),
+            "mr": float(tile.mr),
+            "nr": float(tile.nr),
+            "vectors": float(gemm.vectors),
+        }
+
+
+def _gemm(workload: Workload) -> Gemm:
+    geometry = Geometry.of(workload.attributes)
+    return Gemm(geometry.pixels, geometry.depth, number(workload, "out_channels"), bool(workload.attributes["left"]))
+
+
+_ENTRY = """\
+void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,
+              int8_t *restrict scratch)"""
+
+
+def _direct(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
+    """The input is the matrix. Rows whose last vector would pass the input's end are copied to scratch memory."""
+    tile = Tile(gemm, schedule, gemm.depth)
+    last = gemm.rows - tile.mr
+    padded = gemm.vectors * VECTOR
+    safe = (gemm.rows * gemm.depth - padded) // gemm.depth - tile.mr + 1
+    copied = tile.mr * gemm.depth if safe < last else 0
+    lines = [
+        *(_COPY.splitlines() if copied else ()),
+        _ENTRY,
+        "{",
+        f"  for (int p = 0; p < {round_up(gemm.rows, tile.mr)}; p += {tile.mr}) {{",
+        f"    const int row = p < {last} ? p : {last};",
+        f"    const int8_t *rows = in + row * {gemm.depth};",
+    ]
+    if copied:
+        lines += [
+            f"    if (row > {safe}) {{",
+            f"      copy(scratch + {tile.accumulator_bytes}, rows, {copied});",
+            f"      rows = scratch + {tile.accumulator_bytes};",
+            "    }",
+        ]
+    lines += [f"    tile(rows, params, (int32_t *)scratch, out + row * {gemm.channels});", "  }", "}", ""]
+    return tile, "\n".join(lines), tile.accumulator_bytes + (copied + padded if copied else 0)
+
+
+_COPY = """\
+INLINE void copy(int8_t *to, const int8_t *from, int bytes)
+{
+  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
+    const mve_pred16_t inside = vctp8q(bytes);
+    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
+  }
+}"""
+
+
+def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
+    """The windows of `mr` pixels side by side in scratch memory; outside the image they hold the input's zero point."""
+    padded = gemm.vectors * VECTOR
+    tile = Tile(gemm, schedule, padded)
+    last = gemm.rows - tile.mr
+    y, x, image = _position(geometry, last)
+    image_bytes = geometry.height * geometry.width * geometry.channels
+    (top, _, left, _), (down, right) = geometry.pad, geometry.stride
+    lines = [
+        _window(geometry),
+        _ENTRY,
+        "{",
+        f"  int8_t *windows = scratch + {tile.accumulator_bytes};",
+        f"  int y = {-top}, x = {-left};",
+        "  const int8_t *image = in;",
+        "  const int8x16_t zero = vdupq_n_s8(((const int32_t *)params)[3]);",
+        f"  for (int p = 0; p < {round_up(gemm.rows, tile.mr)}; p += {tile.mr}) {{",
+        "    int row = p;",
+        f"    if (row > {last}) {{ row = {last}; y = {y}; x = {x}; image = in + {image}; }}",
+        f"    for (int r = 0; r < {tile.mr}; r++) {{",
+        f"      window(windows + r * {padded}, image, y, x, zero);",
+        f"      x += {right};",
+        f"      if (x == {geometry.columns * right - left}) {{",
+        f"        x = {-left}; y += {down};",
+        f"        if (y == {geometry.rows * down - top}) {{ y = {-top}; image += {image_bytes}; }}",
+        "      }",
+        "    }",
+        f"    tile(windows, params, (int32_t *)scratch, out + row * {gemm.channels});",
+        "  }",
+        "}",
+        "",
+    ]
+    return tile, "\n".join(lines), tile.accumulator_bytes + tile.mr * padded + VECTOR
+
+
+def _position(geometry: Geometry, pixel: int) -> tuple[int, int, int]:
+    """Top row and left column of a pixel's window, and the byte offset of its image."""
+    image, within = divmod(pixel, geometry.rows * geometry.columns)
+    row, column = divmod(within, geometry.columns)
+    offset = image * geometry.height * geometry.width * geometry.channels
+    return row * geometry.stride[0] - geometry.pad[0], column * geometry.stride[1] - geometry.pad[2], offset
+
+
+def _window(geometry: Geometry) -> str:
+    """C of `window`, which copies one window. A copied run may spill over its end: what follows is copied later."""
+    row_bytes = geometry.width * geometry.channels
+    (height, width), (down, right) = geometry.kernel, geometry.dilation
+    run = width * geometry.channels if right == 1 else geometry.channels
+    inside = []
+    for ky in range(height):
+        for kx in range(1 if right == 1 else width):
+            source = ky * down * row_bytes + kx * right * geometry.channels
+            target = (ky * width + kx) * geometry.channels
+            inside += _run(f"to + {target}", f"from + {source}", run)
+    lines = [
+        "INLINE void window(int8_t *to, const int8_t *image, int y, int x, int8x16_t zero)",
+        "{",
+        f"  const int8_t *from = image + y * {row_bytes} + x * {geometry.channels};",
+    ]
+    if not any(geometry.pad):
+        return "\n".join([*lines, *(f"  {line}" for line in inside), "}"])
+    fits = (geometry.height - geometry.span[0], geometry.width - geometry.span[1])
+    if min(fits) >= 0:
+        lines.append(f"  if ((unsigned)y <= {fits[0]} && (unsigned)x <= {fits[1]}) {{")
+        lines += [f"    {line}" for line in [*inside, "return;"]]
+        lines.append("  }")
+    lines += [
+        f"  for (int ky = 0; ky < {height}; ky++, y += {down}, from += {down * row_bytes}) {{",
+        "    const int8_t *pixel = from;",
+        f"    for (int kx = 0; kx < {width}; kx++, pixel += {right * geometry.channels}) {{",
+        f"      if ((unsigned)y < {geometry.height} && (unsigned)(x + kx * {right}) < {geometry.width}) {{",
+        *(f"        {line}" for line in _run("to", "pixel", geometry.channels)),
+        "      } else {",
+        *(f"        vstrbq_s8(to + {at}, zero);" for at in range(0, geometry.channels, VECTOR)),
+        "      }",
+        f"      to += {geometry.channels};",
+        "    }",
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _run(to: str, source: str, count: int) -> list[str]:
+    """Copy `count` bytes; stores whole vectors, never reads past the run."""
+    lines = [f"vstrbq_s8({to} + {at}, vldrbq_s8({source} + {at}));" for at in range(0, count - VECTOR + 1, VECTOR)]
+    if rest := count % VECTOR:
+        at = count - rest
+        lines.append(f"vstrbq_s8({to} + {at}, vldrbq_z_s8({source} + {at}, vctp8q({rest})));")
+    return lines

@@ -1,0 +1,219 @@
+"""An int8 x int8 GEMM on MVE: rows of pixels times packed weights, register-blocked, requantised per tile of rows.
+
+The inner loop multiplies `mr` vectors of 16 pixel bytes with `nr` vectors of weights by VMLADAVA, 16 MAC each:
+a block of 3 x 2 needs five loads for six of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.emit import Params
+from tosaic.backends.cortex_m.kernels.mve import (
+    VECTOR,
+    Requantiser,
+    accumulator_order,
+    reorder,
+    requantisation_table,
+    round_up,
+)
+from tosaic.tuner.space import Choice, Schedule
+
+KNOBS: dict[str, tuple[Choice, ...]] = {
+    "mr": (3, 2, 4, 1),
+    "nr": (2, 1, 3, 4),
+    "unroll": ("full", 1, 2, 4),
+    "bias": ("seed", "requantise"),
+    "share": (1, 2, 3),
+}
+"""The knobs of every GEMM.
+
+mr, nr: rows and channels of the register block. unroll: vectors of 16 along K in one turn of the inner loop. bias:
+whether it seeds the accumulators or is added when requantising. share: rows that share one reading of the table.
+"""
+
+_ACCUMULATORS = 7
+_LONGEST_UNROLLED = 36
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """The shape of one GEMM: out[rows, channels] = requantise(rows of `depth` bytes times weights + bias).
+
+    Args:
+        rows: rows of the whole problem; fewer than `mr` make that block illegal.
+        depth: bytes of a row that count.
+        channels: output channels.
+        left: whether the requantisation shifts left first (shifts below 32).
+    """
+
+    rows: int
+    depth: int
+    channels: int
+    left: bool
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of 16 along K."""
+        return -(-self.depth // VECTOR)
+
+    def legal(self, knobs: Mapping[str, Choice]) -> bool:
+        """Whether the knobs can be generated: the accumulators fit, the unrolling divides K."""
+        mr, nr, unroll = int(knobs["mr"]), int(knobs["nr"]), knobs["unroll"]
+        if mr > self.rows or mr * nr > _ACCUMULATORS or (nr > 1 and nr > self.channels):
+            return False
+        if knobs["bias"] == "requantise" and unroll != "full":
+            return False
+        if int(knobs["share"]) > mr:
+            return False
+        if unroll == "full":
+            return self.vectors <= _LONGEST_UNROLLED
+        return int(unroll) < self.vectors and self.vectors % int(unroll) == 0
+
+
+@dataclass(frozen=True)
+class Tile:
+    """C of one tile of `mr` rows, as `void tile(const int8_t *rows, const int8_t *params, int32_t *acc, int8_t *out)`.
+
+    Args:
+        gemm: the problem.
+        schedule: values of `KNOBS`.
+        row_stride: bytes between rows of the input.
+    """
+
+    gemm: Gemm
+    schedule: Schedule
+    row_stride: int
+
+    @property
+    def mr(self) -> int:
+        return int(self.schedule["mr"])
+
+    @property
+    def nr(self) -> int:
+        return int(self.schedule["nr"])
+
+    @property
+    def padded_channels(self) -> int:
+        """Channels computed: whole register blocks and whole groups of four to requantise."""
+        return round_up(round_up(self.gemm.channels, self.nr), 4)
+
+    @property
+    def accumulator_bytes(self) -> int:
+        return self.mr * self.padded_channels * 4
+
+    @property
+    def _seeded(self) -> bool:
+        return self.schedule["bias"] == "seed"
+
+    @property
+    def _order(self) -> np.ndarray:
+        order = accumulator_order(self.gemm.channels)
+        return np.concatenate([order, np.arange(len(order), self.padded_channels, dtype=np.int32)])
+
+    def pack(
+        self,
+        weights: np.ndarray,
+        bias: np.ndarray,
+        multiplier: np.ndarray,
+        shift: np.ndarray,
+        header: np.ndarray,
+    ) -> bytes:
+        """The params that `text` reads.
+
+        Args:
+            weights: int8 (channels, depth).
+            bias: int32 (channels,), the input's zero point folded in.
+            multiplier, shift: of the RESCALE, (channels,).
+            header: (4,): the output's zero point, lowest and highest value; the input's zero point.
+        """
+        params = Params()
+        params.add(header.astype(np.int32))
+        params.add(self.pack_weights(weights))
+        if self._seeded:
+            params.add(reorder(bias.astype(np.int32), self._order))
+        params.add(
+            requantisation_table(
+                multiplier, shift, self._order, None if self._seeded else bias, with_left=self.gemm.left
+            )
+        )
+        return bytes(params)
+
+    def pack_weights(self, weights: np.ndarray) -> np.ndarray:
+        """int8 (blocks of nr channels, vectors, nr, 16), channels in accumulator order, zeros for padding."""
+        ordered = reorder(weights, self._order[: round_up(self.gemm.channels, self.nr)])
+        padded = np.pad(ordered, ((0, 0), (0, self.gemm.vectors * VECTOR - self.gemm.depth)))
+        return padded.reshape(-1, self.nr, self.gemm.vectors, VECTOR).transpose(0, 2, 1, 3)
+
+    @property
+    def text(self) -> str:
+        """C of `tile` and the functions it calls."""
+        share, left = int(self.schedule["share"]), self.gemm.left
+        requantiser = Requantiser(
+            self.gemm.channels, self.padded_channels, self.mr, share, bias=not self._seeded, left=left
+        )
+        blocks = round_up(self.gemm.channels, self.nr) // self.nr
+        weight_bytes = blocks * self.nr * self.gemm.vectors * VECTOR
+        after_weights = 16 + weight_bytes
+        table = after_weights + (round_up(4 * self.padded_channels, 16) if self._seeded else 0)
+        lines = [
+            "INLINE void tile(const int8_t *restrict rows, const int8_t *restrict params, int32_t *restrict acc,",
+            "                 int8_t *restrict out)",
+            "{",
+            "  const int8_t *w = params + 16;",
+            f"  const int32_t *seed = (const int32_t *)(params + {after_weights});" if self._seeded else "",
+            "  int32_t *result = acc;",
+            f"  for (int n = 0; n < {blocks}; n++) {{",
+            *(f"    {line}" for line in self._block()),
+            "  }",
+            f"  requantise(acc, (const int32_t *)(params + {table}), (const int32_t *)params, out);",
+            "}",
+            "",
+        ]
+        return requantiser.text + "\n".join(line for line in lines if line)
+
+    def _block(self) -> list[str]:
+        """One register block: mr rows times nr channels over all of K."""
+        cells = [(row, channel) for row in range(self.mr) for channel in range(self.nr)]
+        lines = []
+        if self._seeded:
+            lines.append("int32_t " + ", ".join(f"s{r}{c} = seed[{c}]" for r, c in cells) + ";")
+            lines.append(f"seed += {self.nr};")
+        else:
+            lines.append("int32_t " + ", ".join(f"s{r}{c}" for r, c in cells) + ";")
+        unroll = self.schedule["unroll"]
+        if unroll == "full":
+            for vector in range(self.gemm.vectors):
+                lines += self._step("rows", vector, vector, accumulate=self._seeded or vector > 0)
+            lines.append(f"w += {self.gemm.vectors * self.nr * VECTOR};")
+        else:
+            count = int(unroll)
+            lines.append("const int8_t *x = rows;")
+            lines.append(f"for (int k = 0; k < {self.gemm.vectors // count}; k++) {{")
+            for vector in range(count):
+                lines += [f"  {line}" for line in self._step("x", vector, vector, accumulate=True)]
+            lines.append(f"  x += {count * VECTOR}; w += {count * self.nr * VECTOR};")
+            lines.append("}")
+        lines += [f"result[{r * self.padded_channels + c}] = s{r}{c};" for r, c in cells]
+        lines.append(f"result += {self.nr};")
+        return lines
+
+    def _step(self, rows: str, row_vector: int, weight_vector: int, accumulate: bool) -> list[str]:
+        lines = ["{"]
+        for row in range(self.mr):
+            lines.append(
+                f"  const int8x16_t x{row} = vldrbq_s8({rows} + {row * self.row_stride + row_vector * VECTOR});"
+            )
+        for channel in range(self.nr):
+            at = (weight_vector * self.nr + channel) * VECTOR
+            lines.append(f"  const int8x16_t w{channel} = vldrbq_s8(w + {at});")
+            for row in range(self.mr):
+                cell = f"s{row}{channel}"
+                product = (
+                    f"vmladavaq_s8({cell}, x{row}, w{channel})" if accumulate else f"vmladavq_s8(x{row}, w{channel})"
+                )
+                lines.append(f"  {cell} = {product};")
+        return [*lines, "}"]

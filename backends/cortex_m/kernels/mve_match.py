@@ -1,0 +1,186 @@
+"""What the MVE families recognise: one weighted op, its RESCALE to int8 and an optional CLAMP."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import Workload
+from tosaic.support.mlir import constant_value, ir, numpy_dtype, shape_of
+
+INT8 = np.dtype(np.int8)
+INT32 = np.dtype(np.int32)
+_CONSTANTS = ("tosa.const", "tosa.const_shape")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """A RESCALE from int32 to int8 for `channels` channels, and the clamp of its result."""
+
+    multiplier: np.ndarray
+    shift: np.ndarray
+    zero_point: int
+    low: int
+    high: int
+
+    @property
+    def left(self) -> bool:
+        """Whether a shift lies below 32, for which the code must shift left first."""
+        return bool((self.shift < 32).any())
+
+    @property
+    def range(self) -> tuple[int, int, int]:
+        """Zero point, lowest and highest output."""
+        return self.zero_point, self.low, self.high
+
+
+def computing_ops(function: ir.Operation) -> list[ir.Operation]:
+    """The ops of a one-block function in program order, without constants and the return."""
+    ops = [op.operation for op in function.regions[0].blocks[0].operations]
+    return [op for op in ops if op.name not in _CONSTANTS and op.name != "func.return"]
+
+
+def is_chain(ops: list[ir.Operation], function: ir.Operation) -> bool:
+    """Whether each op feeds its first operand from the one before, and the function returns the last one only."""
+    linked = all(after.operands[0] == before.results[0] for before, after in itertools.pairwise(ops))
+    returned = list(function.regions[0].blocks[0].operations)[-1].operands
+    return linked and list(returned) == [ops[-1].results[0]]
+
+
+def is_argument(value: ir.Value) -> bool:
+    """Whether a value is an argument of the function."""
+    return isinstance(value.owner, ir.Block)
+
+
+def constants_after_first(op: ir.Operation) -> list[np.ndarray] | None:
+    """The constants behind all operands but the first, None where one of them is computed."""
+    constants = [constant_value(operand) for operand in list(op.operands)[1:]]
+    known = [constant for constant in constants if constant is not None]
+    return known if len(known) == len(constants) else None
+
+
+def dtype_of(value: ir.Value) -> np.dtype:
+    """The numpy dtype of a tensor value's elements."""
+    return numpy_dtype(ir.RankedTensorType(value.type).element_type)
+
+
+def integers(op: ir.Operation, name: str) -> tuple[int, ...]:
+    """An i64 array attribute as a tuple."""
+    return tuple(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+
+def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
+    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else."""
+    if not ops or ops[0].name != "tosa.rescale" or len(ops) > 2:
+        return None
+    rescale = ops[0]
+    if dtype_of(rescale.operands[0]) != INT32 or dtype_of(rescale.results[0]) != INT8:
+        return None
+    if "SINGLE_ROUND" not in str(rescale.attributes["rounding_mode"]):
+        return None
+    flags = {
+        name: ir.BoolAttr(rescale.attributes[name]).value for name in ("scale32", "input_unsigned", "output_unsigned")
+    }
+    operands = constants_after_first(rescale)
+    if flags != {"scale32": True, "input_unsigned": False, "output_unsigned": False}:
+        return None
+    if operands is None or int(operands[2].item()) != 0:
+        return None
+    multiplier, shift, _, zero_point = operands
+    low, high = -128, 127
+    if len(ops) == 2:
+        if ops[1].name != "tosa.clamp":
+            return None
+        low, high = (ir.IntegerAttr(ops[1].attributes[name]).value for name in ("min_val", "max_val"))
+    return Epilogue(
+        np.broadcast_to(multiplier.astype(np.int32), (channels,)),
+        np.broadcast_to(shift.astype(np.int8), (channels,)),
+        int(zero_point.item()),
+        low,
+        high,
+    )
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where a 2-D window op reads: NHWC input (batch, height, width, channels), output (batch, rows, columns)."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    rows: int
+    columns: int
+
+    @staticmethod
+    def of(attributes: Mapping[str, object]) -> Geometry:
+        """The geometry in a workload's attributes."""
+        return Geometry(**{name: attributes[name] for name in Geometry.__dataclass_fields__})  # type: ignore[arg-type]
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of the whole batch."""
+        return self.batch * self.rows * self.columns
+
+    @property
+    def depth(self) -> int:
+        """Input bytes behind one output."""
+        return self.kernel[0] * self.kernel[1] * self.channels
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Input rows and columns between the first and the last that a window touches, both included."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))  # type: ignore[return-value]
+
+    @property
+    def dense(self) -> bool:
+        """Whether the windows of successive outputs lie back to back in the input."""
+        pointwise = self.kernel == (1, 1) and self.stride == (1, 1)
+        whole = self.kernel == (self.height, self.width) and self.dilation == (1, 1)
+        return self.pad == (0, 0, 0, 0) and (pointwise or (whole and (self.rows, self.columns) == (1, 1)))
+
+
+def match_window(op: ir.Operation) -> Geometry | None:
+    """The geometry of a CONV2D or DEPTHWISE_CONV2D from an int8 argument with constant int8 weights, zero point 0."""
+    if not is_argument(op.operands[0]) or dtype_of(op.operands[0]) != INT8:
+        return None
+    constants = constants_after_first(op)
+    if constants is None or dtype_of(op.operands[1]) != INT8:
+        return None
+    if "i4" in str(ir.RankedTensorType(op.operands[1].type).element_type) or int(constants[3].item()) != 0:
+        return None
+    batch, height, width, channels = shape_of(op.operands[0])
+    _, rows, columns, _ = shape_of(op.results[0])
+    kernel = constants[0].shape[1:3] if op.name == "tosa.conv2d" else constants[0].shape[:2]
+    stride, pad, dilation = (integers(op, name) for name in ("stride", "pad", "dilation"))
+    return Geometry(batch, height, width, channels, kernel, stride, pad, dilation, rows, columns)  # type: ignore[arg-type]
+
+
+def fold_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
+    """int32 (channels,): the bias less `zero_point` times the sum of each channel's weights (channels, ...)."""
+    sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)
+    return (bias.astype(np.int64) - zero_point * sums).astype(np.int32)
+
+
+def workload(kind: str, attributes: Mapping[str, object], constants: Mapping[str, np.ndarray]) -> Workload:
+    """A workload whose key is all of `attributes`."""
+    key = " ".join(f"{name}={_text(value)}" for name, value in attributes.items())
+    return Workload(kind, f"{kind} {key}", attributes, constants)
+
+
+def number(workload: Workload, name: str) -> int:
+    """An integer attribute of a workload."""
+    value = workload.attributes[name]
+    assert isinstance(value, int), f"{name} of {workload.key} is no integer"
+    return value
+
+
+def _text(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,135 @@
+"""Run kernels on the simulated Cortex-M55 for tests: many cases in one ELF, outputs compared on the board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.linker_script import linker_script
+from tosaic.backends.simulators import qemu
+from tosaic.backends.simulators.cycle_model import CycleModel
+from tosaic.backends.target import CORTEX_M55, Memory, Target
+
+_TARGET = Target(
+    "board",
+    CORTEX_M55,
+    None,
+    code=Memory("code", 0x6000_0000, 0x0400_0000),
+    stack=Memory("dtcm", 0x2000_0000, 0x0008_0000),
+    arena=(Memory("sram", 0x2100_0000, 0x0020_0000),),
+    constants=Memory("ddr", 0x6400_0000, 0x0800_0000),
+)
+_VECTORS = Memory("itcm", 0, 0x0008_0000)
+_GUARD = 32
+_FILL = 0x5A
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, its inputs and what it must put out."""
+
+    source: KernelSource
+    inputs: Sequence[np.ndarray]
+    expected: Sequence[np.ndarray]
+    name: str = ""
+    libraries: Sequence[Path] = field(default=())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`wrong` output bytes, whether memory beyond outputs and scratch stayed whole, and the cost of one call."""
+
+    wrong: int
+    inside: bool
+    instructions: int
+    cycles: int
+
+    @property
+    def exact(self) -> bool:
+        return self.wrong == 0 and self.inside
+
+
+def run_cases(cases: Sequence[Case], folder: Path, include: Sequence[Path] = (), cycles: bool = False) -> list[Outcome]:
+    """One outcome per case. Every kernel must compile."""
+    compiled = compile_kernels([case.source for case in cases], CORTEX_M55, folder / "objects", include)
+    assert not compiled.errors, next(iter(compiled.errors.values()))
+    (folder / "board.ld").write_text(linker_script(_TARGET, vectors=_VECTORS))
+    (folder / "data.S").write_text(_data(cases, folder))
+    (folder / "main.c").write_text(_main(cases))
+    toolchain.compile_c(folder / "main.c", folder / "main.o", CORTEX_M55)
+    toolchain.compile_c(folder / "data.S", folder / "data.o", CORTEX_M55)
+    libraries = dict.fromkeys(path for case in cases for path in case.libraries)
+    objects = [*toolchain.runtime_objects(CORTEX_M55), folder / "main.o", folder / "data.o", *compiled.objects]
+    toolchain.link([*objects, *libraries], folder / "board.ld", folder / "board.elf", CORTEX_M55)
+    execution = qemu.run(folder / "board.elf", folder=folder)
+    lines = [line.split() for line in execution.console.splitlines()]
+    assert len(lines) == len(cases), execution.console[-500:]
+    model = CycleModel(folder / "board.elf", execution.blocks) if cycles else None
+    return [
+        Outcome(int(wrong, 16), guard == "0x00000000", region.instructions, model.cycles(region) if model else 0)
+        for (wrong, guard), region in zip(lines, execution.regions, strict=True)
+    ]
+
+
+def _data(cases: Sequence[Case], folder: Path) -> str:
+    lines = ['.section .tosaic.constants,"a"']
+    for number, case in enumerate(cases):
+        blobs = {f"in{i}": array.tobytes() for i, array in enumerate(case.inputs)}
+        blobs |= {f"want{i}": array.tobytes() for i, array in enumerate(case.expected)}
+        blobs["params"] = case.source.params
+        for name, blob in blobs.items():
+            label = f"case{number}_{name}"
+            (folder / label).write_bytes(blob)
+            lines += [".balign 16", f".global {label}", f"{label}:", f'.incbin "{folder / label}"']
+    return "\n".join([*lines, ""])
+
+
+def _main(cases: Sequence[Case]) -> str:
+    largest = max(array.nbytes for case in cases for array in case.expected) + _GUARD
+    outputs = max(len(case.expected) for case in cases)
+    scratch = max(case.source.scratch_bytes for case in cases) + _GUARD
+    declared, calls = {}, []
+    for number, case in enumerate(cases):
+        inputs = [f"case{number}_in{i}" for i in range(len(case.inputs))]
+        wanted = [f"case{number}_want{i}" for i in range(len(case.expected))]
+        for label in [*inputs, *wanted, f"case{number}_params"]:
+            declared[label] = f"extern const signed char {label}[];"
+        kinds = ", ".join(["const void *"] * len(inputs) + ["void *"] * len(wanted) + ["const void *", "void *"])
+        declared[case.source.symbol] = f"void {case.source.symbol}({kinds});"
+        results = [f"out[{i}]" for i in range(len(wanted))]
+        arguments = ", ".join([*inputs, *results, f"case{number}_params", "scratch"])
+        sizes = [array.nbytes for array in case.expected]
+        compare = " + ".join(f"differ(out[{i}], {want}, {sizes[i]})" for i, want in enumerate(wanted))
+        guards = " + ".join(f"damage(out[{i}] + {size})" for i, size in enumerate(sizes))
+        calls.append(
+            f"  prepare(); TOSAIC_REGION_BEGIN(); {case.source.symbol}({arguments}); TOSAIC_REGION_END();\n"
+            f"  tell({compare}, {guards} + damage(scratch + {case.source.scratch_bytes}));"
+        )
+    newline = "\n"
+    return f"""\
+#include <string.h>
+#include "semihosting.h"
+#include "markers.h"
+{newline.join(declared.values())}
+#define ARENA __attribute__((section(".tosaic.arena.sram"), aligned(16)))
+static signed char out[{outputs}][{(largest + 15) // 16 * 16}] ARENA;
+static signed char scratch[{scratch}] ARENA;
+static void prepare(void) {{ memset(out, {_FILL}, sizeof out); memset(scratch, {_FILL}, sizeof scratch); }}
+static int differ(const signed char *a, const signed char *b, int n)
+{{ int count = 0; while (n--) count += *a++ != *b++; return count; }}
+static int damage(const signed char *p)
+{{ int n = 0; for (int i = 0; i < {_GUARD}; i++) n += p[i] != {_FILL}; return n; }}
+static void tell(int wrong, int damaged)
+{{ host_print_hex(wrong); host_print(" "); host_print_hex(damaged); host_print("\\n"); }}
+int main(void)
+{{
+{newline.join(calls)}
+  return 0;
+}}
+"""
