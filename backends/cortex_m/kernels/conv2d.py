@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     is_chain,
     match_epilogue,
     match_window,
+    number,
     workload,
 )
 from tosaic.backends.target import Core
