@@ -1,0 +1,8 @@
+"""PyTorch in, TOSA on f32 with quant casts out."""
+
+from tosaic.frontend.capture import Capture, capture
+from tosaic.frontend.importer import import_program
+from tosaic.frontend.quantizer import quantize
+from tosaic.frontend.simulation import run_float
+
+__all__ = ["Capture", "capture", "import_program", "quantize", "run_float"]

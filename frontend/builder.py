@@ -1,0 +1,296 @@
+"""Emits TOSA for the lowerings: types are inferred, constants made, ranks equalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.constant import Constant, Quantization
+from tosaic.support import mlir
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+quant = mlir.dialect("quant")
+
+NHWC, NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+_INT32 = np.iinfo(np.int32)
+_TORCH_TO_NUMPY = {
+    torch.float32: np.float32,
+    torch.float64: np.float32,
+    torch.int64: np.int32,
+    torch.int32: np.int32,
+    torch.int16: np.int16,
+    torch.int8: np.int8,
+    torch.bool: np.bool_,
+}
+
+Operand = ir.Value | Constant
+
+
+def compiled_dtype(dtype: torch.dtype) -> np.dtype:
+    """The dtype a torch dtype is compiled to: int64 becomes int32, float64 float32.
+
+    Raises:
+        ModelError: the dtype has no form in TOSA.
+    """
+    if dtype not in _TORCH_TO_NUMPY:
+        raise ModelError(f"tensors of {dtype} cannot be compiled", hint="cast them to float32, int32 or bool")
+    return np.dtype(_TORCH_TO_NUMPY[dtype])
+
+
+def narrowed(array: np.ndarray) -> np.ndarray:
+    """A constant in the dtype it is compiled to.
+
+    Raises:
+        ModelError: an int64 does not fit int32.
+    """
+    if array.dtype == np.int64:
+        if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
+            raise ModelError("an int64 constant does not fit int32", why=f"it reaches {np.abs(array).max()}")
+        return array.astype(np.int32)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def shape(value: Operand) -> tuple[int, ...]:
+    """The shape of a value or constant."""
+    return value.shape if isinstance(value, Constant) else mlir.shape_of(value)
+
+
+class Builder:
+    """Emits ops at the current insertion point and location.
+
+    `attention` to TOSA's rule that operands have equal rank is paid in `pointwise`; every other method takes operands
+    as its op does.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.f32 = ir.F32Type.get()
+        self.i32 = ir.IntegerType.get_signless(32)
+        self.bool = ir.IntegerType.get_signless(1)
+        self._composites: dict[tuple, ir.Operation] = {}
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[Operand],
+        result: Sequence[int],
+        element: ir.Type | None = None,
+        **attributes: Any,
+    ) -> ir.Value:
+        """One `tosa` op; its element type is the first operand's unless given."""
+        values = [self.value(operand) for operand in operands]
+        element = element or mlir.element_type(values[0])
+        return ir.Operation.create(
+            f"tosa.{name}",
+            operands=values,
+            results=[ir.RankedTensorType.get(list(result), element)],
+            attributes=attributes,
+        ).result
+
+    def value(self, operand: Operand) -> ir.Value:
+        """The operand as a value; a quantised constant becomes `tosa.const` -> `quant.scast` -> `quant.dcast`."""
+        if isinstance(operand, ir.Value):
+            return operand
+        stored = mlir.constant(narrowed(operand.array))
+        if operand.quantization is None:
+            return stored
+        kind = ir.RankedTensorType.get(operand.shape, self.quantized_type(operand.quantization))
+        cast = ir.Operation.create("quant.scast", operands=[stored], results=[kind]).result
+        return self.dequantize(cast)
+
+    def quantized_type(self, quantization: Quantization) -> ir.Type:
+        """The `!quant.uniform` type; the storage range is spelt out where it is narrower than the dtype's."""
+        storage = mlir.mlir_type(quantization.storage)
+        limits = (quantization.low, quantization.high)
+        if quantization.axis is None:
+            (scale,), (zero_point,) = quantization.scales, quantization.zero_points
+            return quant.UniformQuantizedType.get(1, storage, self.f32, scale, zero_point, *limits)
+        return quant.UniformQuantizedPerAxisType.get(
+            1, storage, self.f32, quantization.scales, quantization.zero_points, quantization.axis, *limits
+        )
+
+    def quantize(self, value: ir.Value, quantization: Quantization) -> ir.Value:
+        """`quant.qcast` of a real tensor."""
+        kind = ir.RankedTensorType.get(mlir.shape_of(value), self.quantized_type(quantization))
+        return ir.Operation.create("quant.qcast", operands=[value], results=[kind]).result
+
+    def dequantize(self, value: ir.Value) -> ir.Value:
+        """`quant.dcast` of a quantised tensor."""
+        kind = ir.RankedTensorType.get(mlir.shape_of(value), self.f32)
+        return ir.Operation.create("quant.dcast", operands=[value], results=[kind]).result
+
+    def constant(self, number: float, element: ir.Type) -> ir.Value:
+        """A constant of rank 0."""
+        return mlir.constant(narrowed(np.full((), number, mlir.numpy_dtype(element))))
+
+    def element(self, node: Node) -> ir.Type:
+        """The element type that a node's result is compiled to."""
+        return mlir.mlir_type(compiled_dtype(node.meta["val"].dtype))
+
+    def zeros(self, *dims: int) -> ir.Value:
+        """A float constant of zeros."""
+        return mlir.constant(np.zeros(dims, np.float32))
+
+    def zero_point(self, like: Operand) -> ir.Value:
+        """The zero-point operand of an op on unquantised data."""
+        return mlir.constant(np.zeros(1, mlir.numpy_dtype(mlir.element_type(self.value(like)))))
+
+    def scalar(self, number: float, like: Operand) -> ir.Value:
+        """A constant of one element with the rank and element type of `like`."""
+        value = self.value(like)
+        dtype = mlir.numpy_dtype(mlir.element_type(value))
+        return mlir.constant(narrowed(np.full((1,) * len(shape(value)), number, dtype)))
+
+    def reshape(self, value: Operand, dims: Sequence[int]) -> ir.Value:
+        """`tosa.reshape`, none where the shape is already right."""
+        value = self.value(value)
+        if tuple(dims) == shape(value):
+            return value
+        return self.op("reshape", [value, mlir.constant_shape(dims)], dims)
+
+    def ranked(self, operand: Operand, rank: int) -> Operand:
+        """The operand with leading axes of size 1 up to `rank`; a constant is reshaped here and now."""
+        missing = rank - len(shape(operand))
+        dims = (1,) * missing + shape(operand)
+        if isinstance(operand, ir.Value):
+            return self.reshape(operand, dims)
+        axis = operand.quantization.axis if operand.quantization else None
+        return operand.reshape(dims, axis=None if axis is None else axis + missing)
+
+    def transpose(self, value: Operand, axes: Sequence[int]) -> ir.Value:
+        """`tosa.transpose`: axis i of the result is axis `axes[i]` of the operand."""
+        value = self.value(value)
+        if list(axes) == list(range(len(axes))):
+            return value
+        dims = [shape(value)[axis] for axis in axes]
+        return self.op("transpose", [value], dims, perms=ir.DenseI32ArrayAttr.get(list(axes)))
+
+    def slice(self, value: Operand, start: Sequence[int], size: Sequence[int]) -> ir.Value:
+        """`tosa.slice`, none where all is kept."""
+        value = self.value(value)
+        if tuple(size) == shape(value):
+            return value
+        return self.op("slice", [value, mlir.constant_shape(start), mlir.constant_shape(size)], size)
+
+    def narrow(self, value: Operand, axis: int, start: int, size: int) -> ir.Value:
+        """`size` indices of `axis` from `start` on."""
+        dims = list(shape(value))
+        dims[axis] = size
+        return self.slice(value, [start if i == axis else 0 for i in range(len(dims))], dims)
+
+    def concat(self, values: Sequence[Operand], axis: int) -> ir.Value:
+        """`tosa.concat`, none of one operand."""
+        operands = [self.value(value) for value in values]
+        if len(operands) == 1:
+            return operands[0]
+        dims = list(shape(operands[0]))
+        dims[axis] = sum(shape(operand)[axis] for operand in operands)
+        return self.op("concat", operands, dims, axis=ir.IntegerAttr.get(self.i32, axis))
+
+    def tile(self, value: Operand, multiples: Sequence[int]) -> ir.Value:
+        """`tosa.tile`, none where every multiple is 1."""
+        value = self.value(value)
+        if all(multiple == 1 for multiple in multiples):
+            return value
+        dims = [size * multiple for size, multiple in zip(shape(value), multiples, strict=True)]
+        return self.op("tile", [value, mlir.constant_shape(multiples)], dims)
+
+    def pad(self, value: Operand, padding: Sequence[tuple[int, int]], number: float = 0.0) -> ir.Value:
+        """`tosa.pad` by `number`, (before, after) for each axis; none where nothing is padded."""
+        value = self.value(value)
+        if not any(before or after for before, after in padding):
+            return value
+        dims = [size + before + after for size, (before, after) in zip(shape(value), padding, strict=True)]
+        fill = mlir.constant(np.full(1, number, mlir.numpy_dtype(mlir.element_type(value))))
+        return self.op("pad", [value, mlir.constant_shape([n for pair in padding for n in pair]), fill], dims)
+
+    def gather(self, values: Operand, indices: Operand) -> ir.Value:
+        """`tosa.gather`: [N, K, C] values at [N, W] int32 indices give [N, W, C]."""
+        (n, _, c), (_, w) = shape(values), shape(indices)
+        return self.op("gather", [values, indices], [n, w, c])
+
+    def cast(self, value: Operand, element: ir.Type) -> ir.Value:
+        """`tosa.cast`, none where the type is already right."""
+        value = self.value(value)
+        if mlir.element_type(value) == element:
+            return value
+        return self.op("cast", [value], shape(value), element)
+
+    def reduce(self, name: str, value: Operand, axis: int) -> ir.Value:
+        """`tosa.reduce_<name>` over one axis, which stays with size 1."""
+        dims = list(shape(value))
+        dims[axis] = 1
+        return self.op(f"reduce_{name}", [value], dims, axis=ir.IntegerAttr.get(self.i32, axis))
+
+    def pointwise(self, name: str, *operands: Operand | float, element: ir.Type | None = None) -> ir.Value:
+        """A broadcasting op; numbers become constants, and leading axes of size 1 equalise the ranks."""
+        tensors = [x for x in operands if isinstance(x, ir.Value | Constant)]
+        rank = max(len(shape(tensor)) for tensor in tensors)
+        ranked = [self.value(self.ranked(tensor, rank)) for tensor in tensors]
+        queue = iter(ranked)
+        values = [next(queue) if isinstance(x, ir.Value | Constant) else self.scalar(x, ranked[0]) for x in operands]
+        result = np.broadcast_shapes(*(shape(value) for value in values))
+        if name == "mul":
+            values.append(mlir.constant(np.zeros(1, np.int8)))
+        if name == "negate":
+            values += [self.zero_point(values[0]), self.zero_point(values[0])]
+        return self.op(name, values, result, element)
+
+    def clamp(self, value: Operand, low: float | None, high: float | None) -> ir.Value:
+        """`tosa.clamp`; None leaves a side open."""
+        value = self.value(value)
+        element = mlir.element_type(value)
+        if element == self.f32:
+            limits = np.finfo(np.float32)
+            low = float(limits.min) if low is None else max(float(low), float(limits.min))
+            high = float(limits.max) if high is None else min(float(high), float(limits.max))
+            bounds = [ir.FloatAttr.get(element, low), ir.FloatAttr.get(element, high)]
+        else:
+            integers = np.iinfo(mlir.numpy_dtype(element))
+            bounds = [
+                ir.IntegerAttr.get(element, int(integers.min if low is None else max(low, integers.min))),
+                ir.IntegerAttr.get(element, int(integers.max if high is None else min(high, integers.max))),
+            ]
+        return self.op("clamp", [value], shape(value), min_val=bounds[0], max_val=bounds[1])
+
+    def composite(
+        self,
+        kind: str,
+        operands: Sequence[Operand],
+        body: Callable[..., ir.Value],
+        **attributes: ir.Attribute,
+    ) -> ir.Value:
+        """Call a private function that is quantised as one unit; equal ones are shared.
+
+        Args:
+            kind: the string of `tosaic.composite`.
+            operands: the arguments; the result has the type of the first.
+            body: emits the float definition from the function's arguments.
+            attributes: further `tosaic.*` attributes.
+        """
+        values = [self.value(operand) for operand in operands]
+        types = [value.type for value in values]
+        key = (kind, *map(str, types), *map(str, attributes.values()))
+        if key not in self._composites:
+            self._composites[key] = self._define(kind, types, body, attributes)
+        callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(self._composites[key].attributes["sym_name"]).value)
+        return ir.Operation.create(
+            "func.call", operands=values, results=[types[0]], attributes={"callee": callee}
+        ).result
+
+    def _define(self, kind: str, types: list[ir.Type], body: Callable, attributes: dict) -> ir.Operation:
+        func = mlir.dialect("func")
+        with ir.InsertionPoint(self.module.body):
+            function = func.FuncOp(f"{kind}_{len(self._composites)}", (types, types[:1]), visibility="private")
+        function.operation.attributes["tosaic.composite"] = ir.StringAttr.get(kind)
+        for name, attribute in attributes.items():
+            function.operation.attributes[f"tosaic.{name}"] = attribute
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([body(*block.arguments)])
+        return function.operation

@@ -1,0 +1,53 @@
+"""One vocabulary for quantiser and importer: functional ATen, composites whole, attention taken apart."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torchao.quantization.pt2e  # noqa: F401  registers the ops below
+from torch import Tensor
+from torch.export import ExportedProgram
+
+_QD = torch.ops.quantized_decomposed
+QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
+DEQUANTIZE = (_QD.dequantize_per_tensor.default, _QD.dequantize_per_channel.default)
+
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+
+
+def is_quantized(program: ExportedProgram) -> bool:
+    """Whether the graph already holds quantise or dequantise ops."""
+    return any(node.target in QUANTIZE + DEQUANTIZE for node in program.graph.nodes)
+
+
+def canonical(program: ExportedProgram) -> ExportedProgram:
+    """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op."""
+    fused = any(node.target is _ATTENTION for node in program.graph.nodes)
+    if program.dialect != "TRAINING" and not fused:
+        return program
+    return program.run_decompositions({_ATTENTION: _attention})
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query key^T scale + mask) value (Vaswani et al. 2017, eq. 1)."""
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    scores = torch.matmul(query * (scale or 1 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        # A finite stand-in for -inf: far below any score, and kind to an integer scale.
+        bias = torch.where(attn_mask, 0.0, -1e4) if attn_mask.dtype == torch.bool else attn_mask
+        scores = scores + bias
+    return torch.matmul(torch.softmax(scores, -1), value)

@@ -1,0 +1,221 @@
+"""Where models come in: a `.pt2`, a factory in a Python file, or the zoo."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from tosaic.frontend.canonical import canonical
+from tosaic.support.errors import ModelError
+
+Batch = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A model as it came in.
+
+    Args:
+        name: a short name fit for files.
+        program: functional ATen, float or already quantised.
+        inputs: example inputs, one tensor for each of the program's.
+        calibration: batches shaped like `inputs`.
+    """
+
+    name: str
+    program: ExportedProgram
+    inputs: Batch
+    calibration: tuple[Batch, ...]
+
+
+def capture(model: str, calibration: Path | None = None, inputs: Sequence[Any] | None = None) -> Capture:
+    """Capture a model.
+
+    Args:
+        model: a `.pt2` file, `file.py:factory` where the factory returns (module, example inputs[, calibration
+            batches]), or `zoo:NAME`.
+        calibration: an `.npz` of arrays named after the inputs, or in their order; the leading axis counts samples.
+        inputs: example inputs in place of the model's own.
+
+    Raises:
+        ModelError: the model, its inputs or the calibration data cannot be used; the message says which and why.
+    """
+    name, program, examples, batches = _load(model, inputs)
+    _check_weights(program)
+    _check_inputs(program, examples)
+    names = _input_names(program)
+    if calibration is not None:
+        batches = _read_calibration(Path(calibration), names, examples)
+    batches = tuple(_as_batch(batch) for batch in batches) or (examples,)
+    for batch in batches:
+        _check_batch(batch, examples, names)
+    return Capture(name, canonical(program), examples, batches)
+
+
+def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgram, Batch, Iterable]:
+    if model.startswith("zoo:"):
+        from tosaic import zoo
+
+        name = model.removeprefix("zoo:")
+        module, examples, batches = zoo.load(name)
+        return name, _export(module, _as_batch(inputs or examples)), _as_batch(inputs or examples), batches
+    path, _, factory = model.rpartition(":")
+    if path.endswith(".py"):
+        module, examples, batches = _call_factory(Path(path), factory)
+        examples = _as_batch(inputs or examples)
+        return factory, _export(module, examples), examples, batches
+    if model.endswith(".pt2"):
+        program = _read_program(Path(model))
+        examples = inputs or (program.example_inputs or ((), {}))[0]
+        return Path(model).stem, program, _as_batch(examples), ()
+    raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
+
+
+def _read_program(path: Path) -> ExportedProgram:
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise ModelError(
+            f"{path} cannot be read as a .pt2 program", why=_first_line(error), hint="write it with torch.export.save"
+        ) from None
+
+
+def _call_factory(path: Path, factory: str) -> tuple[nn.Module, Any, Iterable]:
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    source = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(source)
+    except Exception as error:
+        raise ModelError(f"{path} does not import", why=f"{type(error).__name__}: {_first_line(error)}") from error
+    function = getattr(source, factory, None)
+    if not callable(function):
+        known = [name for name, value in vars(source).items() if callable(value) and not name.startswith("_")]
+        raise ModelError(f"{path} has no function `{factory}`", hint=f"it has {', '.join(known) or 'none'}")
+    try:
+        made = function()
+    except Exception as error:
+        raise ModelError(f"{path}:{factory} raised", why=f"{type(error).__name__}: {_first_line(error)}") from error
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise ModelError(
+            f"{path}:{factory} must return (module, example inputs) or (module, example inputs, calibration batches)",
+            why=f"it returned {type(made).__name__}",
+        )
+    return made[0], made[1], made[2] if len(made) == 3 else ()
+
+
+def _export(module: nn.Module, examples: Batch) -> ExportedProgram:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module.eval(), examples)
+    except Exception as error:
+        raise ModelError(
+            "torch.export refused the model",
+            why=f"{type(error).__name__}: {_first_line(error)}",
+            hint="run torch.export.export on it by itself to see the whole message",
+        ) from error
+
+
+def _check_weights(program: ExportedProgram) -> None:
+    for name, tensor in program.state_dict.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelError(f"the weight `{name}` holds NaN or infinity", hint="check the training run or the file")
+
+
+def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
+    placeholders = _placeholders(program)
+    for node in placeholders:
+        value = node.meta["val"]
+        if not isinstance(value, Tensor):
+            raise ModelError(f"the input `{node.name}` is not a tensor", hint="make it a constant of the module")
+        if any(not isinstance(size, int) for size in value.shape):
+            dims = ", ".join(map(str, value.shape))
+            raise ModelError(
+                f"the input `{node.name}` has a dynamic shape ({dims})",
+                hint="export the model without dynamic_shapes: a microcontroller's memory is planned beforehand",
+            )
+    if len(examples) != len(placeholders):
+        raise ModelError(
+            f"the model takes {len(placeholders)} inputs, {len(examples)} examples are given",
+            hint="pass example inputs, or save the program together with them",
+        )
+
+
+def _placeholders(program: ExportedProgram) -> list[torch.fx.Node]:
+    wanted = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
+
+
+def _input_names(program: ExportedProgram) -> list[str]:
+    return [node.name for node in _placeholders(program)]
+
+
+def _read_calibration(path: Path, names: list[str], examples: Batch) -> list[Batch]:
+    if not path.is_file():
+        raise ModelError(f"there is no calibration file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:
+        raise ModelError(f"{path} cannot be read as .npz", why=_first_line(error)) from None
+    if len(arrays) != len(names):
+        raise ModelError(f"{path} holds {len(arrays)} arrays, the model takes {len(names)} inputs: {', '.join(names)}")
+    ordered = [arrays[name] for name in names] if set(arrays) == set(names) else list(arrays.values())
+    counts = {len(array) if array.ndim else 0 for array in ordered}
+    if len(counts) != 1 or 0 in counts:
+        raise ModelError(
+            f"the arrays of {path} must hold equally many samples, at least one", why=f"they hold {counts}"
+        )
+    return [
+        tuple(_sample(array[i], example) for array, example in zip(ordered, examples, strict=True))
+        for i in range(counts.pop())
+    ]
+
+
+def _sample(array: np.ndarray, example: Tensor) -> Tensor:
+    """One sample; a batch axis of size 1 may be left out."""
+    tensor = torch.from_numpy(np.array(array))
+    if example.shape[:1] == (1,) and tensor.shape == example.shape[1:]:
+        return tensor[None]
+    return tensor
+
+
+def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:
+    if len(batch) != len(examples):
+        raise ModelError(f"a calibration batch holds {len(batch)} tensors, the model takes {len(examples)} inputs")
+    for name, tensor, example in zip(names, batch, examples, strict=True):
+        if tensor.shape != example.shape or tensor.dtype != example.dtype:
+            raise ModelError(
+                f"calibration data for the input `{name}` is {_describe(tensor)}",
+                why=f"the model takes {_describe(example)}",
+                hint="each sample must have the shape and dtype of the example input",
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelError(f"calibration data for the input `{name}` holds NaN or infinity")
+
+
+def _as_batch(inputs: Any) -> Batch:
+    items = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return tuple(item if isinstance(item, Tensor) else torch.as_tensor(item) for item in items)
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,67 @@
+"""Tensors known at compile time, with the quantisation they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Affine quantisation: real = scale * (stored - zero_point).
+
+    Args:
+        storage: integer dtype that holds the stored values.
+        low, high: least and greatest stored value.
+        scales: one scale, or one for each index of `axis`.
+        zero_points: as many as `scales`.
+        axis: the quantised axis, None per tensor.
+    """
+
+    storage: np.dtype
+    low: int
+    high: int
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array, real where `quantization` is None, else the stored integers of a dequantised tensor."""
+
+    array: np.ndarray
+    quantization: Quantization | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def transpose(self, axes: Sequence[int]) -> Constant:
+        """The constant with its axes permuted; the quantised axis follows."""
+        quantization = self.quantization
+        if quantization and quantization.axis is not None:
+            quantization = replace(quantization, axis=list(axes).index(quantization.axis))
+        return Constant(np.ascontiguousarray(self.array.transpose(axes)), quantization)
+
+    def reshape(self, shape: Sequence[int], axis: int | None = None) -> Constant:
+        """The constant in another shape; `axis` is where the quantised axis has gone."""
+        quantization = self.quantization
+        if quantization and quantization.axis is not None:
+            quantization = replace(quantization, axis=axis)
+        return Constant(self.array.reshape(shape), quantization)
+
+    def take(self, start: int, size: int, axis: int) -> Constant:
+        """`size` indices of `axis` from `start` on, with their scales."""
+        index = [slice(None)] * self.array.ndim
+        index[axis] = slice(start, start + size)
+        quantization = self.quantization
+        if quantization and quantization.axis == axis:
+            quantization = replace(
+                quantization,
+                scales=quantization.scales[start : start + size],
+                zero_points=quantization.zero_points[start : start + size],
+            )
+        return Constant(np.ascontiguousarray(self.array[tuple(index)]), quantization)

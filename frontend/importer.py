@@ -1,0 +1,259 @@
+"""An exported program becomes an MLIR module: TOSA on f32 with quant casts, every op with its source location."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+import tosaic.frontend.lowerings as families
+from tosaic.frontend.builder import Builder, Operand, compiled_dtype
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
+from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.lowerings.registry import LOWERINGS
+from tosaic.support import mlir
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_TORCH = str(Path(torch.__file__).parent)
+# Ops that keep the values of a tensor and move them: they fold into a constant quantised per tensor.
+_MOVES = (
+    torch.ops.aten.view.default,
+    torch.ops.aten.permute.default,
+    torch.ops.aten.transpose.int,
+    torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze.dims,
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.select.int,
+    torch.ops.aten.expand.default,
+    torch.ops.aten.clone.default,
+)
+
+assert families.FAMILIES
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in the user's model a node was written."""
+
+    file: str
+    line: int
+    module: str
+    op: str
+
+    def __str__(self) -> str:
+        module = f" in module `{self.module}`" if self.module else ""
+        return f"{self.file}:{self.line} {self.op}{module}"
+
+    def location(self) -> ir.Location:
+        """`fused<{nn_module_stack, aten}>[file:line:col]` in the current context."""
+        metadata = {"nn_module_stack": ir.StringAttr.get(self.module), "aten": ir.StringAttr.get(self.op)}
+        place = ir.Location.file(self.file, self.line, 0)
+        return ir.Location.fused([place], ir.DictAttr.get(metadata))
+
+
+def origin(node: Node) -> Origin:
+    """The innermost line outside of torch that made a node, its module's path and its ATen name."""
+    frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    file, line = users[-1] if users else ("unknown", 0)
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
+
+
+def import_program(program: ExportedProgram) -> ir.Module:
+    """Import a program, quantised or not, into a new context.
+
+    Returns:
+        A verified module with one public `main`: float32, int32 (from int64) or bool tensors, in the user's layout.
+
+    Raises:
+        ModelError: ops without a lowering, all of them, with the user's lines; a dtype or a constant that does not fit.
+    """
+    program = canonical(program)
+    _refuse_unknown(program)
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        _Importer(program, Builder(module)).run()
+        try:
+            module.operation.verify()
+        except ir.MLIRError as error:
+            raise ModelError("the imported model is not valid TOSA", why=mlir.diagnostics(error)) from None
+    return module
+
+
+def _refuse_unknown(program: ExportedProgram) -> None:
+    known = {*LOWERINGS, *QUANTIZE, *DEQUANTIZE, operator.getitem}
+    unknown = [node for node in _computed(program) if node.target not in known]
+    if unknown:
+        names = ", ".join(sorted({str(node.target) for node in unknown}))
+        raise ModelError(
+            f"no lowering for {names}",
+            where="\n      ".join(dict.fromkeys(str(origin(node)) for node in unknown)),
+            hint="write it with other ops, or add a lowering under tosaic/frontend/lowerings",
+        )
+
+
+def _computed(program: ExportedProgram) -> Iterator[Node]:
+    """The nodes that depend on the user's inputs; all others are constants."""
+    dependent = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and any(source.name in dependent for source in node.all_input_nodes):
+            dependent.add(node.name)
+            yield node
+
+
+class _Importer:
+    def __init__(self, program: ExportedProgram, builder: Builder) -> None:
+        self.program, self.builder = program, builder
+        self.env: dict[Node, Operand | Quantized | tuple] = {}
+        self.state = {**program.state_dict, **program.constants}
+
+    def run(self) -> None:
+        signature = self.program.graph_signature
+        weights = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        inputs = []
+        for node in placeholders:
+            if node.name in weights:
+                self.env[node] = Constant(self.state[weights[node.name]].detach().numpy())
+            else:
+                inputs.append(node)
+        func = mlir.dialect("func")
+        types = [self._tensor_type(node) for node in inputs]
+        with ir.InsertionPoint(self.builder.module.body):
+            main = func.FuncOp("main", (types, []))
+        block = main.add_entry_block()
+        self.env.update(zip(inputs, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for node in self.program.graph.nodes:
+                if node.op == "call_function":
+                    self._visit(node)
+            results = [self.builder.value(self.env[node]) for node in self._outputs()]
+            func.ReturnOp(results)
+        kind = ir.FunctionType.get(types, [result.type for result in results])
+        main.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+    def _outputs(self) -> list[Node]:
+        output = next(node for node in self.program.graph.nodes if node.op == "output")
+        return [node for node in output.args[0] if isinstance(node, Node)]
+
+    def _tensor_type(self, node: Node) -> ir.Type:
+        tensor = node.meta["val"]
+        return ir.RankedTensorType.get(list(tensor.shape), mlir.mlir_type(compiled_dtype(tensor.dtype)))
+
+    def _visit(self, node: Node) -> None:
+        with origin(node).location():
+            try:
+                self.env[node] = self._lower(node)
+            except ModelError as error:
+                if error.where:
+                    raise
+                raise ModelError(error.what, where=str(origin(node)), why=error.why, hint=error.hint) from None
+
+    def _lower(self, node: Node) -> Any:
+        if node.target is operator.getitem:
+            return self.env[node.args[0]][node.args[1]]
+        if node.target in QUANTIZE:
+            return self._quantize(node)
+        if node.target in DEQUANTIZE:
+            return self._dequantize(node)
+        folded = self._fold(node)
+        if folded is not None:
+            return folded
+        lowering = LOWERINGS[node.target]
+        arguments = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_arguments(node))]
+        return lowering.emit(self.builder, node, *arguments)
+
+    def _argument(self, argument: Any, raw: bool) -> Any:
+        if isinstance(argument, Node):
+            operand = self.env[argument]
+            return operand if raw else self.builder.value(operand)
+        if isinstance(argument, list | tuple):
+            return [self._argument(item, raw) for item in argument]
+        return argument
+
+    def _fold(self, node: Node) -> Constant | None:
+        """Compute a node whose tensors are all known; a quantised constant can only be moved."""
+        operands = [self.env[source] for source in node.all_input_nodes]
+        if not all(isinstance(operand, Constant) for operand in operands):
+            return None
+        quantizations = [operand.quantization for operand in operands if operand.quantization]
+        if quantizations and not (node.target in _MOVES and quantizations[0].axis is None):
+            return None
+
+        def tensor(source: Node) -> torch.Tensor:
+            return torch.from_numpy(np.array(self.env[source].array))
+
+        args = torch.fx.map_arg(node.args, tensor)
+        kwargs = torch.fx.map_arg(node.kwargs, tensor)
+        result = node.target(*args, **kwargs)
+        if isinstance(result, list | tuple):
+            return tuple(Constant(item.contiguous().numpy()) for item in result)
+        return Constant(result.contiguous().numpy(), quantizations[0] if quantizations else None)
+
+    def _quantization(self, node: Node) -> Quantization:
+        per_channel = node.target in (QUANTIZE[1], DEQUANTIZE[1])
+        if per_channel:
+            _, scales, zero_points, axis, low, high, dtype = node.args[:7]
+            scales, zero_points = self._numbers(scales), self._numbers(zero_points)
+        else:
+            _, scales, zero_points, low, high, dtype = node.args[:6]
+            scales, zero_points, axis = [scales], [zero_points], None
+        if not np.all(np.isfinite(scales)) or min(scales) <= 0:
+            raise ModelError("a quantisation scale is not a positive number", why=f"it is {min(scales)}")
+        return Quantization(
+            compiled_dtype(dtype), low, high, tuple(map(float, scales)), tuple(map(int, zero_points)), axis
+        )
+
+    def _numbers(self, node: Node) -> list:
+        return self.env[node].array.tolist()
+
+    def _quantize(self, node: Node) -> Operand | Quantized:
+        source = self.env[node.args[0]]
+        quantization = self._quantization(node)
+        if isinstance(source, Constant):
+            args = [torch.from_numpy(np.array(source.array)), *(self._tensor_or(a) for a in node.args[1:])]
+            return Quantized(Constant(node.target(*args).numpy(), quantization))
+        return self.builder.quantize(source, quantization)
+
+    def _tensor_or(self, argument: Any) -> Any:
+        return torch.from_numpy(np.array(self.env[argument].array)) if isinstance(argument, Node) else argument
+
+    def _dequantize(self, node: Node) -> Operand:
+        source = self.env[node.args[0]]
+        if isinstance(source, Quantized):
+            return source.constant
+        if isinstance(source, Constant):
+            return Constant(source.array, self._quantization(node))
+        return self.builder.dequantize(source)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A constant between its quantisation and its dequantisation."""
+
+    constant: Constant
+
+
+def _arguments(node: Node) -> Iterator[Any]:
+    """The arguments in the order of the op's schema, defaults filled in."""
+    for index, parameter in enumerate(node.target._schema.arguments):
+        if index < len(node.args):
+            yield node.args[index]
+        else:
+            yield node.kwargs.get(parameter.name, parameter.default_value)

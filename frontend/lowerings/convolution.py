@@ -1,0 +1,238 @@
+"""Convolutions: NHWC between two transposes, weights straight in TOSA's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
+from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.registry import lowers
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+aten = torch.ops.aten
+
+
+@lowers(aten.conv2d.default, raw=("weight", "bias"))
+def conv2d(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    weight: Operand,
+    bias: Operand | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> ir.Value:
+    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
+    pad = [padding[0], padding[0], padding[1], padding[1]]
+    return b.transpose(_convolve(b, b.transpose(x, NHWC), weight, bias, stride, pad, dilation, groups), NCHW)
+
+
+@lowers(aten.conv1d.default, raw=("weight", "bias"))
+def conv1d(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    weight: Operand,
+    bias: Operand | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> ir.Value:
+    n, c, length = shape(x)
+    out, per_group, taps = shape(weight)
+    kernel = (out, per_group, 1, taps)
+    weight = weight.reshape(kernel, axis=_axis(weight)) if isinstance(weight, Constant) else b.reshape(weight, kernel)
+    rows = b.reshape(b.transpose(x, (0, 2, 1)), (n, 1, length, c))
+    pad = [0, 0, padding[0], padding[0]]
+    y = _convolve(b, rows, weight, bias, [1, stride[0]], pad, [1, dilation[0]], groups)
+    return b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1))
+
+
+@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"))
+def conv_transpose2d(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    weight: Operand,
+    bias: Operand | None,
+    stride: list[int],
+    padding: list[int],
+    output_padding: list[int],
+    groups: int,
+    dilation: list[int],
+) -> ir.Value:
+    if _pair(dilation) != [1, 1]:
+        raise ModelError("a dilated transposed convolution cannot be compiled", hint="use dilation 1")
+    (sy, sx), (py, px), (oy, ox) = _pair(stride), _pair(padding), _pair(output_padding)
+    _, per_group, kh, kw = shape(weight)
+    image = b.transpose(x, NHWC)
+    n, h, w, c = shape(image)
+    out_pad = [-py, oy - py, -px, ox - px]
+    oh = (h - 1) * sy + out_pad[0] + out_pad[1] + kh
+    ow = (w - 1) * sx + out_pad[2] + out_pad[3] + kw
+    results = []
+    for group in range(groups):
+        size = c // groups
+        part = b.narrow(image, 3, group * size, size)
+        kernel = _oriented(b, _part(b, weight, group * size, size), (1, 2, 3, 0))
+        offsets = _bias(b, bias, group * per_group, per_group)
+        results.append(
+            b.op(
+                "transpose_conv2d",
+                [part, kernel, offsets, b.zero_point(part), b.zero_point(kernel)],
+                [n, oh, ow, per_group],
+                out_pad=ir.DenseI64ArrayAttr.get(out_pad),
+                stride=ir.DenseI64ArrayAttr.get([sy, sx]),
+                acc_type=ir.TypeAttr.get(b.f32),
+            )
+        )
+    return b.transpose(b.concat(results, 3), NCHW)
+
+
+@lowers(aten.convolution.default, raw=("weight", "bias"))
+def convolution(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    weight: Operand,
+    bias: Operand | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> ir.Value:
+    rank = len(shape(x))
+    if rank == 4 and transposed:
+        return conv_transpose2d(b, node, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    if rank == 4:
+        return conv2d(b, node, x, weight, bias, stride, padding, dilation, groups)
+    if rank == 3 and not transposed:
+        return conv1d(b, node, x, weight, bias, stride, padding, dilation, groups)
+    raise ModelError(f"no lowering for a {'transposed ' if transposed else ''}convolution of rank {rank}")
+
+
+def _convolve(
+    b: Builder,
+    image: ir.Value,
+    weight: Operand,
+    bias: Operand | None,
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> ir.Value:
+    """NHWC convolution with an OIHW weight; pad is [top, bottom, left, right]."""
+    out, per_group, kh, kw = shape(weight)
+    channels = shape(image)[3]
+    image, pad = fit(b, image, (kh, kw), stride, pad, dilation)
+    if groups == channels and groups > 1 and (out == channels or not _per_channel(weight)):
+        kernel = _depthwise_kernel(b, weight, channels)
+        return _emit(b, "depthwise_conv2d", image, kernel, _bias(b, bias, 0, out), (kh, kw), out, stride, pad, dilation)
+    results = []
+    size = out // groups
+    for group in range(groups):
+        part = b.narrow(image, 3, group * per_group, per_group)
+        kernel = _oriented(b, _part(b, weight, group * size, size), NHWC)
+        offsets = _bias(b, bias, group * size, size)
+        results.append(_emit(b, "conv2d", part, kernel, offsets, (kh, kw), size, stride, pad, dilation))
+    return b.concat(results, 3)
+
+
+def fit(
+    b: Builder,
+    image: ir.Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
+) -> tuple[ir.Value, list[int]]:
+    """Padding and image such that the windows cover the NHWC image without rest, as TOSA demands.
+
+    What PyTorch leaves unread at the bottom and right comes off the padding first, then off the image.
+    """
+    pad = list(pad)
+    size = list(shape(image))
+    for axis in (0, 1):
+        reach = (kernel[axis] - 1) * dilation[axis] + 1
+        rest = (size[1 + axis] + pad[2 * axis] + pad[2 * axis + 1] - reach) % stride[axis]
+        from_pad = min(rest, pad[2 * axis + 1])
+        pad[2 * axis + 1] -= from_pad
+        size[1 + axis] -= rest - from_pad
+    return b.slice(image, [0, 0, 0, 0], size), pad
+
+
+def _emit(
+    b: Builder,
+    name: str,
+    image: ir.Value,
+    kernel: ir.Value,
+    bias: ir.Value,
+    window: tuple[int, int],
+    out: int,
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilation: Sequence[int],
+) -> ir.Value:
+    n, h, w, _ = shape(image)
+    dims = [
+        (size + pad[2 * i] + pad[2 * i + 1] - (window[i] - 1) * dilation[i] - 1) // stride[i] + 1
+        for i, size in enumerate((h, w))
+    ]
+    return b.op(
+        name,
+        [image, kernel, bias, b.zero_point(image), b.zero_point(kernel)],
+        [n, *dims, out],
+        pad=ir.DenseI64ArrayAttr.get(list(pad)),
+        stride=ir.DenseI64ArrayAttr.get(list(stride)),
+        dilation=ir.DenseI64ArrayAttr.get(list(dilation)),
+        acc_type=ir.TypeAttr.get(b.f32),
+    )
+
+
+def _depthwise_kernel(b: Builder, weight: Operand, channels: int) -> ir.Value:
+    """OIHW with I = 1 to HWCM, where output channel c * M + m is weight[h, w, c, m]."""
+    out, _, kh, kw = shape(weight)
+    multiplier = out // channels
+    if multiplier == 1:
+        return _oriented(b, weight, (2, 3, 0, 1))
+    split = (channels, multiplier, kh, kw)
+    if isinstance(weight, Constant):
+        return b.value(weight.reshape(split).transpose((2, 3, 0, 1)))
+    return b.transpose(b.reshape(weight, split), (2, 3, 0, 1))
+
+
+def _per_channel(weight: Operand) -> bool:
+    """Whether the scales vary; then C and M cannot share one axis, and a multiplier over 1 goes by groups."""
+    return isinstance(weight, Constant) and _axis(weight) is not None
+
+
+def _oriented(b: Builder, weight: Operand, axes: Sequence[int]) -> ir.Value:
+    return b.value(weight.transpose(axes)) if isinstance(weight, Constant) else b.transpose(weight, axes)
+
+
+def _part(b: Builder, weight: Operand, start: int, size: int) -> Operand:
+    if size == shape(weight)[0]:
+        return weight
+    return weight.take(start, size, 0) if isinstance(weight, Constant) else b.narrow(weight, 0, start, size)
+
+
+def _bias(b: Builder, bias: Operand | None, start: int, size: int) -> ir.Value:
+    return b.zeros(size) if bias is None else b.value(_part(b, bias, start, size))
+
+
+def _axis(weight: Constant) -> int | None:
+    return weight.quantization.axis if weight.quantization else None
+
+
+def _pair(values: Sequence[int]) -> list[int]:
+    return list(np.broadcast_to(values, 2).tolist())

@@ -1,0 +1,326 @@
+"""Elementwise arithmetic, activations, comparisons and casts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.builder import Builder, Operand, shape
+from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.registry import lowers
+from tosaic.support import mlir
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+aten = torch.ops.aten
+Number = Operand | int | float | bool
+
+
+def _promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
+    """The operands in the element type of the node's result, as PyTorch promotes them."""
+    element = b.element(node)
+    return [b.cast(x, element) if isinstance(x, ir.Value) else _typed(x, element) for x in operands]
+
+
+def _typed(x: Number, element: ir.Type) -> Number:
+    if not isinstance(x, Constant) or x.quantization:
+        return x
+    return Constant(x.array.astype(mlir.numpy_dtype(element)))
+
+
+def _common(b: Builder, *operands: Number) -> list[Number]:
+    """The operands of a comparison in one element type: float where any is."""
+    floats = any(isinstance(x, float) or (isinstance(x, ir.Value) and mlir.element_type(x) == b.f32) for x in operands)
+    element = b.f32 if floats else b.i32
+    return [b.cast(x, element) if isinstance(x, ir.Value) else x for x in operands]
+
+
+@lowers(aten.add.Tensor, aten.add.Scalar, raw=("x", "y"))
+def add(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
+    x, y = _promoted(b, node, x, y)
+    return b.pointwise("add", x, _times(b, y, alpha))
+
+
+@lowers(aten.sub.Tensor, aten.sub.Scalar, raw=("x", "y"))
+def sub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
+    x, y = _promoted(b, node, x, y)
+    return b.pointwise("sub", x, _times(b, y, alpha))
+
+
+@lowers(aten.rsub.Scalar, aten.rsub.Tensor)
+def rsub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
+    x, y = _promoted(b, node, x, y)
+    return b.pointwise("sub", y, _times(b, x, alpha))
+
+
+def _times(b: Builder, x: Number, factor: float) -> Number:
+    if factor == 1:
+        return x
+    return b.pointwise("mul", x, factor) if isinstance(x, Operand) else x * factor
+
+
+@lowers(aten.mul.Tensor, aten.mul.Scalar, raw=("x", "y"))
+def mul(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
+    return b.pointwise("mul", *_promoted(b, node, x, y))
+
+
+@lowers(aten.div.Tensor, aten.div.Scalar)
+def div(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
+    x, y = _promoted(b, node, x, y)
+    if not isinstance(y, ir.Value):
+        return b.pointwise("mul", x, 1.0 / y)
+    return b.pointwise("mul", x, b.pointwise("reciprocal", y))
+
+
+@lowers(aten.div.Tensor_mode)
+def div_mode(b: Builder, node: Node, x: Number, y: Number, rounding_mode: str | None) -> ir.Value:
+    if rounding_mode is None:
+        return div(b, node, x, y)
+    if b.element(node) != b.f32 or rounding_mode != "floor":
+        raise ModelError(f"no lowering for division of {node.meta['val'].dtype} with rounding `{rounding_mode}`")
+    return b.pointwise("floor", div(b, node, x, y))
+
+
+@lowers(aten.maximum.default)
+def maximum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.pointwise("maximum", *_promoted(b, node, x, y))
+
+
+@lowers(aten.minimum.default)
+def minimum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.pointwise("minimum", *_promoted(b, node, x, y))
+
+
+@lowers(aten.pow.Tensor_Scalar)
+def pow_scalar(b: Builder, node: Node, x: ir.Value, exponent: float) -> ir.Value:
+    if exponent == 2:
+        return b.pointwise("mul", x, x)
+    if exponent == 0.5:
+        return sqrt(b, node, x)
+    if exponent == -0.5:
+        return b.pointwise("rsqrt", x)
+    if exponent == int(exponent):
+        return _integer_power(b, x, int(exponent))
+    return b.pointwise("pow", x, float(exponent))
+
+
+def _integer_power(b: Builder, x: ir.Value, exponent: int) -> ir.Value:
+    """By repeated multiplication: TOSA's POW is undefined on negative bases."""
+    if exponent == 0:
+        return b.pointwise("add", b.pointwise("mul", x, 0.0), 1.0)
+    result = x
+    for _ in range(abs(exponent) - 1):
+        result = b.pointwise("mul", result, x)
+    return b.pointwise("reciprocal", result) if exponent < 0 else result
+
+
+@lowers(aten.pow.Tensor_Tensor)
+def pow_tensor(b: Builder, node: Node, x: ir.Value, exponent: ir.Value) -> ir.Value:
+    return b.pointwise("pow", x, exponent)
+
+
+def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:
+    def emit(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+        return b.pointwise(name, b.cast(x, b.element(node)))
+
+    return emit
+
+
+for _target, _name in {
+    aten.abs.default: "abs",
+    aten.ceil.default: "ceil",
+    aten.cos.default: "cos",
+    aten.erf.default: "erf",
+    aten.exp.default: "exp",
+    aten.floor.default: "floor",
+    aten.log.default: "log",
+    aten.logical_not.default: "logical_not",
+    aten.neg.default: "negate",
+    aten.reciprocal.default: "reciprocal",
+    aten.rsqrt.default: "rsqrt",
+    aten.sigmoid.default: "sigmoid",
+    aten.sin.default: "sin",
+    aten.tanh.default: "tanh",
+}.items():
+    lowers(_target)(_unary(_name))
+
+
+@lowers(aten.sqrt.default)
+def sqrt(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("pow", x, 0.5)
+
+
+@lowers(aten.relu.default)
+def relu(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.clamp(x, 0, None)
+
+
+@lowers(aten.hardtanh.default, aten.clamp.default)
+def clamp(b: Builder, node: Node, x: ir.Value, low: float | None, high: float | None) -> ir.Value:
+    return b.clamp(b.cast(x, b.element(node)), low, high)
+
+
+@lowers(aten.clamp_min.default)
+def clamp_min(b: Builder, node: Node, x: ir.Value, low: float) -> ir.Value:
+    return b.clamp(x, low, None)
+
+
+@lowers(aten.clamp_max.default)
+def clamp_max(b: Builder, node: Node, x: ir.Value, high: float) -> ir.Value:
+    return b.clamp(x, None, high)
+
+
+@lowers(aten.relu6.default)
+def relu6(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.clamp(x, 0, 6)
+
+
+@lowers(aten.leaky_relu.default)
+def leaky_relu(b: Builder, node: Node, x: ir.Value, slope: float) -> ir.Value:
+    return b.pointwise("add", b.clamp(x, 0, None), b.pointwise("mul", b.clamp(x, None, 0), float(slope)))
+
+
+@lowers(aten.elu.default)
+def elu(b: Builder, node: Node, x: ir.Value, alpha: float, scale: float, input_scale: float) -> ir.Value:
+    below = b.pointwise("mul", b.clamp(x, None, 0), float(input_scale))
+    curve = b.pointwise("mul", b.pointwise("sub", b.pointwise("exp", below), 1.0), float(alpha * scale))
+    return b.pointwise("add", _times(b, b.clamp(x, 0, None), float(scale)), curve)
+
+
+@lowers(aten.gelu.default)
+def gelu(b: Builder, node: Node, x: ir.Value, approximate: str) -> ir.Value:
+    """x Phi(x), or its tanh approximation (Hendrycks and Gimpel 2016, section 2)."""
+    half = b.pointwise("mul", x, 0.5)
+    if approximate == "tanh":
+        cube = b.pointwise("mul", b.pointwise("mul", x, x), x)
+        inner = b.pointwise("add", x, b.pointwise("mul", cube, 0.044715))
+        curve = b.pointwise("tanh", b.pointwise("mul", inner, math.sqrt(2 / math.pi)))
+    else:
+        curve = b.pointwise("erf", b.pointwise("mul", x, math.sqrt(0.5)))
+    return b.pointwise("mul", half, b.pointwise("add", curve, 1.0))
+
+
+@lowers(aten.silu.default)
+def silu(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("mul", x, b.pointwise("sigmoid", x))
+
+
+@lowers(aten.hardsigmoid.default)
+def hardsigmoid(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("mul", b.clamp(b.pointwise("add", x, 3.0), 0, 6), 1 / 6)
+
+
+@lowers(aten.hardswish.default)
+def hardswish(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("mul", x, hardsigmoid(b, node, x))
+
+
+def _comparison(name: str, swap: bool = False, negate: bool = False) -> Callable:
+    def emit(b: Builder, node: Node, x: ir.Value, y: Number) -> ir.Value:
+        x, y = _common(b, x, y)
+        operands = (y, x) if swap else (x, y)
+        result = b.pointwise(name, *operands, element=b.bool)
+        return b.pointwise("logical_not", result) if negate else result
+
+    return emit
+
+
+for _kind, _form in {
+    "eq": _comparison("equal"),
+    "ne": _comparison("equal", negate=True),
+    "gt": _comparison("greater"),
+    "ge": _comparison("greater_equal"),
+    "lt": _comparison("greater", swap=True),
+    "le": _comparison("greater_equal", swap=True),
+}.items():
+    lowers(getattr(aten, _kind).Tensor, getattr(aten, _kind).Scalar)(_form)
+
+
+@lowers(aten.logical_and.default, aten.bitwise_and.Tensor)
+def logical_and(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
+    return _logical(b, node, "and", x, y)
+
+
+@lowers(aten.logical_or.default, aten.bitwise_or.Tensor)
+def logical_or(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
+    return _logical(b, node, "or", x, y)
+
+
+def _logical(b: Builder, node: Node, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
+    if mlir.element_type(x) == mlir.element_type(y) == b.bool:
+        return b.pointwise(f"logical_{name}", x, y)
+    if b.element(node) == b.bool:
+        raise ModelError("logical ops take bool tensors", hint="compare with 0 first")
+    return b.pointwise(f"bitwise_{name}", *_promoted(b, node, x, y))
+
+
+@lowers(aten.bitwise_not.default)
+def bitwise_not(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("logical_not" if mlir.element_type(x) == b.bool else "bitwise_not", x)
+
+
+@lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
+def where(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -> ir.Value:
+    return _select(b, node, condition, x, y)
+
+
+@lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(b: Builder, node: Node, x: ir.Value, mask: ir.Value, number: Number) -> ir.Value:
+    return _select(b, node, mask, number, x)
+
+
+def _select(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -> ir.Value:
+    element = b.element(node)
+    limit = torch.finfo(torch.float32).max
+    values = []
+    for operand in (x, y):
+        if not isinstance(operand, ir.Value):
+            bounded = min(max(operand, -limit), limit) if element == b.f32 else operand
+            operand = b.constant(bounded, element)
+        values.append(b.cast(operand, element))
+    return b.pointwise("select", condition, *values, element=element)
+
+
+@lowers(aten._to_copy.default)
+def to_copy(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
+    return _cast(b, node, x)
+
+
+@lowers(aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
+def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
+    return _cast(b, node, x)
+
+
+def _cast(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    element = b.element(node)
+    source = mlir.element_type(x)
+    if source == b.f32 and element == b.bool:
+        return b.pointwise("logical_not", b.pointwise("equal", x, 0.0, element=b.bool))
+    if source == b.f32 and element != b.f32:
+        # PyTorch truncates, TOSA's CAST rounds to nearest even.
+        magnitude = b.pointwise("floor", b.pointwise("abs", x))
+        negative = b.pointwise("greater", b.constant(0.0, b.f32), x, element=b.bool)
+        x = b.pointwise("select", negative, b.pointwise("negate", magnitude), magnitude, element=b.f32)
+    if source == b.bool and element != b.f32:
+        return b.cast(x, element)
+    if source == b.bool:
+        return b.pointwise("select", x, b.constant(1.0, element), b.constant(0.0, element), element=element)
+    return b.cast(x, element)
+
+
+def same(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
+    """What leaves the values as they are."""
+    return b.reshape(x, shape(x))
+
+
+lowers(
+    aten.clone.default,
+    aten.alias.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten.dropout.default,
+    aten.lift_fresh_copy.default,
+)(same)

@@ -1,0 +1,119 @@
+"""Normalisations: softmax and layer_norm as composites, batch norm as an affine map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.builder import Builder, Operand, shape
+from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.registry import lowers
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+aten = torch.ops.aten
+
+
+@lowers(aten.softmax.int, aten._softmax.default)
+def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
+    axis = dim % len(shape(x))
+
+    def body(value: ir.Value) -> ir.Value:
+        powers = b.pointwise("exp", b.pointwise("sub", value, b.reduce("max", value, axis)))
+        return b.pointwise("mul", powers, b.pointwise("reciprocal", b.reduce("sum", powers, axis)))
+
+    return b.composite("softmax", [x], body, axis=_i64(axis))
+
+
+@lowers(aten.log_softmax.int, aten._log_softmax.default)
+def log_softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
+    axis = dim % len(shape(x))
+    shifted = b.pointwise("sub", x, b.reduce("max", x, axis))
+    total = b.reduce("sum", b.pointwise("exp", shifted), axis)
+    return b.pointwise("sub", shifted, b.pointwise("log", total))
+
+
+@lowers(aten.layer_norm.default, raw=("weight", "bias"))
+def layer_norm(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    normalized: Sequence[int],
+    weight: Operand | None,
+    bias: Operand | None,
+    epsilon: float,
+    *_options: object,
+) -> ir.Value:
+    """Ba et al. 2016, eq. 3, over the last axes joined into one."""
+    dims = shape(x)
+    size = math.prod(normalized)
+    axis = len(dims) - len(normalized)
+    flat = b.reshape(x, (*dims[:axis], size))
+
+    def vector(operand: Operand | None, default: float) -> Operand:
+        if operand is None:
+            return Constant(np.full(size, default, np.float32))
+        return operand.reshape((size,)) if isinstance(operand, Constant) else b.reshape(operand, (size,))
+
+    def mean(value: ir.Value) -> ir.Value:
+        return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
+
+    def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> ir.Value:
+        centred = b.pointwise("sub", value, mean(value))
+        variance = mean(b.pointwise("mul", centred, centred))
+        normal = b.pointwise("mul", centred, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
+        return b.pointwise("add", b.pointwise("mul", normal, gain), offset)
+
+    operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]
+    epsilon_attr = ir.FloatAttr.get(ir.F64Type.get(), float(epsilon))
+    return b.reshape(b.composite("layer_norm", operands, body, axis=_i64(axis), epsilon=epsilon_attr), dims)
+
+
+@lowers(aten.native_layer_norm.default, raw=("weight", "bias"))
+def native_layer_norm(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    normalized: Sequence[int],
+    weight: Operand | None,
+    bias: Operand | None,
+    epsilon: float,
+) -> tuple[ir.Value]:
+    return (layer_norm(b, node, x, normalized, weight, bias, epsilon),)
+
+
+@lowers(aten._native_batch_norm_legit_no_training.default, raw=("weight", "bias", "mean", "variance"))
+def batch_norm(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    weight: Operand | None,
+    bias: Operand | None,
+    mean: Operand,
+    variance: Operand,
+    momentum: float,
+    epsilon: float,
+) -> tuple[ir.Value]:
+    """y = x * a + c for every channel, a = weight / sqrt(variance + epsilon), c = bias - mean * a."""
+    average, spread = _array(mean, 0.0, mean), _array(variance, 1.0, mean)
+    scale = _array(weight, 1.0, mean) / np.sqrt(spread + epsilon)
+    offset = _array(bias, 0.0, mean) - average * scale
+    channel = (-1, *(1,) * (len(shape(x)) - 2))
+    factors = [Constant(values.astype(np.float32).reshape(channel)) for values in (scale, offset)]
+    return (b.pointwise("add", b.pointwise("mul", x, factors[0]), factors[1]),)
+
+
+def _array(operand: Operand | None, default: float, like: Operand) -> np.ndarray:
+    if operand is None:
+        return np.full(shape(like), default)
+    if not isinstance(operand, Constant):
+        raise ModelError("a batch norm with computed statistics cannot be compiled", hint="call .eval() on the model")
+    return operand.array.astype(np.float64)
+
+
+def _i64(number: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)

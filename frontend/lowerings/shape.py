@@ -1,0 +1,206 @@
+"""What moves data without computing: views, slices, concatenation, gathers, padding, resizing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
+from tosaic.frontend.lowerings.registry import lowers
+from tosaic.support import mlir
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import ir
+
+aten = torch.ops.aten
+
+
+@lowers(
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.squeeze.default,
+    aten.flatten.using_ints,
+)
+def reshape(b: Builder, node: Node, x: ir.Value, *_dims: object) -> ir.Value:
+    return b.reshape(x, tuple(node.meta["val"].shape))
+
+
+@lowers(aten.permute.default)
+def permute(b: Builder, node: Node, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+    return b.transpose(x, [dim % len(dims) for dim in dims])
+
+
+@lowers(aten.transpose.int)
+def transpose(b: Builder, node: Node, x: ir.Value, first: int, second: int) -> ir.Value:
+    axes = list(range(len(shape(x))))
+    axes[first], axes[second] = axes[second], axes[first]
+    return b.transpose(x, axes)
+
+
+@lowers(aten.t.default)
+def t(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.transpose(x, list(range(len(shape(x))))[::-1])
+
+
+@lowers(aten.expand.default)
+def expand(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
+    wanted = tuple(node.meta["val"].shape)
+    ranked = b.value(b.ranked(x, len(wanted)))
+    return b.tile(ranked, [size // have for size, have in zip(wanted, shape(ranked), strict=True)])
+
+
+@lowers(aten.repeat.default)
+def repeat(b: Builder, node: Node, x: ir.Value, repeats: Sequence[int]) -> ir.Value:
+    return b.tile(b.value(b.ranked(x, len(repeats))), repeats)
+
+
+@lowers(aten.cat.default)
+def cat(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
+    element = b.element(node)
+    return b.concat([b.cast(x, element) for x in tensors], dim % len(shape(tensors[0])))
+
+
+@lowers(aten.stack.default)
+def stack(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
+    dims = shape(tensors[0])
+    axis = dim % (len(dims) + 1)
+    return b.concat([b.reshape(x, (*dims[:axis], 1, *dims[axis:])) for x in tensors], axis)
+
+
+@lowers(aten.slice.Tensor)
+def slice_(b: Builder, node: Node, x: ir.Value, dim: int, start: int | None, end: int | None, step: int) -> ir.Value:
+    axis = dim % len(shape(x))
+    first, stop, _ = slice(start, end, step).indices(shape(x)[axis])
+    if step == 1:
+        return b.narrow(x, axis, first, stop - first)
+    return _strided(b, x, axis, first, step, node.meta["val"].shape[axis])
+
+
+def _strided(b: Builder, x: ir.Value, axis: int, first: int, step: int, count: int) -> ir.Value:
+    """Every `step`-th index: split the axis into rows of `step` and keep the first column."""
+    size = shape(x)[axis]
+    missing = max(0, first + count * step - size)
+    padded = b.pad(x, [(0, missing if i == axis else 0) for i in range(len(shape(x)))])
+    rows = b.narrow(padded, axis, first, count * step)
+    dims = shape(rows)
+    split = b.reshape(rows, (*dims[:axis], count, step, *dims[axis + 1 :]))
+    return b.reshape(b.narrow(split, axis + 1, 0, 1), (*dims[:axis], count, *dims[axis + 1 :]))
+
+
+@lowers(aten.select.int)
+def select(b: Builder, node: Node, x: ir.Value, dim: int, index: int) -> ir.Value:
+    axis = dim % len(shape(x))
+    return _index(b, x, axis, index % shape(x)[axis])
+
+
+def _index(b: Builder, x: ir.Value, axis: int, index: int) -> ir.Value:
+    return b.reshape(b.narrow(x, axis, index, 1), (*shape(x)[:axis], *shape(x)[axis + 1 :]))
+
+
+@lowers(aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default)
+def split(b: Builder, node: Node, x: ir.Value, _sizes: object, dim: int) -> tuple[ir.Value, ...]:
+    axis = dim % len(shape(x))
+    parts, start = [], 0
+    for part in node.meta["val"]:
+        parts.append(b.narrow(x, axis, start, part.shape[axis]))
+        start += part.shape[axis]
+    return tuple(parts)
+
+
+@lowers(aten.unbind.int)
+def unbind(b: Builder, node: Node, x: ir.Value, dim: int) -> tuple[ir.Value, ...]:
+    axis = dim % len(shape(x))
+    return tuple(_index(b, x, axis, index) for index in range(shape(x)[axis]))
+
+
+@lowers(aten.embedding.default)
+def embedding(b: Builder, node: Node, table: ir.Value, indices: ir.Value, *_options: object) -> ir.Value:
+    return _take(b, node, table, 0, indices)
+
+
+@lowers(aten.index_select.default)
+def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value) -> ir.Value:
+    return _take(b, node, x, dim % len(shape(x)), indices)
+
+
+def _take(b: Builder, node: Node, x: ir.Value, axis: int, indices: ir.Value) -> ir.Value:
+    """Whole rows of one axis by `tosa.gather`, with the axis brought to the front."""
+    dims = shape(x)
+    others = [i for i in range(len(dims)) if i != axis]
+    front = b.transpose(x, [axis, *others])
+    width = math.prod(dims[i] for i in others)
+    count = math.prod(shape(indices))
+    rows = b.gather(b.reshape(front, (1, dims[axis], width)), b.reshape(indices, (1, count)))
+    moved = b.reshape(rows, (*shape(indices), *(dims[i] for i in others)))
+    if axis == 0:
+        return moved
+    return b.transpose(moved, [*range(1, axis + 1), 0, *range(axis + 1, len(dims))])
+
+
+@lowers(aten.gather.default)
+def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_options: object) -> ir.Value:
+    axis = dim % len(shape(x))
+    batch, own = shape(x)[:axis], shape(indices)
+    if own[:axis] != batch or shape(x)[axis + 1 :] != own[axis + 1 :] or math.prod(own[axis + 1 :]) != 1:
+        raise ModelError("gather is compiled along the last axis only", hint="use index_select or move the axis last")
+    n, k = math.prod(batch), shape(x)[axis]
+    picked = b.gather(b.reshape(x, (n, k, 1)), b.reshape(indices, (n, own[axis])))
+    return b.reshape(picked, own)
+
+
+@lowers(aten.constant_pad_nd.default)
+def constant_pad(b: Builder, node: Node, x: ir.Value, pad: Sequence[int], number: float) -> ir.Value:
+    rank = len(shape(x))
+    pairs = [(0, 0)] * (rank - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    start = [max(0, -before) for before, _ in pairs]
+    size = [n + min(0, before) + min(0, after) for n, (before, after) in zip(shape(x), pairs, strict=True)]
+    kept = b.slice(x, start, size)
+    return b.pad(kept, [(max(0, before), max(0, after)) for before, after in pairs], number)
+
+
+@lowers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)
+def upsample_nearest(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
+    return _resize(b, node, x, "NEAREST_NEIGHBOR", aligned=False)
+
+
+@lowers(aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default)
+def upsample_bilinear(
+    b: Builder, node: Node, x: ir.Value, _size: object, align_corners: bool, *_options: object
+) -> ir.Value:
+    return _resize(b, node, x, "BILINEAR", aligned=align_corners)
+
+
+def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool) -> ir.Value:
+    """TOSA 1.0 RESIZE reads the input at (o * scale_d + offset) / scale_n."""
+    image = b.transpose(x, NHWC)
+    n, *given, c = shape(image)
+    wanted = list(node.meta["val"].shape[-2:])
+    scale, offset, border = [], [], []
+    for have, want in zip(given, wanted, strict=True):
+        numerator, denominator, start = _sampling(have, want, mode, aligned)
+        scale += [numerator, denominator]
+        offset.append(start)
+        border.append((want - 1) * denominator - (have - 1) * numerator + start)
+    shapes = [mlir.constant_shape(values) for values in (scale, offset, border)]
+    attribute = ir.Attribute.parse(f"#tosa.resize_mode<{mode}>")
+    return b.transpose(b.op("resize", [image, *shapes], [n, *wanted, c], mode=attribute), NCHW)
+
+
+def _sampling(have: int, want: int, mode: str, aligned: bool) -> tuple[int, int, int]:
+    """(scale_n, scale_d, offset) for one axis."""
+    if aligned and want > 1:
+        common = math.gcd(want - 1, have - 1) or 1
+        return (want - 1) // common, max(1, (have - 1) // common), 0
+    common = math.gcd(want, have)
+    numerator, denominator = want // common, have // common
+    if mode == "BILINEAR":
+        # Half-pixel centres: (o + 1/2) have/want - 1/2, doubled to stay whole.
+        return 2 * numerator, 2 * denominator, denominator - numerator
+    # TOSA rounds to nearest where PyTorch floors: shift by just under half a pixel.
+    return 2 * numerator, 2 * denominator, 1 - numerator

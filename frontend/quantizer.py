@@ -1,0 +1,286 @@
+"""Post-training quantisation by PT2E, with what Ethos-U and CMSIS-NN can execute in mind."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.observer import HistogramObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationAnnotation,
+    QuantizationSpec,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+
+from tosaic.frontend.canonical import canonical, is_quantized
+from tosaic.frontend.capture import Capture
+from tosaic.support.errors import ModelError
+
+aten = torch.ops.aten
+_KEY = "quantization_annotation"
+
+WEIGHTED = {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose2d.input, aten.linear.default}
+ARITHMETIC = {
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.maximum.default, aten.minimum.default,
+    aten.matmul.default, aten.mm.default, aten.bmm.default,
+}  # fmt: skip
+POINTWISE = {
+    aten.abs.default, aten.elu.default, aten.exp.default, aten.gelu.default, aten.hardswish.default,
+    aten.leaky_relu.default, aten.neg.default, aten.pow.Tensor_Scalar, aten.silu.default, aten.sqrt.default,
+    aten.rsqrt.default, aten.add.Scalar, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Scalar, aten.div.Scalar,
+}  # fmt: skip
+COMPOSITE = {aten.layer_norm.default, aten.sum.dim_IntList}
+CLAMP = {
+    aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default, aten.clamp_min.default,
+}  # fmt: skip
+# Ops whose result has a range known beforehand: (least, greatest) real value.
+RANGED = {
+    aten.softmax.int: (0.0, 1.0),
+    aten._softmax.default: (0.0, 1.0),
+    aten.sigmoid.default: (0.0, 1.0),
+    aten.hardsigmoid.default: (0.0, 1.0),
+    aten.tanh.default: (-1.0, 1.0),
+}
+SHARED = {
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.permute.default, aten.transpose.int,
+    aten.t.default, aten.expand.default, aten.repeat.default, aten.squeeze.dim, aten.squeeze.dims,
+    aten.squeeze.default, aten.unsqueeze.default, aten.slice.Tensor, aten.select.int, aten.split.Tensor,
+    aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int, operator.getitem, aten.clone.default,
+    aten.cat.default, aten.stack.default, aten.index_select.default, aten.gather.default, aten.embedding.default,
+    aten.constant_pad_nd.default, aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
+    aten.mean.dim, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
+}  # fmt: skip
+_LISTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
+
+
+def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str] = ()) -> ExportedProgram:
+    """Quantise a captured model: int8 weights per channel, int32 biases, activations as asked.
+
+    Args:
+        capture: the model; its calibration batches are run in order. A graph that holds Q/DQ is returned as it is.
+        activations: `int8` (affine) or `int16` (symmetric).
+        exclude: module paths (`encoder.0`) and op types (`softmax`) that stay float32.
+
+    Raises:
+        ModelError: `activations` is unknown, or an exclusion matches nothing.
+    """
+    if activations not in ("int8", "int16"):
+        raise ModelError(f"activations cannot be `{activations}`", hint="choose int8 or int16")
+    if is_quantized(capture.program):
+        return capture.program
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        prepared = prepare_pt2e(capture.program.module(), TosaQuantizer(activations, tuple(exclude)))
+        for batch in capture.calibration:
+            prepared(*batch)
+        converted = convert_pt2e(prepared)
+        return canonical(torch.export.export(converted, capture.inputs))
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The integer formats of activations and what follows from them."""
+
+    dtype: torch.dtype
+    low: int
+    high: int
+    symmetric: bool
+
+    def activation(self) -> QuantizationSpec:
+        scheme = torch.per_tensor_symmetric if self.symmetric else torch.per_tensor_affine
+        observer = HistogramObserver.with_args(eps=2**-16)
+        return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
+
+    def ranged(self, least: float, greatest: float) -> FixedQParamsQuantizationSpec:
+        """Scale and zero point that need no calibration: 1/256 and -128 for [0, 1] in int8."""
+        levels = self.high - self.low + 1
+        if self.symmetric:
+            scale, zero_point = 2 * max(-least, greatest) / (self.high * 2 + 2), 0
+        else:
+            scale = (greatest - least) / levels
+            zero_point = self.low - round(least / scale)
+        return FixedQParamsQuantizationSpec(self.dtype, scale, zero_point, self.low, self.high, torch.per_tensor_affine)
+
+
+FORMATS = {
+    "int8": Formats(torch.int8, -128, 127, symmetric=False),
+    "int16": Formats(torch.int16, -32768, 32767, symmetric=True),
+}
+
+
+class TosaQuantizer(Quantizer):
+    """Annotates a canonical graph, producers before users.
+
+    A node is quantised where its op can be and its float operands are; an activation clamp that alone follows an
+    arithmetic op shares that op's output, so that no rounding stands between the two.
+    """
+
+    def __init__(self, activations: str = "int8", exclude: tuple[str, ...] = ()) -> None:
+        self.formats = FORMATS[activations]
+        self.spec = self.formats.activation()
+        self.exclude = exclude
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        _refuse_unmatched(model, self.exclude)
+        fused: dict[Node, Node] = {}
+        for node in model.graph.nodes:
+            if node.op == "call_function" and not self._excluded(node):
+                self._annotate(node, fused)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Nothing to check: `annotate` writes only what the importer reads."""
+
+    def _excluded(self, node: Node) -> bool:
+        return any(_matches(node, pattern) for pattern in self.exclude)
+
+    def _annotate(self, node: Node, fused: dict[Node, Node]) -> None:
+        target = node.target
+        if target in WEIGHTED and _is_float(node.args[0]):
+            self._weighted(node, fused)
+        elif target in ARITHMETIC and _is_float(node):
+            self._arithmetic(node, fused)
+        elif target in CLAMP and _is_float(node):
+            if node not in fused:
+                self._plain(node, self.spec)
+        elif target in POINTWISE | COMPOSITE and _is_float(node):
+            self._plain(node, self.spec)
+        elif target in RANGED and _is_float(node):
+            self._plain(node, self.formats.ranged(*RANGED[target]))
+        elif target in SHARED:
+            self._shared(node)
+
+    def _weighted(self, node: Node, fused: dict[Node, Node]) -> None:
+        image, weight = node.args[0], node.args[1]
+        if not _is_parameter(weight):
+            self._arithmetic(node, fused)
+            return
+        inputs = {image: self.spec, weight: _weight_spec(node)}
+        bias = node.args[2] if len(node.args) > 2 else None
+        if bias is not None:
+            inputs[bias] = _bias_spec(node)
+        self._finish(node, inputs, fused)
+
+    def _arithmetic(self, node: Node, fused: dict[Node, Node]) -> None:
+        operands = [source for source in node.all_input_nodes if _is_float(source)]
+        self._finish(node, dict.fromkeys(operands, self.spec), fused)
+
+    def _finish(self, node: Node, inputs: dict, fused: dict[Node, Node]) -> None:
+        users = list(node.users)
+        if len(users) == 1 and users[0].target in CLAMP and not self._excluded(users[0]):
+            fused[users[0]] = node
+            _note(node, inputs, None)
+            _note(users[0], {}, self.spec)
+        else:
+            _note(node, inputs, self.spec)
+
+    def _plain(self, node: Node, output: object) -> None:
+        _note(node, {node.args[0]: self.spec}, output)
+
+    def _shared(self, node: Node) -> None:
+        """Input and output in one format, where what comes in is quantised."""
+        if node.target is operator.getitem:
+            source = node.args[0]
+            if source.target in _LISTS and _KEY in source.meta:
+                _note(node, {}, SharedQuantizationSpec((source.args[0], source)))
+            return
+        operands = [source for source in node.all_input_nodes if _is_float(source)]
+        if not operands or not all(_is_quantised(source) for source in operands):
+            return
+        shared = SharedQuantizationSpec((operands[0], node))
+        inputs = {operands[0]: self.spec, **dict.fromkeys(operands[1:], shared)}
+        _note(node, inputs, None if node.target in _LISTS else shared)
+
+
+def _note(node: Node, inputs: dict, output: object) -> None:
+    node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=inputs, output_qspec=output, _annotated=True)
+
+
+def _weight_spec(node: Node) -> QuantizationSpec:
+    """Symmetric in [-127, 127], a scale for each output channel.
+
+    Where TOSA's weight layout splits the output channels over two axes there is one scale in all.
+    """
+    axis, per_channel = 0, True
+    groups = node.args[_GROUPS[node.target]] if len(node.args) > _GROUPS.get(node.target, 99) else 1
+    if node.target is aten.conv_transpose2d.input:
+        axis, per_channel = 1, groups == 1
+    elif groups > 1:
+        out, inner = node.args[1].meta["val"].shape[:2]
+        per_channel = inner > 1 or out == groups
+    observer = PerChannelMinMaxObserver if per_channel else HistogramObserver
+    scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
+    return QuantizationSpec(
+        torch.int8, observer.with_args(eps=2**-24), -127, 127, scheme, ch_axis=axis if per_channel else None
+    )
+
+
+_GROUPS = {aten.conv1d.default: 6, aten.conv2d.default: 6, aten.conv_transpose2d.input: 6}
+
+
+def _bias_spec(node: Node) -> DerivedQuantizationSpec:
+    """int32 with scale = input scale x weight scale, zero point 0."""
+    image, weight = node.args[0], node.args[1]
+
+    def derive(observers: list) -> tuple[Tensor, Tensor]:
+        (input_scale, _), (weight_scale, _) = (observer.calculate_qparams() for observer in observers)
+        scale = input_scale.double() * weight_scale.double()
+        return scale.float(), torch.zeros_like(scale, dtype=torch.int32)
+
+    per_channel = _weight_spec(node).qscheme is torch.per_channel_symmetric
+    return DerivedQuantizationSpec(
+        derived_from=[(image, node), (weight, node)],
+        derive_qparams_fn=derive,
+        dtype=torch.int32,
+        quant_min=-(2**31) + 1,
+        quant_max=2**31 - 1,
+        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
+        ch_axis=0 if per_channel else None,
+    )
+
+
+def _is_float(node: object) -> bool:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    if isinstance(value, list | tuple):
+        value = value[0]
+    return isinstance(value, Tensor) and value.dtype == torch.float32
+
+
+def _is_parameter(node: Node) -> bool:
+    return node.op == "get_attr"
+
+
+def _is_quantised(node: Node) -> bool:
+    return node.op in ("placeholder", "get_attr") or _KEY in node.meta
+
+
+def _names(node: Node) -> list[str]:
+    """What a user may call a node: its op type, and every module path it is in."""
+    op = str(node.target).removeprefix("aten.").partition(".")[0]
+    return [op, *(path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path)]
+
+
+def _matches(node: Node, pattern: str) -> bool:
+    return pattern.removeprefix("aten.") in _names(node)
+
+
+def _refuse_unmatched(model: GraphModule, patterns: Iterable[str]) -> None:
+    known = sorted({name for node in model.graph.nodes if node.op == "call_function" for name in _names(node)})
+    for pattern in patterns:
+        if pattern.removeprefix("aten.") not in known:
+            near = difflib.get_close_matches(pattern, known, 3)
+            raise ModelError(
+                f"the exclusion `{pattern}` names no module and no op of the model",
+                hint=f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(known)}",
+            )
