@@ -13,6 +13,7 @@ from tosaic.support.errors import BackendError
 
 SOURCES = Path(__file__).parent
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_OPTIMISATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-sections")
 
 
 def core_flags(core: Core) -> list[str]:
@@ -36,13 +37,13 @@ def run_tool(name: str, arguments: Sequence[str | Path]) -> str:
 
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
-    """Compile one C file to an object."""
-    run_tool("arm-none-eabi-gcc", [*core_flags(core), "-O2", "-ffunction-sections", "-fdata-sections", *_WARNINGS,
-             f"-I{SOURCES}", *flags, "-c", source, "-o", target])  # fmt: skip
+    """Compile one C or assembly file to an object."""
+    options = [*core_flags(core), *_OPTIMISATION, *_WARNINGS, f"-I{SOURCES}", *flags]
+    run_tool("arm-none-eabi-gcc", [*options, "-c", source, "-o", target])
 
 
-def runtime_object(source: str, core: Core) -> Path:
-    """The object of one C file of this folder, e.g. `startup.c`, compiled on first use."""
+def runtime_object(source: str | Path, core: Core) -> Path:
+    """The object of one C file, of this folder where `source` is a bare name, compiled on first use."""
     path = SOURCES / source
     headers = [header.read_bytes() for header in sorted(SOURCES.glob("*.h"))]
     material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core)]

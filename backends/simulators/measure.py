@@ -1,0 +1,221 @@
+"""Measure candidates of one task: many kernels in one ELF, one run of QEMU, outputs verified in the guest."""
+
+from __future__ import annotations
+
+import math
+import struct
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tosaic.backends import reference
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, linker_script
+from tosaic.backends.simulators import qemu
+from tosaic.backends.simulators.cycle_model import CycleModel
+from tosaic.backends.target import Core, Memory, Target
+from tosaic.support.errors import BackendError, Error
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
+from tosaic.tuner.measurement import Measurement, Status, Task
+from tosaic.tuner.space import Schedule
+
+_HARNESS = Path(__file__).with_name("trial_harness.c")
+_MAX_TENSORS = 14
+_VERDICT = struct.Struct("<III")
+_EXACT, _DIFFERENT = 0, 1
+
+# Everything but the vectors lies in the board's big memory: speed in QEMU is the same, and any batch fits.
+_MIB = 1 << 20
+_VECTORS = Memory("vectors", 0x0000_0000, _MIB // 2)
+_CODE = Memory("code", 0x6000_0000, 64 * _MIB)
+_STACK = Memory("stack", 0x2000_0000, _MIB // 2)
+_MEMORY = Memory("memory", 0x7000_0000, 256 * _MIB)
+_CONSTANTS = Memory("constants", 0x6400_0000, 192 * _MIB)
+
+
+class KernelTask(Task, Protocol):
+    """A task whose candidates can be built: what `SimulatedMeasure` asks beyond `Task`."""
+
+    @property
+    def module(self) -> str:
+        """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
+
+    def generate(self, schedule: Schedule) -> KernelSource:
+        """The kernel of one schedule.
+
+        Raises:
+            Error: this schedule cannot be generated.
+        """
+
+
+@dataclass(frozen=True)
+class SimulatedMeasure:
+    """A `tuner.measurement.Measure` on QEMU; picklable, and the same results in every process.
+
+    Args:
+        core: the core to build for.
+        seed: of the random inputs.
+        region_limit: instructions after which a candidate counts as hanging.
+        timeout: seconds of wall time for one run of QEMU.
+        include: header folders of C kernels.
+        libraries: archives to link.
+    """
+
+    core: Core
+    seed: int = 0
+    region_limit: int = 400_000_000
+    timeout: float = 120.0
+    include: tuple[Path, ...] = ()
+    libraries: tuple[Path, ...] = ()
+
+    def __call__(self, task: KernelTask, schedules: Sequence[Schedule]) -> list[Measurement]:
+        """One measurement per schedule, in order.
+
+        Raises:
+            Error: the tools or the task are at fault, not a candidate.
+        """
+        results: dict[int, Measurement] = {}
+        sources: dict[int, KernelSource] = {}
+        for number, schedule in enumerate(schedules):
+            try:
+                sources[number] = task.generate(schedule)
+            except Error as error:
+                results[number] = Measurement("illegal", message=str(error))
+        with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
+            folder = Path(name)
+            compiled = compile_kernels(list(sources.values()), self.core, folder / "objects", self.include)
+            for number, source in list(sources.items()):
+                if source.symbol in compiled.errors:
+                    results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
+                    del sources[number]
+            _write_task(folder / "task.bin", *example(task.module, self.seed))
+            while sources:
+                measured = self._run_batch(sources, compiled.objects, folder)
+                results |= measured
+                for number in measured:
+                    del sources[number]
+        return [results[number] for number in range(len(schedules))]
+
+    def _run_batch(
+        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path
+    ) -> dict[int, Measurement]:
+        """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds."""
+        elf = self._build(list(sources.values()), objects, folder)
+        verdict_file = folder / "verdicts.bin"
+        verdict_file.unlink(missing_ok=True)
+        execution = qemu.execute(
+            elf, core=self.core, folder=folder, timeout=self.timeout, region_limit=self.region_limit
+        )
+        if not verdict_file.exists() or (execution.exit_code and not execution.failure):
+            raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
+        verdicts = _VERDICT.iter_unpack(verdict_file.read_bytes())
+        model = CycleModel(elf, execution.blocks)
+        results: dict[int, Measurement] = {}
+        for number, (outcome, tensor, offset), region in zip(sources, verdicts, execution.regions, strict=False):
+            if outcome == _EXACT:
+                results[number] = Measurement("ok", region.instructions, model.cycles(region))
+            elif outcome == _DIFFERENT:
+                results[number] = Measurement("wrong", message=f"output {tensor} differs at byte {offset}")
+            else:
+                results[number] = Measurement("wrong", message=f"wrote beyond the end of argument {tensor}")
+                return results
+        if execution.failure:
+            culprit = list(sources)[len(results)]
+            status: Status = "timeout" if execution.timed_out else "crash"
+            results[culprit] = Measurement(status, message=execution.failure)
+        return results
+
+    def _build(self, sources: Sequence[KernelSource], objects: Sequence[Path], folder: Path) -> Path:
+        target = Target("trials", self.core, None, _CODE, _STACK, (_MEMORY,), _CONSTANTS)
+        script, table, elf = folder / "trials.ld", folder / "trials.s", folder / "trials.elf"
+        script.write_text(linker_script(target, vectors=_VECTORS))
+        table.write_text(_trial_table(sources, folder / "params.bin"))
+        toolchain.compile_c(table, folder / "trials.o", self.core)
+        runtime = [*toolchain.runtime_objects(self.core), toolchain.runtime_object(_HARNESS, self.core)]
+        toolchain.link([*runtime, folder / "trials.o", *objects, *self.libraries], script, elf, self.core)
+        return elf
+
+
+def _trial_table(sources: Sequence[KernelSource], params: Path) -> str:
+    """Assembly that defines `trials`, `trial_count` and the parameters, each distinct block once."""
+    data = bytearray()
+    offsets: dict[bytes, int] = {}
+    rows = []
+    for source in sources:
+        if source.params not in offsets:
+            data.extend(bytes(-len(data) % 16))
+            offsets[source.params] = len(data)
+            data.extend(source.params)
+        rows.append(f".word {source.symbol}, params + {offsets[source.params]}, {source.scratch_bytes}")
+    params.write_bytes(data)
+    functions_ = "\n".join(f".type {symbol}, %function" for symbol in dict.fromkeys(s.symbol for s in sources))
+    table = "\n".join(rows)
+    return f"""\
+.section {CONSTANTS_SECTION}, "a"
+.balign 16
+params: .incbin "{params}"
+.section .rodata.trials, "a"
+.balign 4
+.global trials, trial_count
+{functions_}
+trial_count: .word {len(sources)}
+trials:
+{table}
+"""
+
+
+def _write_task(path: Path, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    tensors = [np.ascontiguousarray(array).tobytes() for array in (*inputs, *outputs)]
+    if len(tensors) > _MAX_TENSORS:
+        raise BackendError(
+            f"a kernel of {len(tensors)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}"
+        )
+    header = struct.pack(f"<{2 + len(tensors)}I", len(inputs), len(outputs), *map(len, tensors))
+    path.write_bytes(header + b"".join(tensor + bytes(-len(tensor) % 16) for tensor in tensors))
+
+
+@lru_cache(maxsize=256)
+def example(module: str, seed: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Random inputs of a TOSA module and what `tosa_reference_model` makes of them.
+
+    Integers span their whole range, floats are standard normal, indices of a gather or scatter are within bounds.
+    """
+    rng = np.random.default_rng(seed)
+    parsed = parse(module)
+    main = functions(parsed)["main"]
+    bounds = _index_bounds(main)
+    inputs = tuple(
+        _random_array(rng, shape_of(argument), numpy_dtype(element_type(argument)), bounds.get(number))
+        for number, argument in enumerate(main.regions[0].blocks[0].arguments)
+    )
+    return inputs, tuple(reference.evaluate(module, inputs))
+
+
+def _index_bounds(main: ir.Operation) -> dict[int, int]:
+    """For arguments that index a gather or scatter: argument number -> number of rows indexed."""
+    bounds = {}
+    for op in walk(main):
+        if op.name in ("tosa.gather", "tosa.scatter"):
+            index = op.operands[1]
+            if isinstance(index.owner, ir.Block):
+                bounds[ir.BlockArgument(index).arg_number] = shape_of(op.operands[0])[1]
+    return bounds
+
+
+def _random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, bound: int | None) -> np.ndarray:
+    size = math.prod(shape)
+    if bound is not None:
+        return rng.permutation(np.resize(np.arange(bound), size)).astype(dtype).reshape(shape)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)

@@ -1,0 +1,156 @@
+/* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit.
+ *
+ * `task.bin` holds words: number of inputs, number of outputs, the size of each in bytes; then the inputs and the
+ * expected outputs, each padded to 16 bytes. `verdicts.bin` receives one `struct verdict` as each trial ends.
+ */
+#include "semihosting.h"
+
+#define MAX_TENSORS 14
+#define WORDS (MAX_TENSORS + 2)
+#define GUARD 32u
+#define UNTOUCHED 0x5aa5a55au
+
+struct trial {
+    void (*kernel)(void);
+    const void *params;
+    uint32_t scratch_bytes;
+};
+
+enum outcome { EXACT, DIFFERENT, OUT_OF_BOUNDS };
+
+struct verdict {
+    uint32_t outcome, tensor, offset; /* where the first difference is */
+};
+
+extern const struct trial trials[];
+extern const uint32_t trial_count;
+
+static uint8_t memory[256u << 20] __attribute__((section(".tosaic.arena.memory"), aligned(16)));
+static uint32_t used;
+
+static uint32_t padded(uint32_t size)
+{
+    return (size + 15) & ~15u;
+}
+
+static void *allocate(uint32_t size)
+{
+    uint8_t *start = memory + used;
+    used += padded(size);
+    if (used > sizeof memory) {
+        host_print("tosaic harness: the task does not fit\n");
+        host_exit(2);
+    }
+    return start;
+}
+
+static void copy(uint32_t *to, const uint32_t *from, uint32_t size, uint32_t flip)
+{
+    for (uint32_t i = 0; i < padded(size) / 4; i++)
+        to[i] = from[i] ^ flip;
+}
+
+static void fill(void *area, uint32_t size)
+{
+    uint8_t *byte = area;
+    for (; (uintptr_t)byte & 3; size--)
+        *byte++ = (uint8_t)UNTOUCHED;
+    for (uint32_t i = 0; i < size / 4; i++)
+        ((uint32_t *)byte)[i] = UNTOUCHED;
+}
+
+static int touched(const void *area, uint32_t size)
+{
+    const uint8_t *byte = area;
+    for (; (uintptr_t)byte & 3; size--)
+        if (*byte++ != (uint8_t)UNTOUCHED)
+            return 1;
+    for (uint32_t i = 0; i < size / 4; i++)
+        if (((const uint32_t *)byte)[i] != UNTOUCHED)
+            return 1;
+    return 0;
+}
+
+/* The offset of the first differing byte, or `size`. */
+static uint32_t difference(const uint8_t *a, const uint8_t *b, uint32_t size)
+{
+    uint32_t i = 0;
+    while (i + 4 <= size && *(const uint32_t *)(a + i) == *(const uint32_t *)(b + i))
+        i += 4;
+    while (i < size && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Calls `kernel` with all WORDS as arguments; nothing but the call stands between the markers. */
+__attribute__((naked)) static void call(void (*kernel)(void), const uint32_t *words)
+{
+    (void)kernel;
+    (void)words;
+    __asm__("push {r4, r5, r6, lr}\n"
+            "mov r4, r0\n"
+            "sub sp, #48\n"
+            "add r5, r1, #16\n"
+            "mov r6, sp\n"
+            "ldm r5!, {r0, r2, r3, r12}\n"
+            "stm r6!, {r0, r2, r3, r12}\n"
+            "ldm r5!, {r0, r2, r3, r12}\n"
+            "stm r6!, {r0, r2, r3, r12}\n"
+            "ldm r5!, {r0, r2, r3, r12}\n"
+            "stm r6!, {r0, r2, r3, r12}\n"
+            "ldm r1, {r0, r1, r2, r3}\n"
+            "dbg #1\n"
+            "blx r4\n"
+            "dbg #2\n"
+            "add sp, #48\n"
+            "pop {r4, r5, r6, pc}\n");
+}
+
+int main(void)
+{
+    host_file task = host_open("task.bin", HOST_READ);
+    host_file verdicts = host_open("verdicts.bin", HOST_WRITE);
+    uint32_t counts[2], sizes[MAX_TENSORS];
+    host_read(task, counts, sizeof counts);
+    uint32_t inputs = counts[0], tensors = counts[0] + counts[1];
+    host_read(task, sizes, 4 * tensors);
+
+    void *original[MAX_TENSORS], *working[MAX_TENSORS];
+    for (uint32_t i = 0; i < tensors; i++) {
+        original[i] = allocate(sizes[i]);
+        host_read(task, original[i], padded(sizes[i]));
+        working[i] = allocate(sizes[i] + GUARD);
+    }
+    uint32_t scratch_bytes = 0;
+    for (uint32_t t = 0; t < trial_count; t++)
+        if (trials[t].scratch_bytes > scratch_bytes)
+            scratch_bytes = trials[t].scratch_bytes;
+    uint8_t *scratch = allocate(scratch_bytes + GUARD);
+
+    for (uint32_t t = 0; t < trial_count; t++) {
+        uint32_t words[WORDS] = {0};
+        for (uint32_t i = 0; i < tensors; i++) {
+            copy(working[i], original[i], sizes[i], i < inputs ? 0 : ~0u);
+            fill((uint8_t *)working[i] + sizes[i], GUARD);
+            words[i] = (uint32_t)working[i];
+        }
+        fill(scratch, trials[t].scratch_bytes + GUARD);
+        words[tensors] = (uint32_t)trials[t].params;
+        words[tensors + 1] = (uint32_t)scratch;
+
+        call(trials[t].kernel, words);
+
+        struct verdict verdict = {EXACT, 0, 0};
+        for (uint32_t i = 0; i < tensors; i++) {
+            uint32_t offset = i < inputs ? sizes[i] : difference(working[i], original[i], sizes[i]);
+            if (touched((uint8_t *)working[i] + sizes[i], GUARD))
+                verdict = (struct verdict){OUT_OF_BOUNDS, i, sizes[i]};
+            else if (offset < sizes[i] && verdict.outcome == EXACT)
+                verdict = (struct verdict){DIFFERENT, i - inputs, offset};
+        }
+        if (touched(scratch + trials[t].scratch_bytes, GUARD))
+            verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trials[t].scratch_bytes};
+        host_write(verdicts, &verdict, sizeof verdict);
+    }
+    return 0;
+}

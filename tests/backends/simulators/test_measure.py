@@ -1,0 +1,122 @@
+"""Batches of trials: verified to the bit, bad candidates marked, the others unharmed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.simulators.measure import SimulatedMeasure, example
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Schedule, Space, Variant
+
+MODULE = """
+func.func @main(%a: tensor<1x100xi32>, %b: tensor<1x100xi32>) -> tensor<1x100xi32> {
+  %0 = tosa.maximum %a, %b : (tensor<1x100xi32>, tensor<1x100xi32>) -> tensor<1x100xi32>
+  return %0 : tensor<1x100xi32>
+}"""
+BODIES = {
+    "good": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i];",
+    "table": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; out[3] += params[1] - 7;",
+    "last": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; out[99]++;",
+    "nothing": "",
+    "beyond": "for (int i = 0; i < 101; i++) out[i] = a[i % 100] > b[i % 100] ? a[i % 100] : b[i % 100];",
+    "scratch": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[4] = 0;",
+    "crash": "*(volatile int *)0xf0000000 = 1;",
+    "hang": "for (;;) *(volatile int *)scratch = 1;",
+    "broken": "this is not C",
+}
+
+
+@dataclass(frozen=True)
+class MaximumTask:
+    """A task with one hand-written kernel per variant."""
+
+    key: str = "maximum 100"
+    name: str = "maximum"
+    module: str = MODULE
+
+    @property
+    def space(self) -> Space:
+        return Space(tuple(Variant(name) for name in BODIES))
+
+    def features(self, schedule: Schedule) -> dict[str, float]:
+        return {}
+
+    def generate(self, schedule: Schedule) -> KernelSource:
+        if schedule.variant == "refused":
+            raise BackendError("no such kernel")
+        text = (
+            f"void maximum_{schedule.variant}(const int *a, const int *b, int *out, const int *params, int *scratch)"
+            f"{{ (void)params; (void)scratch; {BODIES[schedule.variant]} }}"
+        )
+        params = np.array([5, 7], np.int32).tobytes()
+        return KernelSource(f"maximum_{schedule.variant}", "c", text, params, scratch_bytes=16)
+
+
+def measure(names: Sequence[str], **options) -> list[tuple[str, str]]:
+    results = SimulatedMeasure(CORTEX_M55, **options)(MaximumTask(), [Schedule(name) for name in names])
+    assert all((m.instructions > 100 and m.cycles > 100) == m.ok for m in results)
+    return [(m.status, m.message) for m in results]
+
+
+def test_candidates_are_verified_to_the_bit():
+    assert measure(["good", "last", "nothing", "table"]) == [
+        ("ok", ""),
+        ("wrong", "output 0 differs at byte 396"),
+        ("wrong", "output 0 differs at byte 0"),
+        ("ok", ""),
+    ]
+
+
+def test_bad_candidates_are_marked_and_the_rest_measured():
+    results = measure(
+        ["refused", "good", "crash", "beyond", "broken", "hang", "scratch", "good"], region_limit=1_000_000
+    )
+    assert [status for status, _ in results] == [
+        "illegal", "ok", "crash", "wrong", "compile-error", "timeout", "wrong", "ok",
+    ]  # fmt: skip
+    messages = [message for _, message in results]
+    assert "no such kernel" in messages[0] and "maximum_crash" in messages[2] and "clang" in messages[4]
+    assert messages[3] == "wrote beyond the end of argument 2"
+    assert messages[6] == "wrote beyond the end of argument 3"
+
+
+def test_a_measurement_does_not_depend_on_the_batch_or_the_process():
+    measured = SimulatedMeasure(CORTEX_M55)
+    alone = measured(MaximumTask(), [Schedule("good")])
+    batch = measured(MaximumTask(), [Schedule("table"), Schedule("last"), Schedule("good")])
+    with ProcessPoolExecutor(2) as pool:
+        elsewhere = pool.submit(pickle.loads(pickle.dumps(measured)), MaximumTask(), [Schedule("good")]).result()
+    assert alone == elsewhere == [batch[2]]
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    measure(["good", "crash"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_indices_of_a_gather_are_within_bounds():
+    (_, indices), (rows,) = example(
+        """
+        func.func @main(%values: tensor<1x7x3xi8>, %indices: tensor<1x20xi32>) -> tensor<1x20x3xi8> {
+          %0 = tosa.gather %values, %indices : (tensor<1x7x3xi8>, tensor<1x20xi32>) -> tensor<1x20x3xi8>
+          return %0 : tensor<1x20x3xi8>
+        }""",
+        seed=1,
+    )
+    assert set(indices.flat) == set(range(7)) and rows.shape == (1, 20, 3)
+
+
+def test_too_many_tensors_is_an_error():
+    arguments = ", ".join(f"%a{i}: tensor<1xi32>" for i in range(14))
+    module = f"func.func @main({arguments}) -> tensor<1xi32> {{ return %a0 : tensor<1xi32> }}"
+    with pytest.raises(BackendError, match="15 inputs and outputs"):
+        SimulatedMeasure(CORTEX_M55)(MaximumTask(module=module), [Schedule("good")])
