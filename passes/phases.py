@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
+from tosaic.passes.layout.weights import TransposeIntoWeights
 from tosaic.passes.module_pass import ModulePass, UpstreamPass
 from tosaic.passes.quantize.boundary import QuantizeBoundary
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
@@ -81,7 +83,12 @@ PHASES: dict[str, Phase] = {
              ExplicitCasts(), UpstreamPass("cse")),
             check_quantized,
         ),
-        Phase("layout", (), check_quantized, exact=True),
+        Phase(
+            "layout",
+            (SinkTransposes(), TransposeIntoWeights(), TransposesToReshapes(), UpstreamPass("cse")),
+            check_quantized,
+            exact=True,
+        ),
         Phase("fuse", (UpstreamPass("cse"),), check_quantized, exact=True),
     )
 }  # fmt: skip

@@ -1,0 +1,175 @@
+"""Transposes sink through ops that do not care about the order of dimensions, until they meet and cancel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tosaic.passes.emit import rebuild, reshape, tensor, transpose
+from tosaic.passes.layout.permutation import (
+    Permutation,
+    compose,
+    inverse,
+    moves_only_units,
+    permutation_of,
+    permuted,
+    transpose_behind,
+)
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
+
+# The number of leading operands that hold data, for pointwise ops where it is not all.
+_DATA_OPERANDS = {"tosa.rescale": 1, "tosa.table": 1, "tosa.mul": 2, "tosa.negate": 1}
+POINTWISE = ("tosa.abs", "tosa.add", "tosa.arithmetic_right_shift", "tosa.bitwise_and", "tosa.bitwise_not",
+              "tosa.bitwise_or", "tosa.bitwise_xor", "tosa.cast", "tosa.ceil", "tosa.clamp", "tosa.clz", "tosa.cos",
+              "tosa.equal", "tosa.erf", "tosa.exp", "tosa.floor", "tosa.greater", "tosa.greater_equal",
+              "tosa.identity", "tosa.intdiv", "tosa.log", "tosa.logical_and", "tosa.logical_left_shift",
+              "tosa.logical_not", "tosa.logical_or", "tosa.logical_right_shift", "tosa.logical_xor", "tosa.maximum",
+              "tosa.minimum", "tosa.mul", "tosa.negate", "tosa.pow", "tosa.reciprocal", "tosa.rescale", "tosa.rsqrt",
+              "tosa.select", "tosa.sigmoid", "tosa.sin", "tosa.sub", "tosa.table", "tosa.tanh")  # fmt: skip
+_ALONG_AXIS = ("tosa.reduce_all", "tosa.reduce_any", "tosa.reduce_max", "tosa.reduce_min", "tosa.reduce_product",
+               "tosa.reduce_sum", "tosa.reverse")  # fmt: skip
+
+
+@register
+@dataclass(frozen=True)
+class SinkTransposes(ModulePass):
+    """Move transposes towards the results, where they meet others and cancel."""
+
+    name: ClassVar[str] = "sink-transposes"
+
+    def run(self, module: ir.Module) -> None:
+        rewrite(module, [cancel, through_pointwise, through_axis_op, through_concat, through_pad, through_slice])
+
+
+@register
+@dataclass(frozen=True)
+class TransposesToReshapes(ModulePass):
+    """Write transposes that only move dimensions of size 1 as reshapes, which cost nothing."""
+
+    name: ClassVar[str] = "transposes-to-reshapes"
+
+    def run(self, module: ir.Module) -> None:
+        rewrite(module, [to_reshape, merge_reshapes])
+
+
+@pattern("tosa.transpose")
+def cancel(op: ir.Operation) -> Replacement:
+    """Identity permutations vanish, two in a row become one, constants are permuted here."""
+    x, perm = op.operands[0], permutation_of(op)
+    if perm == tuple(range(len(perm))):
+        return x
+    before = transpose_behind(x)
+    if before is not None:
+        return transpose(before[0], compose(before[1], perm))
+    values = constant_value(x) if str(element_type(x)) not in ("i4", "i48") else None
+    return None if values is None else constant(np.transpose(values, perm))
+
+
+@pattern("tosa.transpose")
+def to_reshape(op: ir.Operation) -> Replacement:
+    """A transpose that keeps the order of all dimensions larger than 1 is a reshape."""
+    x = op.operands[0]
+    return reshape(x, shape_of(op.results[0])) if moves_only_units(shape_of(x), permutation_of(op)) else None
+
+
+@pattern("tosa.reshape")
+def merge_reshapes(op: ir.Operation) -> Replacement:
+    """Two reshapes in a row are one; a reshape to the same shape is none."""
+    x = op.operands[0]
+    if shape_of(x) == shape_of(op.results[0]):
+        return x
+    if isinstance(x.owner, ir.Block) or x.owner.operation.name != "tosa.reshape":
+        return None
+    return reshape(x.owner.operation.operands[0], shape_of(op.results[0]))
+
+
+@pattern(*POINTWISE)
+def through_pointwise(op: ir.Operation) -> Replacement:
+    """`op(transpose(x), transpose(y))` -> `transpose(op(x, y))`; constants and a twin that exists are permuted back."""
+    count = _DATA_OPERANDS.get(op.name, len(op.operands))
+    data, rest = list(op.operands)[:count], list(op.operands)[count:]
+    perm = next((found[1] for value in data if (found := transpose_behind(value)) is not None), None)
+    if perm is None or (op.name == "tosa.rescale" and _per_channel(op) and perm[-1] != len(perm) - 1):
+        return None
+    sources = [_before(value, perm) for value in data]
+    if any(source is None for source in sources):
+        return None
+    return _transposed(op, [source for source in sources if source is not None] + rest, perm)
+
+
+@pattern(*_ALONG_AXIS)
+def through_axis_op(op: ir.Operation) -> Replacement:
+    found = transpose_behind(op.operands[0])
+    if found is None:
+        return None
+    x, perm = found
+    return _transposed(op, [x], perm, axis=perm[ir.IntegerAttr(op.attributes["axis"]).value])
+
+
+@pattern("tosa.concat")
+def through_concat(op: ir.Operation) -> Replacement:
+    perm = next((found[1] for value in op.operands if (found := transpose_behind(value)) is not None), None)
+    if perm is None:
+        return None
+    sources = [_before(value, perm) for value in op.operands]
+    if any(source is None for source in sources):
+        return None
+    axis = perm[ir.IntegerAttr(op.attributes["axis"]).value]
+    return _transposed(op, [source for source in sources if source is not None], perm, axis=axis)
+
+
+@pattern("tosa.pad")
+def through_pad(op: ir.Operation) -> Replacement:
+    found, padding = transpose_behind(op.operands[0]), constant_value(op.operands[1])
+    if found is None or padding is None:
+        return None
+    x, perm = found
+    pairs = np.reshape(padding, (-1, 2))[list(inverse(perm))]
+    return _transposed(op, [x, constant_shape(pairs.reshape(-1).tolist()), op.operands[2]], perm)
+
+
+@pattern("tosa.slice", "tosa.tile")
+def through_slice(op: ir.Operation) -> Replacement:
+    found = transpose_behind(op.operands[0])
+    shapes = [constant_value(operand) for operand in list(op.operands)[1:]]
+    if found is None or any(shape is None for shape in shapes):
+        return None
+    x, perm = found
+    back = inverse(perm)
+    return _transposed(op, [x, *(constant_shape(permuted(s.tolist(), back)) for s in shapes if s is not None)], perm)
+
+
+def _transposed(op: ir.Operation, operands: list[ir.Value], perm: Permutation, **changed: object) -> ir.Value:
+    """`op` on the operands before `perm`, then `perm`."""
+    result = op.results[0]
+    shape = permuted(shape_of(result), inverse(perm))
+    return transpose(rebuild(op, operands, tensor(shape, element_type(result)), **changed), perm)
+
+
+def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
+    """A value whose transpose by `perm` is `value`: the operand of such a transpose, or a value permuted back for
+    nothing (a constant, all dimensions 1, or a transpose back that stands already)."""
+    found = transpose_behind(value)
+    if found is not None and found[1] == perm:
+        return found[0]
+    if all(size == 1 for size in shape_of(value)):
+        return value
+    back = inverse(perm)
+    values = constant_value(value) if str(element_type(value)) not in ("i4", "i48") else None
+    if values is not None:
+        return constant(np.transpose(values, back))
+    if moves_only_units(shape_of(value), back):
+        return reshape(value, permuted(shape_of(value), back))
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "tosa.transpose" and permutation_of(user) == back:
+            return transpose(value, back)
+    return None
+
+
+def _per_channel(op: ir.Operation) -> bool:
+    return ir.BoolAttr(op.attributes["per_channel"]).value

@@ -1,0 +1,62 @@
+"""Which CPU ops share a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tosaic.passes.layout.sink_transposes import POINTWISE
+from tosaic.passes.place.graph import Node, is_convex
+from tosaic.passes.place.processors import MOVEMENT
+from tosaic.support.mlir import element_type
+
+
+def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
+    """Group `nodes` (program order, all of the CPU) into kernels.
+
+    A kernel is one op that moves data; or at most one op that is not pointwise, followed by pointwise ops that are
+    the only users of what stands before them, up to a result that the next op would widen again; or a tree of
+    pointwise ops alone. A reshape belongs to none: in `main` it is an alias.
+    """
+    group_of: dict[Node, list[Node]] = {}
+    for node in nodes:
+        if node.name == "reshape":
+            continue
+        group = [node]
+        if _is_pointwise(node):
+            for producer in node.inputs:
+                joined = group_of.get(producer)
+                if joined is not None and joined is not group and _may_join(joined, group, producer, node):
+                    group = sorted([*joined, *group], key=lambda member: member.number)
+        for member in group:
+            group_of[member] = group
+    return sorted({id(group): group for group in group_of.values()}.values(), key=lambda group: group[-1].number)
+
+
+def anchor(group: Collection[Node]) -> Node:
+    """The op that names a kernel: the one that is not pointwise, else the last but converters."""
+    for node in group:
+        if not _is_pointwise(node):
+            return node
+    plain = [node for node in group if node.name not in ("rescale", "clamp", "cast")]
+    return (plain or list(group))[-1]
+
+
+def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Node) -> bool:
+    """Whether the pointwise `group` with `reader` in it may follow `joined`, whose member `producer` it reads."""
+    members = {*joined, *group}
+    if producer.returned or any(user not in members for user in producer.users):
+        return False
+    if any(node.name in MOVEMENT for node in joined):
+        return False
+    anchors = sum(not _is_pointwise(node) for node in members)
+    if anchors > 1 or (anchors == 1 and _bits(reader) > _bits(producer)):
+        return False
+    return is_convex(members)
+
+
+def _is_pointwise(node: Node) -> bool:
+    return node.op.name in POINTWISE and node.name != "identity"
+
+
+def _bits(node: Node) -> int:
+    return int(str(element_type(node.op.results[0])).strip("if"))

@@ -1,0 +1,119 @@
+"""Which processor runs each op, and which NPU ops go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from tosaic.passes.place.graph import Node
+from tosaic.support.mlir import element_type, ir, shape_of
+
+Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
+
+MOVEMENT = ("concat", "gather", "identity", "pad", "reshape", "reverse", "scatter", "slice", "tile", "transpose")
+_ELEMENTWISE_CAST = ("rescale", "cast")
+
+
+def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], hop_cost: int) -> dict[Node, str]:
+    """Why each op stays on the CPU; ops that the NPU runs are missing.
+
+    An op stays when the target says so, when the NPU's compiler refused it before, when it only widens or narrows what
+    the CPU reads or makes, or when its region is worth less than a hop between the processors.
+    """
+    reasons: dict[Node, str] = {}
+    for node in nodes:
+        reason = refused.get(node.number, verdict(node.op))
+        if reason is not None:
+            reasons[node] = reason
+    while True:
+        found = _converters_of_the_cpu(nodes, reasons) or _regions_not_worth_a_hop(nodes, reasons, hop_cost)
+        if not found:
+            return reasons
+        reasons.update(found)
+
+
+def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
+    """The earliest stage of each node when NPU stages (even) and CPU stages (odd) alternate.
+
+    A path between two ops of one stage stays in it, so that all NPU ops of a stage form one convex region.
+    """
+    stage: dict[Node, int] = {}
+    for node in nodes:
+        on_cpu = node in reasons
+        earliest = max((stage[producer] for producer in node.inputs), default=int(on_cpu))
+        stage[node] = earliest if earliest % 2 == on_cpu else earliest + 1
+    return stage
+
+
+def npu_regions(nodes: list[Node], reasons: Mapping[Node, str]) -> list[list[Node]]:
+    """The NPU's regions in order: one for each stage, without the reshapes at its edge, which are free in `main`."""
+    stage = stages(nodes, reasons)
+    regions: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node not in reasons:
+            regions.setdefault(stage[node], []).append(node)
+    trimmed = [_without_outer_reshapes(regions[key]) for key in sorted(regions)]
+    return [region for region in trimmed if region]
+
+
+def work(node: Node) -> int:
+    """Multiply-accumulates, or elements where an op has none; what a hop is weighed against."""
+    elements = prod(shape_of(node.op.results[0]))
+    if node.name in MOVEMENT:
+        return 0
+    if node.name in ("conv2d", "conv3d", "transpose_conv2d"):
+        return elements * prod(shape_of(node.op.operands[1])[1:])
+    if node.name == "depthwise_conv2d":
+        return elements * prod(shape_of(node.op.operands[1])[:2])
+    if node.name == "matmul":
+        return elements * shape_of(node.op.operands[0])[-1]
+    if node.name in ("avg_pool2d", "max_pool2d"):
+        return elements * int(np.prod(list(ir.DenseI64ArrayAttr(node.op.attributes["kernel"]))))
+    return max(elements, *(prod(shape_of(operand)) for operand in _tensors(node.op)))
+
+
+def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, str]:
+    found: dict[Node, str] = {}
+    for node in nodes:
+        if node in reasons or node.name not in _ELEMENTWISE_CAST:
+            continue
+        change = _bytes(node.op.results[0]) - _bytes(node.op.operands[0])
+        if change > 0 and node.users and not node.returned and all(user in reasons for user in node.users):
+            found[node] = "it only widens what the CPU reads"
+        elif change < 0 and node.inputs and all(producer in reasons for producer in node.inputs):
+            found[node] = "it only narrows what the CPU makes"
+    return found
+
+
+def _regions_not_worth_a_hop(nodes: list[Node], reasons: Mapping[Node, str], hop_cost: int) -> dict[Node, str]:
+    for region in npu_regions(nodes, reasons):
+        total = sum(work(node) for node in region)
+        if total < hop_cost:
+            reason = f"its region is not worth a hop to the NPU ({total} operations, a hop costs {hop_cost})"
+            return dict.fromkeys(region, reason)
+    return {}
+
+
+def _without_outer_reshapes(region: list[Node]) -> list[Node]:
+    inside = set(region)
+    while True:
+        outer = {
+            node
+            for node in inside
+            if node.name == "reshape"
+            and (not any(p in inside for p in node.inputs) or not any(user in inside for user in node.users))
+        }
+        if not outer:
+            return [node for node in region if node in inside]
+        inside -= outer
+
+
+def _tensors(op: ir.Operation) -> list[ir.Value]:
+    return [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
+
+
+def _bytes(value: ir.Value) -> int:
+    return prod(shape_of(value)) * int(str(element_type(value)).strip("if"))
