@@ -24,11 +24,6 @@ CROSSOVER_SHARE = 0.15
 RANDOM_SHARE = 0.1
 
 
-def assignments(space: Space) -> int:
-    """How many assignments the knobs of `space` have, legal or not."""
-    return sum(math.prod(len(choices) for choices in variant.knobs.values()) for variant in space.variants)
-
-
 class Search(ABC):
     """The search of one task. It never proposes a schedule that it proposed or observed before.
 
@@ -41,7 +36,7 @@ class Search(ABC):
         self.space, self.rng = space, rng
         self.costs: dict[Schedule, float] = {}
         self._seen: set[Schedule] = set()
-        self._unseen = dict.fromkeys(space.schedules()) if assignments(space) <= ENUMERABLE else None
+        self._unseen = dict.fromkeys(space.schedules()) if space.assignments <= ENUMERABLE else None
         self._scan = space.schedules()
 
     def observe(self, schedule: Schedule, cost: float) -> None:

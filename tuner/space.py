@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -70,6 +71,22 @@ class Variant:
     knobs: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     legal: Callable[[Mapping[str, Choice]], bool] = _always
 
+    @property
+    def assignments(self) -> int:
+        """How many assignments the knobs have, legal or not."""
+        return math.prod(len(choices) for choices in self.knobs.values())
+
+    def next_legal(self, start: int) -> Schedule | None:
+        """The first legal schedule at or after assignment number `start`, going round; None where none is legal."""
+        for number in itertools.chain(range(start, self.assignments), range(start)):
+            assignment = {}
+            for name in sorted(self.knobs):
+                number, choice = divmod(number, len(self.knobs[name]))
+                assignment[name] = self.knobs[name][choice]
+            if self.legal(assignment):
+                return Schedule.of(self.name, **assignment)
+        return None
+
     def schedules(self) -> Iterator[Schedule]:
         """Every legal schedule of this variant, in a fixed order."""
         names = sorted(self.knobs)
@@ -89,6 +106,11 @@ class Space:
         names = [variant.name for variant in self.variants]
         if len(set(names)) != len(names):
             raise ValueError(f"variants share a name: {names}")
+
+    @property
+    def assignments(self) -> int:
+        """How many assignments the knobs of all variants have, legal or not."""
+        return sum(variant.assignments for variant in self.variants)
 
     def variant(self, name: str) -> Variant | None:
         return next((variant for variant in self.variants if variant.name == name), None)
@@ -114,7 +136,7 @@ class Space:
             assignment = {name: rng.choice(variant.knobs[name]) for name in sorted(variant.knobs)}
             if variant.legal(assignment):
                 return Schedule.of(variant.name, **assignment)
-        return rng.choice(list(variant.schedules()) or [self.default()])
+        return variant.next_legal(rng.randrange(variant.assignments)) or self.default()
 
     def mutate(self, rng: random.Random, parent: Schedule, attempts: int = 16) -> Schedule:
         """A legal neighbour: one knob of `parent` changed; a fresh sample where it has no neighbour."""

@@ -20,7 +20,7 @@ from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Task
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
-from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search, assignments
+from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search
 from tosaic.tuner.space import Schedule
 
 Objective = Literal["cycles", "instructions"]
@@ -258,7 +258,7 @@ def _unique(tasks: Iterable[tuple[Task, float]]) -> list[tuple[Task, float]]:
 
 def _coverable(tasks: Sequence[Task], trials: int) -> bool:
     """Whether the budget measures every space whole."""
-    if sum(min(ENUMERABLE + 1, assignments(task.space)) for task in tasks) > ENUMERABLE:
+    if sum(min(ENUMERABLE + 1, task.space.assignments) for task in tasks) > ENUMERABLE:
         return False
     return sum(sum(1 for _ in task.space.schedules()) for task in tasks) <= trials
 

@@ -1,0 +1,62 @@
+import math
+import random
+
+import numpy as np
+from synthetic import Gemm
+
+from tosaic.tuner.cost_model import ENOUGH_SAMPLES, CostModel
+
+
+def _schedules(task, count, seed):
+    rng = random.Random(seed)
+    return [task.space.sample(rng) for _ in range(count)]
+
+
+def _trained(task, count, seed=0):
+    model = CostModel(seed)
+    for schedule in _schedules(task, count, seed=1):
+        model.observe(task, schedule, task.cost(schedule))
+    return model
+
+
+def _rank_correlation(scores, costs):
+    return np.corrcoef(np.argsort(np.argsort(scores)), np.argsort(np.argsort(-np.array(costs))))[0, 1]
+
+
+def test_it_says_nothing_until_it_has_seen_enough():
+    task = Gemm()
+    probe = _schedules(task, 3, seed=2)
+    assert _trained(task, ENOUGH_SAMPLES - 1).score(task, probe) is None
+    assert len(_trained(task, ENOUGH_SAMPLES).score(task, probe)) == 3
+
+
+def test_it_ranks_schedules_it_has_not_seen():
+    task = Gemm()
+    probe = _schedules(task, 300, seed=2)
+    scores = _trained(task, 400).score(task, probe)
+    assert _rank_correlation(scores, [task.cost(s) for s in probe]) > 0.8
+
+
+def test_a_new_task_profits_from_its_kin():
+    other = Gemm(512)
+    probe = _schedules(other, 300, seed=2)
+    scores = _trained(Gemm(64), 400).score(other, probe)
+    assert _rank_correlation(scores, [other.cost(s) for s in probe]) > 0.8
+
+
+def test_equal_observations_and_seed_predict_equally():
+    task = Gemm()
+    probe = _schedules(task, 50, seed=2)
+    first, second = (_trained(task, 100, seed=7).score(task, probe) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_failures_are_ranked_last():
+    task, model = Gemm(), CostModel(0)
+    for schedule in _schedules(task, 300, seed=1):
+        packed = dict(schedule.knobs).get("pack", True)
+        model.observe(task, schedule, task.cost(schedule) if packed else math.inf)
+    probe = [s for s in _schedules(task, 200, seed=2) if s.variant == "tiled"]
+    scores = model.score(task, probe)
+    packed = np.array([s["pack"] for s in probe])
+    assert scores[~packed].max() < np.median(scores[packed])

@@ -1,0 +1,101 @@
+import math
+import random
+
+import pytest
+from synthetic import Gemm, Line
+
+from tosaic.tuner.cost_model import CostModel
+from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random
+from tosaic.tuner.space import Space, Variant
+
+KINDS = ["evolutionary", "random", "exhaustive"]
+
+
+def _search(kind, task, seed=0):
+    rng = random.Random(seed)
+    if kind == "evolutionary":
+        model = CostModel(seed)
+        search = Evolutionary(task.space, rng, lambda schedules: model.score(task, schedules))
+        return search, model
+    return {"random": Random, "exhaustive": Exhaustive}[kind](task.space, rng), CostModel(seed)
+
+
+def _drive(kind, task, batches, size, cost):
+    search, model = _search(kind, task)
+    proposed = []
+    for _ in range(batches):
+        batch = search.propose(size)
+        proposed.append(batch)
+        for schedule in batch:
+            search.observe(schedule, cost(schedule))
+            model.observe(task, schedule, cost(schedule))
+    return proposed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_space_is_proposed_whole_and_once(kind):
+    task = Line("line", length=40)
+    batches = _drive(kind, task, 6, 9, task.cost)
+    assert [len(batch) for batch in batches] == [9, 9, 9, 9, 4, 0]
+    flat = [schedule for batch in batches for schedule in batch]
+    assert set(flat) == set(task.space.schedules()) and len(set(flat)) == 40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_space_gives_only_new_legal_schedules(kind):
+    task = Gemm()
+    assert task.space.assignments > ENUMERABLE
+    flat = [schedule for batch in _drive(kind, task, 12, 25, task.cost) for schedule in batch]
+    assert len(flat) == len(set(flat)) == 300
+    assert all(schedule in task.space for schedule in flat)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_space_with_few_legal_schedules_is_known_to_end(kind):
+    knobs = {name: tuple(range(30)) for name in "abc"}
+    space = Space((Variant("diagonal", knobs, lambda k: k["a"] == k["b"] == k["c"]),))
+
+    class Diagonal(Line):
+        @property
+        def space(self):
+            return space
+
+        def features(self, schedule):
+            return {"a": float(schedule["a"])}
+
+    assert space.assignments > ENUMERABLE
+    batches = _drive(kind, Diagonal("diagonal"), 3, 20, lambda schedule: 1 + schedule["a"])
+    assert [len(batch) for batch in batches] == [20, 10, 0]
+
+
+def test_observed_records_are_never_proposed():
+    task = Line("line", length=30)
+    for kind in KINDS:
+        search, _ = _search(kind, task)
+        known = list(task.space.schedules())[::2]
+        for schedule in known:
+            search.observe(schedule, 5.0)
+        proposed = search.propose(100)
+        assert len(proposed) == 15 and not set(proposed) & set(known)
+
+
+def test_schedules_in_flight_are_not_proposed_again():
+    task = Gemm()
+    search, _ = _search("evolutionary", task)
+    flying = [schedule for _ in range(10) for schedule in search.propose(20)]
+    assert len(set(flying)) == 200
+
+
+def test_the_default_and_each_variant_come_first():
+    search, _ = _search("evolutionary", Gemm())
+    assert [schedule.variant for schedule in search.propose(2)] == ["library", "tiled"]
+
+
+def test_equal_seeds_propose_equally():
+    task = Gemm()
+    assert _drive("evolutionary", task, 8, 20, task.cost) == _drive("evolutionary", task, 8, 20, task.cost)
+
+
+def test_a_space_where_everything_fails_is_still_searched():
+    batches = _drive("evolutionary", Gemm(), 6, 20, lambda _: math.inf)
+    assert [len(batch) for batch in batches] == [20] * 6
