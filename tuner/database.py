@@ -104,13 +104,20 @@ class Database:
         return sum(self._rows(query, (key, *_stamp(self.environment)))[0][0] for key in keys)
 
     def export_lines(self, path: str | os.PathLike[str]) -> int:
-        """Write the trials of all environments to `path`, one JSON object a line. Returns how many."""
+        """Write the trials of all environments to `path`, one JSON object a line. Returns how many.
+
+        Raises:
+            DatabaseError: the file cannot be written.
+        """
         rows = self._rows(f"{SELECT} ORDER BY id")
         beside = Path(path).with_name(Path(path).name + ".part")
-        with open(beside, "w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), sort_keys=True) + "\n")
-        beside.replace(path)
+        try:
+            with open(beside, "w", encoding="utf-8") as file:
+                for row in rows:
+                    file.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), sort_keys=True) + "\n")
+            beside.replace(path)
+        except OSError as error:
+            raise DatabaseError(f"cannot write the records to {path}", why=str(error)) from None
         return len(rows)
 
     def import_lines(self, path: str | os.PathLike[str]) -> int:

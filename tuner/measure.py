@@ -90,8 +90,15 @@ class LocalWorkers:
             worker.kill()
 
     def submit(self, measure: Measure, task: Task, schedules: Sequence[Schedule], /) -> Batch:
-        """Queue a batch."""
-        batch = Batch(self, pickle.dumps(measure), pickle.dumps(task), list(schedules))
+        """Queue a batch.
+
+        Raises:
+            Error: the measure or the task cannot be pickled.
+        """
+        try:
+            batch = Batch(self, pickle.dumps(measure), pickle.dumps(task), list(schedules))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise Error(f"task `{task.name}` cannot be sent to a worker process", why=str(error)) from None
         batch.answers = [None] * len(batch.schedules)
         if batch.schedules:
             self._queue.append(batch)

@@ -147,6 +147,11 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
                 database.import_lines(path)
 
 
+def test_an_export_that_cannot_be_written_is_answered(tmp_path):
+    with _filled(tmp_path / "t.db") as database, pytest.raises(DatabaseError, match="cannot write the records"):
+        database.export_lines(tmp_path / "missing" / "lines")
+
+
 def test_a_file_of_noise_is_damaged(tmp_path):
     (tmp_path / "t.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(DatabaseError, match="is damaged") as caught:

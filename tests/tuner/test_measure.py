@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from synthetic import Deadly, Line, Slow, analytic, broken
 
+from tosaic.support.errors import Error
 from tosaic.tuner.measure import LocalWorkers
 
 TASK = Line("line")
@@ -54,6 +55,11 @@ def test_an_error_of_the_measure_itself_reaches_the_caller(workers):
         workers.submit(broken, TASK, _schedules(1, 2)).result()
     assert "in broken" in caught.value.__notes__[0]
     assert workers.submit(analytic, TASK, _schedules(1)).result() == analytic(TASK, _schedules(1))
+
+
+def test_a_measure_that_cannot_travel_is_named(workers):
+    with pytest.raises(Error, match="task `line` cannot be sent to a worker process"):
+        workers.submit(lambda task, schedules: [], TASK, _schedules(1))
 
 
 def test_both_workers_work_at_once(tmp_path):
