@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
+from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.target import CORTEX_M55, Memory, Target
 from tosaic.support.errors import Error
 
@@ -28,12 +29,6 @@ TARGETS = {
     )
 }
 
-ACCELERATORS = (
-    *(f"ethos-u55-{macs}" for macs in (32, 64, 128, 256)),
-    *(f"ethos-u65-{macs}" for macs in (256, 512)),
-    *(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048)),
-)
-
 
 def find_target(name: str, accelerator: str | None = None, arena_size: int | None = None) -> Target:
     """The target called `name`, with another NPU or with its arena limited to `arena_size` bytes.
@@ -44,7 +39,7 @@ def find_target(name: str, accelerator: str | None = None, arena_size: int | Non
     target = TARGETS.get(name) or _unknown("target", name, tuple(TARGETS))
     if accelerator is not None:
         if accelerator not in ACCELERATORS:
-            _unknown("accelerator", accelerator, ACCELERATORS)
+            _unknown("accelerator", accelerator, tuple(ACCELERATORS))
         # Without an NPU of its own, the core may keep its arena in memory that an NPU does not reach.
         arena = target.arena if target.accelerator else TARGETS["corstone-300"].arena
         target = replace(target, accelerator=accelerator, arena=arena)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -162,3 +163,22 @@ def constant_value(value: ir.Value) -> np.ndarray | None:
             return np.full(kind.shape, scalar, np.int64)
         return np.full(kind.shape, scalar, numpy_dtype(kind.element_type))
     return np.array(attr)
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode, locations included."""
+    stream = BytesIO()
+    module.operation.write_bytecode(stream)
+    return stream.getvalue()
+
+
+def standalone(function: ir.Operation) -> ir.Module:
+    """A new module, in the function's context, whose public `main` is a copy of `function`."""
+    with function.context, function.location:
+        module = ir.Module.create()
+        main = function.clone(ir.InsertionPoint(module.body)).operation
+        main.attributes["sym_name"] = ir.StringAttr.get("main")
+        for name in ("sym_visibility", "tosaic.processor"):
+            if name in main.attributes:
+                del main.attributes[name]
+    return module

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from tosaic.support.errors import BackendError
-from tosaic.support.mlir import TARGET_ENV, functions, ir, parse, run_pipeline, walk
+from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline, walk
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -26,14 +25,14 @@ def serialize(module: ir.Module | str) -> bytes:
     Raises:
         BackendError: tosa-opt refused the module.
     """
-    flat = parse(str(module) if isinstance(module, str) else _bytecode(module))
+    flat = parse(str(module) if isinstance(module, str) else bytecode(module))
     run_pipeline(flat, "builtin.module(inline,symbol-dce)")
     _strip_annotations(flat)
     with flat.context:
         flat.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
-        source.write_bytes(_bytecode(flat))
+        source.write_bytes(bytecode(flat))
         tosa_opt = Path(sys.executable).with_name("tosa-opt")
         done = subprocess.run(
             [tosa_opt, source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
@@ -76,12 +75,6 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
 
     outputs, status = tosa_reference_model.run(flatbuffer, inputs)
     sender.send(([np.array(output) for output in outputs], str(status)))
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    stream = BytesIO()
-    module.operation.write_bytecode(stream)
-    return stream.getvalue()
 
 
 def _strip_annotations(module: ir.Module) -> None:

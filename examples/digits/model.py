@@ -17,7 +17,18 @@ WEIGHTS = Path(__file__).with_name("weights.npz")
 HELD_BACK = 400  # the last scans of the set, which the training never sees
 
 # Segments a to g of a seven-segment display, per digit.
-SEGMENTS = ["1111110", "0110000", "1101101", "1111001", "0110011", "1011011", "1011111", "1110000", "1111111", "1111011"]
+SEGMENTS = [
+    "1111110",
+    "0110000",
+    "1101101",
+    "1111001",
+    "0110011",
+    "1011011",
+    "1011111",
+    "1110000",
+    "1111111",
+    "1111011",
+]
 
 
 class DigitReader(nn.Module):

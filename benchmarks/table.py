@@ -1,0 +1,98 @@
+"""The zoo's table: `make bench`, or `python benchmarks/table.py --models dscnn,resnet8 --targets cortex-m55`.
+
+Compiles and runs each model through the command line, as a user would, and prints one Markdown row a build. The rows
+are kept as JSON lines beside the builds, and a row that is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+MODELS = "resnet8,dscnn,mobilenet_v1,autoencoder,mobilenet_v2,mobilenet_v3_small,transformer"
+TARGETS = "cortex-m55,corstone-300,corstone-320"
+CHOICES = {
+    "untuned": ("--kernels", "all"),
+    "cmsis-nn": ("--kernels", "cmsis-nn"),
+    "tuned": ("--kernels", "all"),
+}
+COLUMNS = (
+    ("model", "{model}"),
+    ("target", "{target}"),
+    ("kernels", "{choice}"),
+    ("instructions", "{instructions:,}"),
+    ("cycles (model)", "{cycles:,}"),
+    ("NPU cycles (Vela)", "{npu_cycles:,}"),
+    ("arena B", "{arena_bytes:,}"),
+    ("flash B", "{flash_bytes:,}"),
+    ("NPU regions", "{npu_regions}"),
+    ("SQNR dB", "{sqnr_db}"),
+    ("exact", "{exact}"),
+    ("compile s", "{compile_seconds:.1f}"),
+    ("trials", "{trials}"),
+)
+
+
+@click.command()
+@click.option("--models", default=MODELS, show_default=True, help="Names, separated by commas.")
+@click.option("--targets", default=TARGETS, show_default=True, help="Names, separated by commas.")
+@click.option("--choices", default="untuned,tuned,cmsis-nn", show_default=True, help="Which kernels to choose from.")
+@click.option("--trials", default=1000, show_default=True, help="Trials of a tuned build.")
+@click.option("--inputs", default=3, show_default=True, help="Random inputs of a run.")
+@click.option("--folder", type=click.Path(path_type=Path), default=Path("build/bench"), show_default=True)
+def main(models: str, targets: str, choices: str, trials: int, inputs: int, folder: Path) -> None:
+    """Compile and run the zoo; print a Markdown table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo("| " + " | ".join(name for name, _ in COLUMNS) + " |")
+    click.echo("|" + "---|" * len(COLUMNS))
+    for model in models.split(","):
+        for target in targets.split(","):
+            for choice in choices.split(","):
+                kept = folder / f"{model}-{target}-{choice}.json"
+                if not kept.exists():
+                    kept.write_text(json.dumps(measure(model, target, choice, trials, inputs, folder)))
+                row = json.loads(kept.read_text())
+                click.echo("| " + " | ".join(text.format(**row) for _, text in COLUMNS) + " |")
+
+
+def measure(model: str, target: str, choice: str, trials: int, inputs: int, folder: Path) -> dict:
+    """Compile `zoo:model` and run it on random inputs; the figures of one row."""
+    build = folder / f"{model}-{target}-{choice}"
+    tuning = ("--tune-trials", str(trials)) if choice == "tuned" else ()
+    records = ("--records", str(folder / "records.db"))
+    compiled = tosaic("compile", f"zoo:{model}", "--target", target, *CHOICES[choice], *tuning, *records,
+                      "-o", str(build))  # fmt: skip
+    ran = tosaic("run", str(build), "--random", "1" if model == "mobilenet_v2" else str(inputs))
+    sqnr = min((value for value in ran["sqnr_db"] if value is not None), default=None)
+    return {
+        "model": model,
+        "target": target,
+        "choice": choice,
+        "instructions": ran["instructions"],
+        "cycles": ran["cycles"],
+        "npu_cycles": compiled["npu_cycles"],
+        "arena_bytes": compiled["arena_bytes"],
+        "flash_bytes": compiled["flash_bytes"],
+        "npu_regions": compiled["regions"]["npu"],
+        "sqnr_db": sqnr if sqnr is None else f"{sqnr:.1f}",
+        "exact": ran["exact"],
+        "compile_seconds": sum(compiled["seconds"].values()),
+        "trials": compiled["trials"],
+    }
+
+
+def tosaic(*arguments: str) -> dict:
+    """The object that `tosaic ... --json` prints."""
+    program = Path(sys.executable).with_name("tosaic")
+    done = subprocess.run([program, *arguments, "--json"], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise click.ClickException(f"`tosaic {' '.join(arguments)}` failed")
+    return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    main()

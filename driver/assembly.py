@@ -1,0 +1,113 @@
+"""From the placed module to the program that the firmware runs: every value a buffer, every call a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.support.errors import BackendError
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
+
+
+@dataclass
+class _Assembly:
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    names: dict[ir.Value, str] = field(default_factory=dict)
+
+    def define(self, value: ir.Value, name: str, constant: bool = False) -> None:
+        array = constant_value(value) if constant else None
+        self.buffers[name] = Buffer(shape_of(value), numpy_dtype(element_type(value)), array)
+        self.names[value] = name
+
+
+def assemble(
+    placed: ir.Module, kernels: Mapping[str, KernelSource], regions: Mapping[str, NpuRegion], where: Mapping[str, str]
+) -> Program:
+    """The program of a placed module.
+
+    Args:
+        placed: `main` holds constants, reshapes and calls (see the `place` phase).
+        kernels: the kernel of each CPU function by function name.
+        regions: the command stream of each NPU function by function name.
+        where: the user's source line and op of each function, for reports.
+
+    Raises:
+        BackendError: `main` holds an op that is none of those.
+    """
+    main = functions(placed)["main"]
+    block = main.regions[0].blocks[0]
+    assembly = _Assembly()
+    for index, argument in enumerate(block.arguments):
+        assembly.define(argument, f"input_{index}")
+    returned: list[ir.Value] = []
+    for op in block.operations:
+        match op.operation.name:
+            case "tosa.const":
+                assembly.define(op.result, f"constant_{len(assembly.buffers)}", constant=True)
+            case "tosa.const_shape":
+                pass
+            case "tosa.reshape":
+                name = f"view_{len(assembly.buffers)}"
+                assembly.define(op.result, name)
+                assembly.aliases[name] = assembly.names[op.operands[0]]
+            case "func.call":
+                _call(assembly, op.operation, kernels, regions, where)
+            case "func.return":
+                returned = list(op.operands)
+            case name:
+                raise BackendError(f"`{name}` was not placed", where=str(op.location))
+    program = Program(
+        inputs=tuple(_interface(main, "arg_attrs", i, assembly, value) for i, value in enumerate(block.arguments)),
+        outputs=tuple(_interface(main, "res_attrs", i, assembly, value) for i, value in enumerate(returned)),
+        buffers=assembly.buffers,
+        calls=tuple(assembly.calls),
+        aliases=assembly.aliases,
+    )
+    program.check()
+    return program
+
+
+def _call(
+    assembly: _Assembly,
+    op: ir.Operation,
+    kernels: Mapping[str, KernelSource],
+    regions: Mapping[str, NpuRegion],
+    where: Mapping[str, str],
+) -> None:
+    callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    for index, result in enumerate(op.results):
+        suffix = f"_{index}" if len(op.results) > 1 else ""
+        assembly.define(result, f"{callee}{suffix}")
+    inputs = tuple(assembly.names[operand] for operand in op.operands)
+    outputs = tuple(assembly.names[result] for result in op.results)
+    if callee in kernels:
+        assembly.calls.append(KernelCall(kernels[callee], inputs, outputs, where.get(callee, "")))
+        return
+    region = regions[callee]
+    assembly.calls.append(
+        NpuCall(
+            name=callee,
+            command_stream=region.commands,
+            constants=region.constants,
+            scratch_bytes=region.scratch_bytes,
+            fast_bytes=region.fast_bytes,
+            inputs=tuple(Port(n, p.region, p.address) for n, p in zip(inputs, region.inputs, strict=True)),
+            outputs=tuple(Port(n, p.region, p.address) for n, p in zip(outputs, region.outputs, strict=True)),
+            where=where.get(callee, ""),
+        )
+    )
+
+
+def _interface(main: ir.Operation, attributes: str, index: int, assembly: _Assembly, value: ir.Value) -> Interface:
+    kind = "input" if attributes == "arg_attrs" else "output"
+    annotations = ir.ArrayAttr(main.attributes[attributes])[index] if attributes in main.attributes else {}
+    scale = zero_point = None
+    if "tosaic.scale" in annotations:
+        scale = ir.FloatAttr(annotations["tosaic.scale"]).value
+        zero_point = ir.IntegerAttr(annotations["tosaic.zero_point"]).value
+    return Interface(f"{kind}_{index}", assembly.names[value], scale, zero_point)

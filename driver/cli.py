@@ -1,0 +1,269 @@
+"""The command line. Each command reads its options, calls one function of the driver, and shows what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+import tosaic
+from tosaic import console
+from tosaic.options import CompileOptions, Quantisation, Tuning
+from tosaic.targets import TARGETS, find_target
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def _together(*decorators: Callable) -> Callable:
+    def apply(command: Callable) -> Callable:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return apply
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+compiling = _together(
+    click.argument("model"),
+    click.option("--target", default="cortex-m55", show_default=True, help=f"One of {', '.join(TARGETS)}."),
+    click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
+    click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
+    click.option("--calibration", type=FILE, help=".npz of inputs to calibrate with."),
+    click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
+    click.option("--exclude", multiple=True, help="Module or ATen op that stays f32; repeatable."),
+    click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
+                 help="Which CPU kernels compete."),
+    click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
+    click.option("--tune-trials", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="Measured candidates over all kernels; what the records hold counts."),
+    click.option("--search", type=click.Choice(["evolutionary", "random", "exhaustive"]), default="evolutionary",
+                 show_default=True),
+    click.option("--objective", type=click.Choice(["cycles", "instructions"]), default="cycles", show_default=True),
+    click.option("--seed", default=0, show_default=True),
+    click.option("--workers", type=click.IntRange(min=1), help="Batches measured at once; default: processors."),
+    click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
+    click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
+    click.option("--verify-each", is_flag=True, help="Check every exact pass on random inputs, to the bit."),
+)  # fmt: skip
+
+
+def _options(
+    model: str,
+    target: str,
+    accelerator: str | None,
+    arena_size: int | None,
+    calibration: Path | None,
+    activations: str,
+    exclude: tuple[str, ...],
+    kernels: str,
+    cmsis_nn: Path | None,
+    tune_trials: int,
+    search: str,
+    objective: str,
+    seed: int,
+    workers: int | None,
+    records: Path | None,
+    save_ir: Path | None,
+    verify_each: bool,
+) -> CompileOptions:
+    return CompileOptions(
+        model=model,
+        target=find_target(target, accelerator, arena_size),
+        calibration=calibration,
+        quantisation=Quantisation(activations, exclude),  # type: ignore[arg-type]
+        tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
+        kernels=kernels,  # type: ignore[arg-type]
+        cmsis_nn=cmsis_nn,
+        save_ir=save_ir,
+        verify_each=verify_each,
+    )
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(tosaic.__version__)
+def main() -> None:
+    """Compile PyTorch models for Arm microcontrollers, exact to the bit.
+
+    MODEL is a .pt2 file, a file.py:factory, or zoo:NAME.
+    """
+
+
+@main.command("compile")
+@compiling
+@click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
+@as_json
+@console.reports_errors
+def compile_command(output: Path, as_json: bool, **arguments) -> None:
+    """Compile MODEL into a build folder; with --tune-trials, tune it first."""
+    options = _options(**arguments)
+    from tosaic.compilation import compile_model
+    from tosaic.report import compile_result, print_compile_report
+
+    build = compile_model(options, output)
+    if as_json:
+        console.print_json(compile_result(build))
+    else:
+        print_compile_report(build)
+
+
+@main.command()
+@compiling
+@as_json
+@console.reports_errors
+def tune(as_json: bool, **arguments) -> None:
+    """Tune the CPU kernels of MODEL and keep the records; build nothing."""
+    options = _options(**arguments)
+    from tosaic.compilation import tune_model
+    from tosaic.report import print_tuning_report, tuning_result
+
+    result = tune_model(options)
+    if as_json:
+        console.print_json(tuning_result(result))
+    else:
+        print_tuning_report(result)
+
+
+@main.command()
+@click.argument("build", type=FOLDER)
+@click.option(
+    "--input",
+    "inputs",
+    type=FILE,
+    multiple=True,
+    help=".npy per model input, one sample or a batch of them; or one .npz. Floats are quantised.",
+)
+@click.option("--random", "random_samples", type=click.IntRange(min=1), help="Run on random samples instead.")
+@click.option("--seed", default=0, show_default=True, help="Of the random samples.")
+@click.option(
+    "--npu",
+    type=click.Choice(["emulator", "reference"]),
+    default="emulator",
+    show_default=True,
+    help="What executes NPU regions under QEMU.",
+)
+@click.option("--simulator", type=click.Choice(["qemu", "fvp"]), default="qemu", show_default=True)
+@click.option("-o", "--output", type=FOLDER, help="Where outputs go; default: BUILD/run.")
+@as_json
+@console.reports_errors
+def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed: int, npu: str, simulator: str,
+        output: Path | None, as_json: bool) -> None:  # fmt: skip
+    """Run a build on the simulated board and compare it with the reference, to the bit."""
+    from tosaic.build import Build
+    from tosaic.report import print_run_report, run_result
+    from tosaic.running import random_samples as draw
+    from tosaic.running import read_samples, run_build
+
+    loaded = Build.load(build)
+    if bool(inputs) == bool(random_samples):
+        raise tosaic.Error("say what to run on", hint="either --input x.npy or --random N")
+    samples = read_samples(loaded, inputs) if inputs else draw(loaded, random_samples or 1, seed)
+    result = run_build(loaded, samples, npu=npu, simulator=simulator, output=output or build / "run")
+    if as_json:
+        console.print_json(run_result(result))
+    else:
+        print_run_report(result)
+
+
+@main.command()
+@click.argument("build", type=FOLDER)
+@click.option("--inputs", "count", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@as_json
+@console.reports_errors
+def verify(build: Path, count: int, seed: int, as_json: bool) -> None:
+    """Compare board, NPU emulator and reference on random inputs, and name the op where a difference begins."""
+    from tosaic.build import Build
+    from tosaic.verification import print_verification, verification_result, verify_build
+
+    result = verify_build(Build.load(build), count, seed)
+    if as_json:
+        console.print_json(verification_result(result))
+    else:
+        print_verification(result)
+    if not result.exact:
+        raise SystemExit(1)
+
+
+@main.command("opt")
+@click.argument("file", type=FILE, required=False)
+@click.option("--pass-pipeline", default="", help="E.g. `fuse-clamp{max-rank=4},layout,mlir(cse)`.")
+@click.option("--list-passes", is_flag=True, help="What passes and phases there are.")
+@click.option("--print-ir-before", multiple=True, metavar="PASS", help="Print the IR before PASS; `*` names all.")
+@click.option("--print-ir-after", multiple=True, metavar="PASS", help="Print the IR after PASS; `*` names all.")
+@click.option("--time-passes", is_flag=True, help="Print the seconds each pass took.")
+@click.option("--verify-each", is_flag=True, help="Compare outputs on random inputs around every pass, to the bit.")
+@click.option("--save-ir", type=FOLDER, help="Write the module after every pass.")
+@click.option("-o", "--output", type=FILE, help="Where the module goes; stdout when not given.")
+@as_json
+@console.reports_errors
+def opt(file: Path | None, as_json: bool, list_passes: bool, **arguments) -> None:
+    """Run passes on FILE (MLIR text or bytecode)."""
+    from tosaic import optimizer
+
+    if list_passes:
+        optimizer.show_passes(as_json)
+        return
+    if file is None:
+        raise tosaic.Error("no FILE to work on", hint="tosaic opt module.mlir --pass-pipeline=PASSES")
+    optimizer.optimize(file, **arguments)
+
+
+@main.command()
+@as_json
+@console.reports_errors
+def targets(as_json: bool) -> None:
+    """List the targets."""
+    rows = [{"name": t.name, "core": t.core.name, "accelerator": t.accelerator} for t in TARGETS.values()]
+    if as_json:
+        console.print_json({"targets": rows})
+        return
+    for row in rows:
+        console.stdout.print(f"{row['name']:14} {row['core']:12} {row['accelerator'] or 'no NPU'}", highlight=False)
+
+
+@main.group()
+def npu() -> None:
+    """Look into the NPU's side of a build."""
+
+
+@npu.command()
+@click.argument("build", type=FOLDER)
+@console.reports_errors
+def disasm(build: Path) -> None:
+    """Print the command streams of a build, op by op."""
+    from tosaic.build import Build
+    from tosaic.npu import disassemble_build
+
+    click.echo(disassemble_build(Build.load(build)))
+
+
+@main.group()
+def records() -> None:
+    """Move tuning records between machines."""
+
+
+@records.command("export")
+@click.argument("file", type=FILE)
+@click.option("--records", "database", type=FILE, help="Default: the user's own.")
+@console.reports_errors
+def export_records(file: Path, database: Path | None) -> None:
+    """Write all records to FILE as JSON lines."""
+    from tosaic.tuning import open_records
+
+    with open_records(database) as opened:
+        console.stderr.print(f"{opened.export_lines(file)} records written to {file}")
+
+
+@records.command("import")
+@click.argument("file", type=FILE)
+@click.option("--records", "database", type=FILE, help="Default: the user's own.")
+@console.reports_errors
+def import_records(file: Path, database: Path | None) -> None:
+    """Add the records of FILE; those that are there stay."""
+    from tosaic.tuning import open_records
+
+    with open_records(database) as opened:
+        console.stderr.print(f"{opened.import_lines(file)} new records from {file}")

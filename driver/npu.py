@@ -1,0 +1,108 @@
+"""The NPU's share of a program: place, compile with Vela, and take back what Vela refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tosaic.backends.ethos_u.acceptance import verdict
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
+from tosaic.backends.reference import serialize
+from tosaic.backends.target import Target
+from tosaic.passes.place import place
+from tosaic.support.mlir import functions, ir, standalone, walk
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A module divided between the processors.
+
+    Args:
+        module: `main` calls one function per NPU region and CPU kernel.
+        regions: the compiled command stream of each NPU function.
+    """
+
+    module: ir.Module
+    regions: Mapping[str, NpuRegion] = field(default_factory=dict)
+
+
+def place_on(target: Target, module: ir.Module) -> Placement:
+    """Divide `module` between the target's processors; ops that Vela refuses move to the CPU, its reason with them.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
+    if target.accelerator is None:
+        return Placement(place(module))
+    refused: dict[int, str] = {}
+    while True:
+        placed = place(module, partial(verdict, accelerator=target.accelerator), refused)
+        regions = {}
+        news: dict[int, str] = {}
+        for name, function in npu_functions(placed).items():
+            try:
+                regions[name] = compile_region(serialize(standalone(function)), target.accelerator)
+            except VelaRefusal as refusal:
+                news |= _culprits(function, refusal, target.accelerator)
+        if not news:
+            return Placement(placed, regions)
+        refused |= news
+
+
+def npu_functions(placed: ir.Module) -> dict[str, ir.Operation]:
+    """The NPU functions of a placed module by name."""
+    return _functions_of(placed, "npu")
+
+
+def cpu_functions(placed: ir.Module) -> dict[str, ir.Operation]:
+    """The CPU kernel functions of a placed module by name."""
+    return _functions_of(placed, "cpu")
+
+
+def _functions_of(placed: ir.Module, processor: str) -> dict[str, ir.Operation]:
+    return {
+        name: function
+        for name, function in functions(placed).items()
+        if name != "main" and ir.StringAttr(function.attributes["tosaic.processor"]).value == processor
+    }
+
+
+def _culprits(function: ir.Operation, refusal: VelaRefusal, accelerator: str) -> dict[int, str]:
+    """The ops that Vela refused, by number: those it also refuses alone, else all of the kind that it named."""
+    ops = [op for op in walk(function) if "tosaic.op" in op.attributes]
+    named = [op for op in ops if op.name.removeprefix("tosa.").upper() == refusal.op] or ops
+    alone = [op for op in named if len(named) > 1 and _refused_alone(op, accelerator)]
+    reason = f"Vela refused it: {refusal.why}"
+    return {ir.IntegerAttr(op.attributes["tosaic.op"]).value: reason for op in alone or named}
+
+
+def _refused_alone(op: ir.Operation, accelerator: str) -> bool:
+    try:
+        compile_region(serialize(_single(op)), accelerator)
+    except VelaRefusal:
+        return True
+    return False
+
+
+def _single(op: ir.Operation) -> ir.Module:
+    """A module whose `main` is `op` alone: computed operands are arguments, constants stay."""
+    constants = [v for v in op.operands if not isinstance(v.owner, ir.Block) and "const" in v.owner.name]
+    arguments = [value for value in op.operands if value not in constants]
+    kind = [value.type for value in arguments]
+    with op.context, op.location:
+        module = ir.Module.create()
+        attributes = {
+            "sym_name": ir.StringAttr.get("main"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(kind, [result.type for result in op.results])),
+        }
+        main = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
+        body = main.regions[0].blocks.append(*kind, arg_locs=[op.location] * len(kind))
+        values = dict(zip(arguments, body.arguments, strict=True))
+        with ir.InsertionPoint(body):
+            values |= {value: value.owner.operation.clone().results[0] for value in constants}
+            copy = op.clone().operation
+            for index, operand in enumerate(list(op.operands)):
+                copy.operands[index] = values[operand]
+            ir.Operation.create("func.return", operands=list(copy.results))
+    return module

@@ -1,0 +1,71 @@
+"""What a user asks of a build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+
+from tosaic.backends.target import Target
+
+KernelChoice = Literal["all", "cmsis-nn", "generic"]
+
+
+def default_records() -> Path:
+    """The user's own database of trials."""
+    return Path(platformdirs.user_data_dir("tosaic"), "records.db")
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """Args:
+    activations: `int8` or `int16`; weights are always int8.
+    exclude: module names or ATen op names that stay f32.
+    """
+
+    activations: Literal["int8", "int16"] = "int8"
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Args:
+    trials: budget of measured candidates over all kernels; 0 only uses what the records hold.
+    search: how each schedule space is searched.
+    objective: what is minimised.
+    seed: of the search and of the trial inputs.
+    records: the SQLite file of trials.
+    workers: batches measured at once; the number of processors when None.
+    """
+
+    trials: int = 0
+    search: Literal["evolutionary", "random", "exhaustive"] = "evolutionary"
+    objective: Literal["cycles", "instructions"] = "cycles"
+    seed: int = 0
+    records: Path | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Args:
+    model: a `.pt2`, a `file.py:factory` or `zoo:NAME`.
+    target: where the firmware runs.
+    calibration: an .npz of inputs to calibrate with; the model's own when None.
+    kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
+    cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
+    save_ir: folder for the module after every pass.
+    verify_each: compare the module on random inputs before and after every pass that promises to be exact.
+    """
+
+    model: str
+    target: Target
+    calibration: Path | None = None
+    quantisation: Quantisation = Quantisation()
+    tuning: Tuning = Tuning()
+    kernels: KernelChoice = "all"
+    cmsis_nn: Path | None = None
+    save_ir: Path | None = None
+    verify_each: bool = False

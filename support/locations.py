@@ -1,0 +1,22 @@
+"""What an MLIR location says to the user: the line of the model and the ATen op behind it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tosaic.support.mlir import ir
+
+_PLACE = re.compile(r'"([^"]+)":(\d+)(?::\d+)?')
+_ATEN = re.compile(r'aten = "([^"]+)"')
+
+
+def describe(location: ir.Location) -> str:
+    """`model.py:12 aten.conv2d.default`; the parts that the location does not know are left out.
+
+    Locations of ops that a pass fused or inlined hold several places; the first is the op's own.
+    """
+    text = str(location)
+    place, aten = _PLACE.search(text), _ATEN.search(text)
+    parts = [f"{Path(place[1]).name}:{place[2]}"] if place else []
+    return " ".join([*parts, aten[1]] if aten else parts)
