@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.quantize import arithmetic, compute, movement  # noqa: F401  (compute registers lowerings)
+from tosaic.passes.quantize import arithmetic, compute, layer_norm, movement, softmax  # noqa: F401  (lowerings register)
 from tosaic.passes.quantize.lowering import LOWERINGS
 from tosaic.passes.quantize.multipliers import requantise
 from tosaic.passes.quantize.quantisation import (

@@ -1,0 +1,74 @@
+"""What softmax and layer_norm share: finding the composite behind a call, and 1/x and 1/sqrt(x) of positive i32.
+
+Only ops that every Ethos-U takes are used: CLZ and LOGICAL_LEFT_SHIFT normalise, a TABLE of i16 looks up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tosaic.passes.emit import emit, rescale
+from tosaic.passes.quantize.multipliers import scale_by
+from tosaic.support.mlir import constant, ir, shape_of
+
+MANTISSA = 65534  # `reciprocal` and `reciprocal_root` return multiples of 1 / MANTISSA
+_ENTRY = 32767
+
+
+def composite_of(call: ir.Operation, kind: str) -> ir.Operation | None:
+    """The composite function of `kind` that `call` calls, else None."""
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    module = call.parent.parent
+    for view in module.regions[0].blocks[0].operations:
+        op = view.operation
+        if ir.StringAttr(op.attributes["sym_name"]).value == name and "tosaic.composite" in op.attributes:
+            return op if ir.StringAttr(op.attributes["tosaic.composite"]).value == kind else None
+    return None
+
+
+def integer(value: int, rank: int) -> ir.Value:
+    """An i32 constant that broadcasts to `rank` dimensions."""
+    return constant(np.full([1] * rank, value, np.int32))
+
+
+def binary(name: str, a: ir.Value, b: ir.Value, **attributes: object) -> ir.Value:
+    """An i32 op of two operands."""
+    return emit(name, [a, b], np.broadcast_shapes(shape_of(a), shape_of(b)), "i32", **attributes)
+
+
+def shift_right(x: ir.Value, amount: ir.Value) -> ir.Value:
+    """x >> amount, towards minus infinity."""
+    return binary("arithmetic_right_shift", x, amount, round=False)
+
+
+def lookup(index: ir.Value, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
+    """A TABLE of i16: round(32767 * function(i)) at i = -32768, -32640 ... 32768, in 1/128 as i32."""
+    points = np.arange(-32768, 32769, 128).astype(np.float64)
+    entries = np.clip(np.rint(function(points) * _ENTRY), -_ENTRY - 1, _ENTRY).astype(np.int16)
+    return emit("table", [index, constant(entries)], shape_of(index), "i32")
+
+
+def reciprocal(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(m, n) with 1/x = m / MANTISSA / 2**(31 - n) for x in 1..2**31-1; m <= MANTISSA and n = CLZ(x)."""
+    rank = len(shape_of(x))
+    zeros = emit("clz", [x], shape_of(x), "i32")
+    normal = binary("logical_left_shift", x, binary("sub", zeros, integer(1, rank)))
+    # normal is in [2**30, 2**31); its middle becomes index 0.
+    index = rescale(binary("sub", normal, integer(3 << 29, rank)), "i16", [1 << 30], [44])
+    found = lookup(index, lambda i: 1 / (1.5 + i / 2**16))
+    return shift_right(found, integer(6, rank)), zeros
+
+
+def reciprocal_root(x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(m, h) with 1/sqrt(x) = m / MANTISSA * 2**h / 2**14.5 for x in 1..2**31-1; m <= MANTISSA and h in 0..15."""
+    rank = len(shape_of(x))
+    zeros = emit("clz", [x], shape_of(x), "i32")
+    half = shift_right(binary("sub", zeros, integer(1, rank)), integer(1, rank))
+    normal = binary("logical_left_shift", x, binary("add", half, half))
+    # normal is in [2**29, 2**31); its middle becomes index 0.
+    centred = binary("sub", normal, integer(5 << 28, rank))
+    index = scale_by(centred, "i16", [2.0**15 / (3 * 2.0**28)])
+    found = lookup(index, lambda i: 1 / np.sqrt(2.5 + 1.5 * i / 2**15))
+    return shift_right(found, integer(6, rank)), half

@@ -1,0 +1,61 @@
+"""Softmax in integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tosaic.passes.emit import emit, mul, rescale
+from tosaic.passes.quantize.composites import (
+    MANTISSA,
+    binary,
+    composite_of,
+    integer,
+    lookup,
+    reciprocal,
+    shift_right,
+)
+from tosaic.passes.quantize.lowering import lowers
+from tosaic.passes.quantize.multipliers import requantise, scale_by, widen
+from tosaic.passes.quantize.quantisation import Quantisation, quantised_view
+from tosaic.support.mlir import ir, shape_of
+
+_SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
+
+
+@lowers("func.call")
+def softmax(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+    """e = exp(x - max) in units of 1/32767, then e times the reciprocal of their sum.
+
+    With int8 every difference has its own table entry, so that e is exact to half a unit; with int16 the table
+    interpolates. The sum of up to 2**15 terms fits i32.
+    """
+    composite = composite_of(op, "softmax")
+    view = quantised_view(op.operands[0]) if composite is not None else None
+    if composite is None or view is None or view[1].storage not in ("i8", "i16"):
+        return None
+    x, quantisation = view
+    axis = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value
+    shape = shape_of(x)
+    reduced = [1 if i == axis else size for i, size in enumerate(shape)]
+    rank = len(shape)
+    if shape[axis] > 2**15:
+        return None
+    largest = emit("reduce_max", [x], reduced, quantisation.storage, axis=axis, nan_mode="PROPAGATE")
+    difference = binary("sub", widen(x, 0), widen(largest, 0))
+    powers = shift_right(_exponential(difference, quantisation), integer(7, rank))
+    total = emit("reduce_sum", [powers], reduced, "i32", axis=axis)
+    inverse, zeros = reciprocal(total)
+    # The total is at least 2**14, so that CLZ gives 17 at most and the shift is not negative.
+    fraction = shift_right(mul(powers, inverse, "i32"), binary("sub", integer(17, rank), zeros))
+    return requantise(fraction, [1 / (MANTISSA * 2.0**14)], out)
+
+
+def _exponential(difference: ir.Value, quantisation: Quantisation) -> ir.Value:
+    """exp(difference * scale) * 32767 in 1/128, for differences that are not positive."""
+    scale = quantisation.scale
+    if quantisation.storage == "i8":
+        index = rescale(difference, "i16", [1 << 30], [23])
+        return lookup(index, lambda i: np.exp(np.minimum(i, 0) / 128 * scale))
+    steps = scale_by(difference, "i32", [scale * 65536 / _SPAN])
+    index = rescale(binary("add", steps, integer(32767, len(shape_of(steps)))), "i16", [1 << 30], [30])
+    return lookup(index, lambda i: np.exp((i - 32767) * _SPAN / 65536))
