@@ -129,7 +129,7 @@ def _wide_accumulator(op: ir.Operation, generation: str) -> str | None:
 
 
 def _wide_input(op: ir.Operation, generation: str) -> str | None:
-    """i48 only behind the i16 convolution or MATMUL that made it."""
+    """i48 only behind the op on i16 that made it."""
     if str(element_type(op.operands[0])) != "i48":
         return None
     producer = op.operands[0].owner
@@ -229,46 +229,37 @@ def _widening_cast(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
-def _resize_form(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: whole upscaling by 2, 4 or 8 with aligned corners or half-pixel centres; bilinear with its RESCALE.
+def _depthwise_stride(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: stride <= 3."""
+    stride = int_array(op, "stride")
+    return f"stride <= 3, got {max(stride)}" if generation != "u85" and max(stride) > 3 else None
 
-    The shapes are those that Vela turns into average pools on an input that the NPU repeats twofold.
+
+def _resize_form(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: nearest neighbour by 2, 4 or 8 with aligned corners or half-pixel centres.
+
+    These are the forms that Vela turns into pools over an input that the NPU repeats twofold.
     """
     scale, offset, border = (_list(constant_operand(op, index)) for index in (1, 2, 3))
     if scale is None or offset is None or border is None:
         return "constant scale, offset and border, got computed ones"
     if generation == "u85":
         return None
-    bilinear = "BILINEAR" in str(op.attributes["mode"])
-    form = f"scale {scale}, offset {offset}, border {border}"
-    aligned = [[n, 1, n, 1] for n in (2, 4, 8)]
-    centred = [[2 * n, 2, 2 * n, 2] for n in ((2,) if bilinear else (2, 4, 8))]
+    if "BILINEAR" in str(op.attributes["mode"]):
+        return "NEAREST_NEIGHBOR, got BILINEAR"
     if math.prod(shape_of(op.operands[0])[1:3]) == 1:
         return "an input larger than 1x1"
-    half = scale[0] // 2 - 1
-    if scale in aligned:
-        if offset != [0, 0] or border != [0, 0]:
-            return f"offset 0 and border 0 for this scale, got {form}"
-    elif scale in centred:
-        if offset != [-half, -half] or border != [half, half]:
-            return f"offset {-half} and border {half} for this scale, got {form}"
-    else:
+    aligned = [[n, 1, n, 1] for n in (2, 4, 8)]
+    centred = [[2 * n, 2, 2 * n, 2] for n in (2, 4, 8)]
+    if scale not in aligned + centred:
         return f"a scale among {', '.join(map(str, aligned + centred))}, got {scale}"
-    return _resize_rescale(op, scale[0] * scale[2]) if bilinear else None
-
-
-def _resize_rescale(op: ir.Operation, factor: int) -> str | None:
-    users = [use.owner for use in op.results[0].uses]
-    if len(users) != 1 or users[0].name != "tosa.rescale":
-        return "a RESCALE as the bilinear result's one user"
-    multiplier, shift = (_list(constant_operand(users[0], index)) for index in (1, 2))
-    wanted = int(math.log2(factor))
-    if multiplier != [1] or shift != [wanted]:
-        return f"its RESCALE to divide by {factor} with multiplier 1 and shift {wanted}, got {multiplier} and {shift}"
+    inset = scale[0] // 2 - 1 if scale in centred else 0
+    if offset != [-inset, -inset] or border != [inset, inset]:
+        return f"offset {-inset} and border {inset} for this scale, got {offset} and {border}"
     return None
 
 
-_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul")
+_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
 _CONVOLUTION = (_weight_type, _weight_sum, _wide_accumulator)
@@ -276,7 +267,7 @@ _CONVOLUTION = (_weight_type, _weight_sum, _wide_accumulator)
 ACCEPTANCE: dict[str, Row] = {
     # Convolutions and products
     "conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias)),
-    "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights)),
+    "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
     "transpose_conv2d": Row("i8", "i8 i16", (*_CONVOLUTION, _constant_weights, _transpose_stride)),
     "matmul": Row("i8", "i8 i16"),
@@ -358,7 +349,7 @@ def _list(array: np.ndarray | None) -> list[int] | None:
 
 
 def _data_operands(op: ir.Operation) -> list[ir.Value]:
-    return [value for value in op.operands if ir.RankedTensorType.isinstance(value.type)]
+    return [value for value in op.operands if isinstance(value.type, ir.RankedTensorType)]
 
 
 def _data_type(op: ir.Operation) -> str:

@@ -22,11 +22,12 @@ from tosaic.support.errors import BackendError
 _FORK = multiprocessing.get_context("fork")
 _ARCHITECTURE = {"u55": "EthosU55", "u65": "EthosU65", "u85": "EthosU85"}
 _MEMORY_MODES = (
-    "Sram_Only", "Shared_Sram", "Dedicated_Sram", "Dedicated_Sram_256KB", "Dedicated_Sram_384KB", "Dedicated_Sram_512KB",
+    "Sram_Only", "Shared_Sram",
+    "Dedicated_Sram", "Dedicated_Sram_256KB", "Dedicated_Sram_384KB", "Dedicated_Sram_512KB",
 )  # fmt: skip
 
 
-class VelaRefusal(BackendError):
+class VelaRefusal(BackendError):  # noqa: N818 (an answer of the compiler's, more than an error)
     """Vela did not take the region. `op` is the TOSA op it names, e.g. `CONV2D`; empty where it names none."""
 
     def __init__(self, message: str, accelerator: str) -> None:
@@ -86,8 +87,8 @@ class NpuOp:
 class NpuRegion:
     """A compiled region, all plain data.
 
-    Memory regions: 0 the constants, 1 the scratch arena, 2 the fast memory (where `fast_bytes` > 0), 3 the inputs, 4 the
-    outputs. Base pointers are multiples of 16.
+    Memory regions: 0 the constants, 1 the scratch arena, 2 the fast memory (where `fast_bytes` > 0), 3 the inputs,
+    4 the outputs. Base pointers are multiples of 16.
 
     Args:
         accelerator: Vela's name of the NPU it was compiled for.
@@ -177,7 +178,7 @@ def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, mode: s
 
 def _system(target: Accelerator, mode: str) -> str:
     cores = 1 if target.generation == "u85" else target.cores  # Regor counts the cores of a U65 only
-    head = {
+    head: dict[str, dict[str, Any]] = {
         "architecture": {"macs": target.macs // cores, "cores": cores},
         "vela": {"system_config_name": target.system_config, "memory_mode_name": mode},
     }
@@ -279,9 +280,9 @@ def _numpy_name(tosa_type: str) -> str:
 
 # Regor's names that are not TOSA's with other capitals.
 _RENAMED = {
-    "And": "BITWISE_AND", "Or": "BITWISE_OR", "Xor": "BITWISE_XOR", "Not": "BITWISE_NOT", "SHL": "LOGICAL_LEFT_SHIFT",
-    "SHR": "LOGICAL_RIGHT_SHIFT", "Asr": "ARITHMETIC_RIGHT_SHIFT", "Div": "INTDIV", "CLZ": "CLZ", "AvgPool": "AVG_POOL2D",
-    "MaxPool": "MAX_POOL2D", "ArgMax": "ARGMAX", "MatMul": "MATMUL",
+    "And": "BITWISE_AND", "Or": "BITWISE_OR", "Xor": "BITWISE_XOR", "Not": "BITWISE_NOT",
+    "SHL": "LOGICAL_LEFT_SHIFT", "SHR": "LOGICAL_RIGHT_SHIFT", "Asr": "ARITHMETIC_RIGHT_SHIFT", "Div": "INTDIV",
+    "AvgPool": "AVG_POOL2D", "MaxPool": "MAX_POOL2D", "ArgMax": "ARGMAX", "MatMul": "MATMUL",
 }  # fmt: skip
 
 
