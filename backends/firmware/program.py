@@ -94,6 +94,11 @@ class NpuCall:
     outputs: tuple[Port, ...]
     where: str = ""
 
+    def is_bound(self, port: Port) -> bool:
+        """Whether the port's region is its buffer, so that nothing is copied."""
+        alone = sum(other.region == port.region for other in (*self.inputs, *self.outputs)) == 1
+        return port.region > FAST_REGION and port.address == 0 and alone
+
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(port.buffer for port in self.inputs)
@@ -152,6 +157,15 @@ class Program:
             self._buffer(interface.buffer, f"output `{interface.name}`")
             if self.storage(interface.buffer) not in written:
                 raise BackendError(f"nothing writes output `{interface.name}`")
+
+    def port_regions(self, call: NpuCall) -> dict[int, int]:
+        """The regions above the fast one that need memory of their own for copied ports: number -> bytes."""
+        sizes: dict[int, int] = {}
+        for port in (*call.inputs, *call.outputs):
+            if port.region > FAST_REGION and not call.is_bound(port):
+                end = port.address + self.buffers[port.buffer].size
+                sizes[port.region] = max(sizes.get(port.region, 0), end)
+        return sizes
 
     def kernels(self) -> Iterator[KernelSource]:
         """Each kernel once, in order of first use.

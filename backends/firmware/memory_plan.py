@@ -1,0 +1,315 @@
+"""The static memory plan: every tensor and every call's working memory at a fixed address, sharing space over time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, KernelCall, Program
+from tosaic.backends.target import Memory, Target
+from tosaic.support.errors import BackendError, OutOfMemoryError
+
+ALIGNMENT = 16
+"""Bytes; what kernels, the NPU's base pointers and cache lines ask for."""
+
+_CLIMB_BUDGET = 1_000_000
+"""Comparisons of two blocks that hill climbing may spend."""
+_CLIMB_ROUNDS = 300
+
+
+@dataclass(frozen=True)
+class Block:
+    """`size` bytes that are in use from call `first` to call `last`, both included; -1 is before the first call.
+
+    `memories` counts how many of the target's arena memories, fastest first, may hold it.
+    """
+
+    name: str
+    size: int
+    first: int
+    last: int
+    memories: int
+
+    def meets(self, other: Block) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A block at byte `offset` of the arena's share in memory number `memory`."""
+
+    block: Block
+    memory: int
+    offset: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.block.size
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where everything is.
+
+    Args:
+        placements: by the name of a storage buffer, or `scratch_name` of a call.
+        memories: the target's arena memories.
+    """
+
+    placements: Mapping[str, Placement]
+    memories: tuple[Memory, ...]
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Bytes used of each memory."""
+        return tuple(
+            max((p.end for p in self.placements.values() if p.memory == number), default=0)
+            for number in range(len(self.memories))
+        )
+
+    @property
+    def arena_bytes(self) -> int:
+        return sum(self.used)
+
+    def table(self) -> str:
+        """The plan as text, one block a line, by memory and offset."""
+        rows = sorted(self.placements.values(), key=lambda p: (p.memory, p.offset, p.block.first))
+        width = max((len(row.block.name) for row in rows), default=0)
+        return "\n".join(
+            f"{self.memories[row.memory].name:8} {row.offset:#10x} .. {row.end:#10x}  {row.block.name:{width}}  "
+            f"{row.block.size:>9} B  calls {row.block.first} .. {row.block.last}"
+            for row in rows
+        )
+
+
+def scratch_name(call: int, region: int = SCRATCH_REGION) -> str:
+    """The block of a call's working memory; NPU calls have one for each region that is no buffer."""
+    return f"call {call} region {region}"
+
+
+def plan_memory(program: Program, target: Target) -> MemoryPlan:
+    """The smallest plan found that keeps most bytes in the fastest memories.
+
+    Raises:
+        OutOfMemoryError: it does not fit; the message names the worst call and the biggest users then.
+    """
+    groups = _shared_in_place(program)
+    blocks = program_blocks(program, len(target.arena), groups)
+    placed = _best(blocks, target)
+    by_name = {placement.block.name: placement for placement in placed}
+    placements = dict(by_name)
+    for name, leader in groups.items():
+        at = by_name[leader]
+        size = program.buffers[name].size
+        placements[name] = Placement(Block(name, size, *_lifetime(program)[name], at.block.memories), *_where(at))
+    return MemoryPlan({name: placements[name] for name in sorted(placements)}, target.arena)
+
+
+def _where(placement: Placement) -> tuple[int, int]:
+    return placement.memory, placement.offset
+
+
+def program_blocks(program: Program, memories: int, groups: Mapping[str, str]) -> list[Block]:
+    """All blocks of a program; a buffer in `groups` lives in the block of the buffer it maps to."""
+    lifetimes = _lifetime(program)
+    blocks = []
+    for name, (first, last) in lifetimes.items():
+        if name in groups:
+            continue
+        members = [member for member, leader in groups.items() if leader == name]
+        last = max([last, *(lifetimes[member][1] for member in members)])
+        blocks.append(Block(name, program.buffers[name].size, first, last, memories))
+    for number, call in enumerate(program.calls):
+        if isinstance(call, KernelCall):
+            sizes = {SCRATCH_REGION: call.kernel.scratch_bytes}
+        else:
+            sizes = {SCRATCH_REGION: call.scratch_bytes, FAST_REGION: call.fast_bytes, **program.port_regions(call)}
+        for region, size in sizes.items():
+            if size:
+                allowed = 1 if region == FAST_REGION else memories
+                blocks.append(Block(scratch_name(number, region), size, number, number, allowed))
+    return blocks
+
+
+def _lifetime(program: Program) -> dict[str, tuple[int, int]]:
+    """First and last call that touches each storage buffer which is no constant."""
+    spans: dict[str, tuple[int, int]] = {}
+
+    def touch(name: str, call: int) -> None:
+        storage = program.storage(name)
+        if program.buffers[storage].value is None:
+            first, last = spans.get(storage, (call, call))
+            spans[storage] = (min(first, call), max(last, call))
+
+    for interface in program.inputs:
+        touch(interface.buffer, -1)
+    for number, call in enumerate(program.calls):
+        for name in (*call.reads, *call.writes):
+            touch(name, number)
+    for interface in program.outputs:
+        touch(interface.buffer, len(program.calls))
+    return spans
+
+
+def _shared_in_place(program: Program) -> dict[str, str]:
+    """Outputs that take over the memory of an input which dies in the same call: output -> first of its group."""
+    lifetimes = _lifetime(program)
+    groups: dict[str, str] = {}
+    for number, call in enumerate(program.calls):
+        if not isinstance(call, KernelCall):
+            continue
+        reads = [program.storage(name) for name in call.inputs]
+        taken: set[str] = set()
+        for source, result in call.kernel.in_place:
+            old, new = reads[source], program.storage(call.outputs[result])
+            leader = groups.get(old, old)
+            dies = old in lifetimes and lifetimes[old][1] == number and reads.count(old) == 1
+            fresh = lifetimes[new][0] == number and new not in groups
+            fits = dies and program.buffers[new].size <= program.buffers[leader].size
+            if fits and fresh and old not in taken:
+                groups[new] = leader
+                taken.add(old)
+    return groups
+
+
+Order = Callable[[Block], tuple]
+
+_ORDERS: tuple[Order, ...] = (
+    lambda block: (-block.size, block.first, block.name),
+    lambda block: (-block.size * (block.last - block.first + 1), block.first, block.name),
+    lambda block: (block.first, -block.size, block.name),
+    lambda block: (block.first - block.last, -block.size, block.name),
+)
+
+
+def _best(blocks: Sequence[Block], target: Target) -> list[Placement]:
+    capacities = [memory.size for memory in target.arena]
+    candidates = [sorted(blocks, key=order) for order in _ORDERS]
+    plans = [(_score(placed), order) for order in candidates if (placed := first_fit(order, capacities)) is not None]
+    if not plans:
+        raise _out_of_memory(blocks, target)
+    score, order = min(plans, key=lambda plan: plan[0])
+    placed = _climb(order, score, capacities, _lower_bound(blocks))
+    return placed
+
+
+def first_fit(order: Iterable[Block], capacities: Sequence[int]) -> list[Placement] | None:
+    """Each block in turn at the lowest free offset of the first memory with room; None where one has none."""
+    placed: list[Placement] = []
+    for block in order:
+        rivals = [p for p in placed if p.block.meets(block)]
+        for memory in range(min(block.memories, len(capacities))):
+            offset = 0
+            for rival in sorted((p for p in rivals if p.memory == memory), key=lambda p: p.offset):
+                if rival.offset - offset >= block.size:
+                    break
+                offset = max(offset, _aligned(rival.end))
+            if offset + block.size <= capacities[memory]:
+                placed.append(Placement(block, memory, offset))
+                break
+        else:
+            return None
+    return placed
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def _score(placed: Sequence[Placement]) -> tuple[int, int]:
+    """Smaller is better: bytes in slower memories, then the size of the arena."""
+    ends: dict[int, int] = {}
+    for p in placed:
+        ends[p.memory] = max(ends.get(p.memory, 0), p.end)
+    return sum(p.memory * p.block.size for p in placed), sum(ends.values())
+
+
+def _climb(order: list[Block], score: tuple[int, int], capacities: Sequence[int], bound: int) -> list[Placement]:
+    """Swap two blocks of the order at random and keep what is no worse, until the bound or the budget is reached."""
+    rng = random.Random(0)
+    best = first_fit(order, capacities) or []
+    rounds = _CLIMB_BUDGET // max(1, len(order) ** 2)
+    for _ in range(min(rounds, _CLIMB_ROUNDS) if len(order) > 1 else 0):
+        if score <= (0, bound):
+            break
+        i, j = rng.sample(range(len(order)), 2)
+        trial = list(order)
+        trial[i], trial[j] = trial[j], trial[i]
+        placed = first_fit(trial, capacities)
+        if placed is not None and (found := _score(placed)) <= score:
+            order, score, best = trial, found, placed
+    return best
+
+
+def _lower_bound(blocks: Sequence[Block]) -> int:
+    return max((_live_bytes(blocks, moment) for moment in {block.first for block in blocks}), default=0)
+
+
+def _live_bytes(blocks: Sequence[Block], moment: int) -> int:
+    return sum(block.size for block in blocks if block.first <= moment <= block.last)
+
+
+def _out_of_memory(blocks: Sequence[Block], target: Target) -> OutOfMemoryError:
+    peak = max({block.first for block in blocks}, key=lambda moment: (_live_bytes(blocks, moment), -moment))
+    users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
+    listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])
+    room = ", ".join(f"{memory.name} {memory.size} B" for memory in target.arena)
+    return OutOfMemoryError(
+        f"the model needs more memory than `{target.name}` has for its arena",
+        why=f"call {peak} needs {_live_bytes(blocks, peak)} B at once, and there is {room}; biggest users: {listed}",
+        hint="a larger arena, a target with more memory, or smaller activations",
+    )
+
+
+def check_plan(program: Program, plan: MemoryPlan) -> None:
+    """Replay the program on a map of who owns each byte: every read must find what was written.
+
+    Raises:
+        BackendError: the plan loses a value, leaves a memory, is misaligned, or a call overwrites what it reads.
+    """
+    owners = [["" for _ in range(-(-used // ALIGNMENT))] for used in plan.used]
+
+    def cells(name: str) -> slice:
+        place = plan.placements[name]
+        return slice(place.offset // ALIGNMENT, -(-place.end // ALIGNMENT))
+
+    def write(name: str) -> None:
+        span = cells(name)
+        owners[plan.placements[name].memory][span] = [name] * (span.stop - span.start)
+
+    def read(name: str, user: str) -> None:
+        if any(owner != name for owner in owners[plan.placements[name].memory][cells(name)]):
+            raise BackendError(f"the memory plan loses `{name}` before `{user}` reads it")
+
+    for name, place in plan.placements.items():
+        memory = plan.memories[place.memory]
+        if place.offset % ALIGNMENT or not 0 <= place.offset <= place.end <= memory.size:
+            raise BackendError(f"the memory plan puts `{name}` at {place.offset:#x} of {memory.name}")
+    arena = {name for name, buffer in program.buffers.items() if buffer.value is None}
+    for interface in program.inputs:
+        write(program.storage(interface.buffer))
+    for number, call in enumerate(program.calls):
+        reads = [program.storage(name) for name in call.reads]
+        writes = [program.storage(name) for name in call.writes]
+        scratch = [name for name in plan.placements if name.startswith(f"call {number} ")]
+        allowed = set(call.kernel.in_place) if isinstance(call, KernelCall) else set()
+        for name in reads:
+            if name in arena:
+                read(name, call.name)
+        for index, name in enumerate((*writes, *scratch)):
+            sharers = {reads[source] for source, result in allowed if result == index and index < len(writes)}
+            sharers = {name for name in sharers if reads.count(name) == 1}
+            others = {*reads, *writes, *scratch} - {name} - sharers
+            if any(other in plan.placements and _overlap(plan, name, other) for other in others):
+                raise BackendError(f"in `{call.name}`, `{name}` overlaps memory that the call uses")
+        for name in (*scratch, *writes):
+            write(name)
+    for interface in program.outputs:
+        if program.storage(interface.buffer) in arena:
+            read(program.storage(interface.buffer), f"output {interface.name}")
+
+
+def _overlap(plan: MemoryPlan, a: str, b: str) -> bool:
+    one, other = plan.placements[a], plan.placements[b]
+    return one.memory == other.memory and one.offset < other.end and other.offset < one.end

@@ -1,0 +1,160 @@
+"""Memory plans: random programs replayed on the plan, known optima, and the message when memory is short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
+from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.support.errors import BackendError, OutOfMemoryError
+
+INT8 = np.dtype(np.int8)
+
+
+def board(*sizes: int) -> Target:
+    code, stack, constants = Memory("code", 0, 1 << 20), Memory("stack", 1 << 28, 1 << 16), Memory("ddr", 1 << 30, 1)
+    arena = tuple(Memory(f"ram{i}", (i + 2) << 28, size) for i, size in enumerate(sizes))
+    return Target("board", CORTEX_M55, None, code, stack, arena, constants)
+
+
+def kernel(inputs, outputs, scratch=0, in_place=()) -> KernelCall:
+    source = KernelSource(f"k_{'_'.join(outputs)}", "c", "", scratch_bytes=scratch, in_place=tuple(in_place))
+    return KernelCall(source, tuple(inputs), tuple(outputs))
+
+
+def program(sizes, calls, inputs=("x",), outputs=("y",), aliases=None) -> Program:
+    buffers = {name: Buffer((size,), INT8) for name, size in sizes.items()}
+    made = Program(
+        tuple(Interface(f"in_{name}", name) for name in inputs),
+        tuple(Interface(f"out_{name}", name) for name in outputs),
+        buffers,
+        tuple(calls),
+        aliases or {},
+    )
+    made.check()
+    return made
+
+
+@st.composite
+def programs(draw, sharing: bool = True) -> Program:
+    sizes = {"x": draw(st.integers(1, 3000))}
+    calls, written = [], ["x"]
+    for number in range(draw(st.integers(1, 12))):
+        reads = draw(st.lists(st.sampled_from(written), min_size=1, max_size=3))
+        names = [f"t{number}_{i}" for i in range(draw(st.integers(1, 2)))]
+        for name in names:
+            sizes[name] = draw(st.integers(1, 3000))
+        in_place = [(0, 0)] if sharing and draw(st.booleans()) else []
+        if draw(st.integers(0, 3)) == 0:
+            ports = [Port(name, 3, 0) for name in reads[:1]], [Port(name, 4, 3008 * i) for i, name in enumerate(names)]
+            fast = draw(st.integers(0, 500))
+            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, *map(tuple, ports)))
+        else:
+            calls.append(kernel(reads, names, draw(st.sampled_from([0, 0, 100, 2000])), in_place))
+        written += names
+    aliases = {}
+    if draw(st.booleans()):
+        sizes["view"] = sizes["x"]
+        aliases["view"] = "x"
+        sizes["last"] = 10
+        calls.append(kernel(["view"], ["last"]))
+        written.append("last")
+    outputs = sorted({written[-1], draw(st.sampled_from(written))})
+    return program(sizes, calls, outputs=outputs, aliases=aliases)
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(), st.integers(2000, 20000))
+def test_any_program_survives_its_plan(made, fast):
+    plan = plan_memory(made, board(fast, 1 << 20))
+    check_plan(made, plan)
+    assert all(used <= memory.size for used, memory in zip(plan.used, plan.memories, strict=True))
+    assert plan == plan_memory(made, board(fast, 1 << 20))
+
+
+@settings(max_examples=40, deadline=None)
+@given(programs(sharing=False), st.data())
+def test_the_checker_sees_a_moved_block(made, data):
+    plan = plan_memory(made, board(1 << 20))
+    sharing = [
+        (a, b)
+        for a, one in plan.placements.items()
+        for b, other in plan.placements.items()
+        if a < b and one.block.meets(other.block) and min(one.block.size, other.block.size) > 0
+        and one.offset != other.offset and {one.block.last, other.block.last} != {-1}
+    ]  # fmt: skip
+    if not sharing:
+        return
+    a, b = data.draw(st.sampled_from(sharing))
+    onto = Placement(plan.placements[a].block, 0, plan.placements[b].offset)
+    with pytest.raises(BackendError):
+        check_plan(made, MemoryPlan({**plan.placements, a: onto}, plan.memories))
+
+
+def test_a_chain_needs_its_largest_pair():
+    sizes = {"x": 100 * 16, "a": 400 * 16, "b": 50 * 16, "y": 20 * 16}
+    made = program(sizes, [kernel("x", "a"), kernel("a", "b"), kernel("b", "y")])
+    assert plan_memory(made, board(1 << 20)).arena_bytes == 500 * 16
+
+
+def test_in_place_kernels_share_one_buffer():
+    made = program({"x": 160, "a": 160, "y": 160}, [kernel("x", "a", in_place=[(0, 0)]), kernel("a", "y", 0, [(0, 0)])])
+    plan = plan_memory(made, board(1 << 20))
+    check_plan(made, plan)
+    assert plan.arena_bytes == 160
+
+
+def test_an_input_that_lives_on_is_not_overwritten():
+    calls = [kernel("x", "a", in_place=[(0, 0)]), kernel(["x", "a"], "y")]
+    plan = plan_memory(program({"x": 160, "a": 160, "y": 160}, calls), board(1 << 20))
+    assert plan.placements["x"].offset != plan.placements["a"].offset
+
+
+def test_a_reshape_is_no_memory():
+    made = program({"x": 160, "v": 160, "y": 16}, [kernel("v", "y")], aliases={"v": "x"})
+    assert plan_memory(made, board(1 << 20)).arena_bytes == 176
+
+
+def test_what_does_not_fit_the_fast_memory_goes_to_the_next():
+    sizes = {"x": 3200, "a": 1600, "y": 160}
+    plan = plan_memory(program(sizes, [kernel("x", "a"), kernel("a", "y")]), board(2048, 4096))
+    assert [plan.placements[name].memory for name in ("x", "a", "y")] == [1, 0, 0]
+    assert "ram1            0x0 ..      0xc80  x       3200 B  calls -1 .. 0" in plan.table()
+
+
+def test_constants_are_not_in_the_arena():
+    made = program({"x": 16, "w": 1600, "y": 16}, [kernel(["x", "y"], ["y"])], inputs=("x", "y"))
+    value = Buffer((1600,), INT8, np.zeros(1600, np.int8))
+    made = replace(
+        made, buffers={**made.buffers, "w": value}, calls=(kernel(["x", "w"], ["y"]),), inputs=made.inputs[:1]
+    )
+    assert plan_memory(made, board(1 << 20)).arena_bytes == 32
+
+
+def test_too_little_memory_names_the_worst_call_and_its_users():
+    sizes = {"x": 1000, "a": 3000, "y": 10}
+    made = program(sizes, [kernel("x", "a", scratch=500), kernel("a", "y")])
+    with pytest.raises(OutOfMemoryError) as caught:
+        plan_memory(made, board(2000))
+    assert str(caught.value).splitlines()[:2] == [
+        "the model needs more memory than `board` has for its arena",
+        "  because: call 0 needs 4500 B at once, and there is ram0 2000 B; biggest users: a: 3000 B; x: 1000 B; "
+        "call 0 region 1: 500 B",
+    ]
+
+
+def test_everything_is_aligned():
+    made = program({"x": 3, "a": 5, "y": 7}, [kernel("x", "a", scratch=1), kernel("a", "y", scratch=9)])
+    assert all(p.offset % ALIGNMENT == 0 for p in plan_memory(made, board(1 << 20)).placements.values())
+
+
+def test_a_read_before_any_write_is_an_error():
+    with pytest.raises(BackendError, match="`k_y` reads `a` before anything writes it"):
+        program({"x": 1, "a": 1, "y": 1}, [kernel("a", "y")])
