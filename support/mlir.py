@@ -64,13 +64,15 @@ def run_pipeline(module: ir.Module, pipeline: str) -> None:
     """Run a textual pass pipeline, e.g. `builtin.module(canonicalize,cse)`, in place.
 
     Raises:
-        PassError: a pass failed; the message carries the pipeline and MLIR's diagnostics.
+        PassError: a pass failed or does not exist; the message carries the pipeline and MLIR's diagnostics.
     """
     with module.context:
         try:
             passmanager.PassManager.parse(pipeline).run(module.operation)
         except ir.MLIRError as error:
             raise PassError(f"`{pipeline}` failed", why=diagnostics(error)) from None
+        except ValueError as error:
+            raise PassError(f"`{pipeline}` is not a pass pipeline", why=str(error)) from None
 
 
 def walk(root: ir.Module | ir.Operation | ir.OpView) -> Iterator[ir.Operation]:

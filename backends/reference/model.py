@@ -73,7 +73,10 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
     os.dup2(silence, 2)
     import tosa_reference_model
 
-    outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    try:
+        outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    except Exception as error:
+        outputs, status = [], str(error)
     sender.send(([np.array(output) for output in outputs], str(status)))
 
 
