@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tosaic.passes.fuse.fold_identities import FoldIdentities
+from tosaic.passes.fuse.fuse_clamp import FuseClamp
+from tosaic.passes.fuse.fuse_pad import FusePad
+from tosaic.passes.fuse.fuse_tables import FuseTables
 from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
 from tosaic.passes.layout.weights import TransposeIntoWeights
 from tosaic.passes.module_pass import ModulePass, UpstreamPass
@@ -89,7 +93,12 @@ PHASES: dict[str, Phase] = {
             check_quantized,
             exact=True,
         ),
-        Phase("fuse", (UpstreamPass("cse"),), check_quantized, exact=True),
+        Phase(
+            "fuse",
+            (FoldIdentities(), FusePad(), FuseClamp(), FuseTables(), FoldIdentities(), UpstreamPass("cse")),
+            check_quantized,
+            exact=True,
+        ),
     )
 }  # fmt: skip
 

@@ -1,0 +1,88 @@
+"""Integer ops on numpy arrays, exactly as TOSA 1.0 defines them, and views of RESCALE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.support.mlir import constant_value, element_type, ir
+
+RANGES = {"i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """A `tosa.rescale` with one multiplier, signed, SINGLE_ROUND."""
+
+    multiplier: int
+    shift: int
+    input_zp: int
+    output_zp: int
+    source: str
+    target: str
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The results (int64) for stored integers `x` (TOSA 1.0, RESCALE and apply_scale_32)."""
+        product = (x.astype(np.int64) - self.input_zp) * self.multiplier
+        scaled = (product + (1 << (self.shift - 1))) >> self.shift
+        return np.clip(scaled + self.output_zp, *RANGES[self.target])
+
+
+def rescale_of(op: ir.Operation) -> Rescale | None:
+    """What a `tosa.rescale` computes; None where it is per channel, unsigned, of other rounding, or of i48."""
+    flags = [ir.BoolAttr(op.attributes[name]).value for name in ("per_channel", "input_unsigned", "output_unsigned")]
+    operands = [constant_value(operand) for operand in list(op.operands)[1:]]
+    source, target = str(element_type(op.operands[0])), str(element_type(op.results[0]))
+    if (
+        any(flags)
+        or "SINGLE" not in str(op.attributes["rounding_mode"])
+        or source not in RANGES
+        or target not in RANGES
+    ):
+        return None
+    if any(operand is None for operand in operands):
+        return None
+    numbers = [int(operand.reshape(-1)[0]) for operand in operands if operand is not None]
+    return Rescale(*numbers, source, target)
+
+
+def domain(kind: str) -> np.ndarray:
+    """Every value of an integer type of 16 bits at most, in order."""
+    low, high = RANGES[kind]
+    return np.arange(low, high + 1)
+
+
+def clamp_limits(op: ir.Operation) -> tuple[int, int]:
+    """The limits of an integer `tosa.clamp`."""
+    low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    return low, high
+
+
+def unary_function(op: ir.Operation) -> np.ndarray | None:
+    """The 256 results (int8) of an op that is a function of one i8 value to i8, in the order -128..127; else None."""
+    if len(op.results) != 1 or str(element_type(op.results[0])) != "i8":
+        return None
+    if str(element_type(op.operands[0])) != "i8":
+        return None
+    values = domain("i8")
+    if op.name == "tosa.clamp":
+        return np.clip(values, *clamp_limits(op)).astype(np.int8)
+    if op.name == "tosa.table":
+        return constant_value(op.operands[1])
+    rescale = rescale_of(op) if op.name == "tosa.rescale" else None
+    return None if rescale is None else rescale(values).astype(np.int8)
+
+
+def producer(value: ir.Value, *names: str) -> ir.Operation | None:
+    """The op of one of these names that makes `value`, else None."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    return op if op.name in names else None
+
+
+def single_use(value: ir.Value) -> bool:
+    """Whether exactly one operand reads `value`."""
+    uses = iter(value.uses)
+    return next(uses, None) is not None and next(uses, None) is None
