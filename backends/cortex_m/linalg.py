@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,11 +12,11 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.errors import BackendError
-from tosaic.support.mlir import context, dialect, functions, ir, numpy_dtype, parse, run_pipeline, walk
+from tosaic.support.mlir import context, dense, dialect, functions, ir, numpy_dtype, parse, run_pipeline, walk
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
-    "tosa-to-linalg-named,tosa-to-linalg,tosa-to-arith{include-apply-rescale=true},tosa-to-tensor,tosa-to-scf),"
+    "tosa-to-scf,tosa-to-linalg-named,tosa-to-linalg,tosa-to-arith{include-apply-rescale=true},tosa-to-tensor),"
     "canonicalize,cse"
 )
 _FUSE = "linalg-generalize-named-ops,linalg-fuse-elementwise-ops,canonicalize,cse"
@@ -37,7 +39,7 @@ def lower(function: str, symbol: str) -> KernelSource:
     Raises:
         Error: an op has no lowering; the message names it.
     """
-    module = _standalone(function, symbol)
+    module = standalone(function, symbol)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
     with module.context:
         (kernel,) = functions(module).values()
@@ -51,11 +53,11 @@ def lower(function: str, symbol: str) -> KernelSource:
     for op in walk(module):
         if op.name.startswith(("tosa.", "linalg.", "tensor.", "bufferization.")):
             raise BackendError(f"`{op.name}` has no lowering to loops", why=str(op)[:500])
-    return KernelSource(symbol, "mlir", f"{kernel}\n", bytes(constants), scratch_bytes)
+    return KernelSource(symbol, "mlir", _store_i48_as_i64(f"{kernel}\n"), bytes(constants), scratch_bytes)
 
 
-def _standalone(function: str, symbol: str) -> ir.Module:
-    """A module of the function alone, renamed, with i4 as i8: the values are the same, and a byte each in memory."""
+def standalone(function: str, symbol: str) -> ir.Module:
+    """A module of the function alone, renamed, without annotations, and with i4 widened to i8."""
     module = parse(function, context())
     named = functions(module)
     if len(named) != 1:
@@ -67,9 +69,43 @@ def _standalone(function: str, symbol: str) -> ir.Module:
     for name in ("sym_visibility", "arg_attrs", "res_attrs"):
         if name in kernel.attributes:
             del kernel.attributes[name]
-    with module.context:
+    with module.context, ir.Location.unknown():
         kernel.attributes["sym_name"] = ir.StringAttr.get(symbol)
+        _widen_i4(kernel)
     return module
+
+
+def _widen_i4(kernel: ir.Operation) -> None:
+    """Make every i4 an i8: the same values, and a byte each in memory as the runtime has them."""
+    narrow, wide = ir.IntegerType.get_signless(4), ir.IntegerType.get_signless(8)
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    operations = list(walk(kernel))
+    for op in operations:
+        if op.name == "tosa.const" and ir.ShapedType(op.results[0].type).element_type == narrow:
+            op.attributes["values"] = dense(_values(op.attributes["values"]))
+    for value in [*arguments, *(result for op in operations for result in op.results)]:
+        if isinstance(value.type, ir.RankedTensorType) and value.type.element_type == narrow:
+            value.set_type(ir.RankedTensorType.get(value.type.shape, wide))
+    results = [value.type for value in operations[-1].operands]
+    kind = ir.FunctionType.get([value.type for value in arguments], results)
+    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+
+def _store_i48_as_i64(text: str) -> str:
+    """Give i48 in memory the eight bytes and the sign extension that it has at a kernel's interface."""
+    names = itertools.count()
+
+    def load(match: re.Match[str]) -> str:
+        wide = f"%wide{next(names)}"
+        return f"{wide} = memref.load{match[2]}\n{match[1]} = arith.trunci {wide} : i64 to i48"
+
+    def store(match: re.Match[str]) -> str:
+        wide = f"%wide{next(names)}"
+        return f"{wide} = arith.extsi {match[1]} : i48 to i64\nmemref.store {wide},{match[2]}"
+
+    text = re.sub(r"(%\S+) = memref\.load(.*xi48>)", load, text)
+    text = re.sub(r"memref\.store (%\S+),(.*xi48>)", store, text)
+    return text.replace("xi48>", "xi64>").replace("xi48,", "xi64,")
 
 
 def _expand_copies(kernel: ir.Operation) -> None:
@@ -131,12 +167,27 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
 
 
 def _values(attr: ir.Attribute) -> np.ndarray:
-    elements = ir.DenseElementsAttr(attr)
+    """The array behind dense elements; i4 in int8 and i48 in int64."""
     kind = ir.ShapedType(attr.type)
+    dtype = numpy_dtype(kind.element_type)
+    if str(kind.element_type) in ("i4", "i48"):
+        return _odd_width_values(str(attr), kind.element_type.width, kind.shape).astype(dtype)
+    elements = ir.DenseElementsAttr(attr)
     if elements.is_splat:
-        scalar = elements.get_splat_value()
-        return np.full(kind.shape, scalar.value, numpy_dtype(kind.element_type))
+        return np.full(kind.shape, elements.get_splat_value().value, dtype)
     return np.array(elements)
+
+
+def _odd_width_values(text: str, width: int, shape: Sequence[int]) -> np.ndarray:
+    """Integers that the bindings cannot read, from the text of their attribute."""
+    body = text[: text.rindex(":")]
+    if hexadecimal := re.search(r'"0x([0-9A-F]*)"', body):
+        data, size = bytes.fromhex(hexadecimal[1]), -(-width // 8)
+        values = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
+        values = [value - (1 << width) if value >> (width - 1) else value for value in values]
+    else:
+        values = [int(value) for value in re.findall(r"-?\d+", body)]
+    return np.broadcast_to(np.array(values, np.int64), math.prod(shape)).reshape(shape)
 
 
 def _allocations_to_scratch(kernel: ir.Operation, argument: ir.Value) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,8 +23,8 @@ SECONDS_PER_CALL = 60.0
 """A clang call that takes longer is stopped; its kernels are tried in smaller groups, then given up."""
 
 LOWER_TO_LLVM = (
-    "builtin.module(convert-vector-to-scf,lower-affine,arith-expand,convert-math-to-libm,convert-scf-to-cf,"
-    "expand-strided-metadata,lower-affine,convert-to-llvm{dynamic=true},reconcile-unrealized-casts,canonicalize,cse)"
+    "builtin.module(convert-vector-to-scf,lower-affine,arith-expand,convert-math-to-llvm,convert-math-to-libm,"
+    "convert-scf-to-cf,expand-strided-metadata,lower-affine,convert-to-llvm{dynamic=true},reconcile-unrealized-casts,canonicalize,cse)"
 )
 
 # The generators unroll by their own knobs; clang's unrolling on top of it spills vector registers.
@@ -146,7 +148,17 @@ def llvm_ir(sources: Sequence[KernelSource]) -> str:
         for op in module.body.operations:
             if op.operation.name == "llvm.func":
                 op.operation.attributes["no_unwind"] = ir.UnitAttr.get()
-        return str(dialect("llvm").translate_module_to_llvmir(module.operation))
+        return _old_float_syntax(str(dialect("llvm").translate_module_to_llvmir(module.operation)))
+
+
+def _old_float_syntax(text: str) -> str:
+    """Hexadecimal f32 constants as LLVM 22 reads them: the bits of the f64 of the same value."""
+
+    def double(match: re.Match[str]) -> str:
+        (value,) = struct.unpack(">f", bytes.fromhex(match[1]))
+        return f"0x{struct.pack('>d', value).hex().upper()}"
+
+    return re.sub(r"\bf0x([0-9A-F]{8})\b", double, text)
 
 
 def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:

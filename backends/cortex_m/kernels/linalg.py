@@ -1,0 +1,56 @@
+"""The family that covers every TOSA function: upstream's linalg lowering to loops, vectorised by clang."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.linalg import lower, standalone
+from tosaic.backends.target import Core
+from tosaic.support.mlir import functions, ir, shape_of, walk
+from tosaic.tuner.space import Schedule, Variant
+
+_CONSTANT_VALUES = re.compile(r'("tosa\.const"\(\) <\{values = )dense(?:_resource)?<[^>]*>')
+
+
+class Linalg:
+    """Any function of tosa ops, on any core."""
+
+    name = "linalg"
+
+    def match(self, function: ir.Operation) -> Workload:
+        module = standalone(str(function), "kernel")
+        (kernel,) = functions(module).values()
+        attributes = {"function": str(kernel), "elements": sum(_elements(op) for op in walk(kernel))}
+        return Workload(self.name, _CONSTANT_VALUES.sub(r"\1dense<>", str(kernel)), attributes, {})
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        return (Variant("loops"),)
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        return named(lower(str(workload.attributes["function"]), "kernel"), self.name)
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        return {"elements": float(str(workload.attributes["elements"]))}
+
+
+def named(source: KernelSource, kind: str) -> KernelSource:
+    """`source` under a symbol made of `kind` and its text: equal symbols mean equal code."""
+    symbol = f"{kind}_{hashlib.sha256(source.text.encode()).hexdigest()[:16]}"
+    text = source.text.replace(f"@{source.symbol}(", f"@{symbol}(")
+    return KernelSource(
+        symbol, source.language, text, source.params, source.scratch_bytes, source.in_place, source.libraries
+    )
+
+
+def _elements(op: ir.Operation) -> int:
+    total = 0
+    for result in op.results:
+        if isinstance(result.type, ir.RankedTensorType):
+            count = 1
+            for extent in shape_of(result):
+                count *= extent
+            total += count
+    return total
