@@ -18,7 +18,7 @@ from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
 from tosaic.passes.runner import Callback, run_passes
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import TARGET_ENV, functions, ir, run_pipeline, walk
+from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline, walk
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def check_quantized(module: ir.Module) -> None:
             if "!quant." in str(value.type):
                 raise PassError(f"`{op.name}` still has the type `{value.type}`", where=str(op.location))
     with module.context:
-        copy = ir.Module.parse(str(module.operation.get_asm(enable_debug_info=True)))
+        copy = parse(bytecode(module), module.context)
         for function in functions(copy).values():
             for kind in ("arg_attrs", "res_attrs"):
                 if kind in function.attributes:

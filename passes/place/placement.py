@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
 
 from tosaic.passes.place.graph import nodes_of
 from tosaic.passes.place.kernels import anchor, cpu_kernels
 from tosaic.passes.place.outline import Group, outline
 from tosaic.passes.place.processors import Verdict, npu_regions, refusals
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import functions, ir, walk
+from tosaic.support.mlir import bytecode, functions, ir, parse, walk
 
 NO_REFUSALS: Mapping[int, str] = {}
 HOP_COST = 4096
@@ -39,10 +38,8 @@ def place(
     Raises:
         PassError: the result breaks the invariant.
     """
-    stream = BytesIO()
-    module.operation.write_bytecode(stream)
     with module.context, ir.Location.unknown():
-        copy = ir.Module.parse(stream.getvalue())
+        copy = parse(bytecode(module), module.context)
         nodes = nodes_of(copy)
         reasons = refusals(nodes, verdict, refused, hop_cost)
         regions = npu_regions(nodes, reasons)
