@@ -7,7 +7,8 @@
 
 typedef int32_t host_file;
 
-enum host_mode { HOST_READ = 1, HOST_WRITE = 5 }; /* "rb" and "wb" */
+/* "rb", "wb" and "r+b"; only the last fails where there is no such file yet and writes where there is. */
+enum host_mode { HOST_READ = 1, HOST_WRITE = 5, HOST_WRITE_EXISTING = 3 };
 
 /* A handle, or -1 where the host cannot open `path`. */
 host_file host_open(const char *path, enum host_mode mode);

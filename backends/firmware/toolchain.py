@@ -21,7 +21,7 @@ def core_flags(core: Core) -> list[str]:
     return [f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
 
 
-def run_tool(name: str, arguments: Sequence[str | Path]) -> str:
+def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str:
     """Run a tool of the toolchain and return its stdout.
 
     Raises:
@@ -30,7 +30,7 @@ def run_tool(name: str, arguments: Sequence[str | Path]) -> str:
     tool = shutil.which(name)
     if tool is None:
         raise BackendError(f"`{name}` is not installed", hint="make setup installs the Debian packages")
-    done = subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([tool, *map(str, arguments)], input=stdin, capture_output=True, text=True)
     if done.returncode:
         raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
     return done.stdout
@@ -42,12 +42,12 @@ def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
     run_tool("arm-none-eabi-gcc", [*options, "-c", source, "-o", target])
 
 
-def runtime_object(source: str | Path, core: Core) -> Path:
+def runtime_object(source: str | Path, core: Core, *flags: str) -> Path:
     """The object of one C file, of this folder where `source` is a bare name, compiled on first use."""
     path = SOURCES / source
     headers = [header.read_bytes() for header in sorted(SOURCES.glob("*.h"))]
-    material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core)]
-    return cached(f"{path.stem}.o", material, lambda target: compile_c(path, target, core))
+    material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core), *_OPTIMISATION, *flags]
+    return cached(f"{path.stem}.o", material, lambda target: compile_c(path, target, core, *flags))
 
 
 def runtime_objects(core: Core) -> list[Path]:

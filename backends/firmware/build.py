@@ -1,0 +1,211 @@
+"""Build the firmware of a program: sources, objects, `libmodel.a`, and `model.elf` for the simulators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.emit import Constants, emit_header, emit_source
+from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
+from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_memory
+from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
+from tosaic.backends.target import Target
+from tosaic.support.errors import BackendError
+
+# The NPU's registers as secure code sees them: Corstone-320 for the U85, Corstone-300 for the others.
+_NPU_ADDRESS_U85 = 0x5000_4000
+_NPU_ADDRESS = 0x5810_2000
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output as a host program needs to know it; `dtype` is numpy's name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float | None
+    zero_point: int | None
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One call of the firmware: `processor` is `cpu` or `npu`, `where` the user's source line and op."""
+
+    name: str
+    processor: str
+    where: str
+    params_bytes: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """What was built. `firmware.json` in the build folder holds the same.
+
+    Args:
+        core: the core's name.
+        arena_bytes: of all arena memories; `memories` has the bytes of each by name.
+        flash_bytes: code, constants and initial data of `model.elf`.
+    """
+
+    core: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    calls: tuple[CallRecord, ...]
+    arena_bytes: int
+    memories: Mapping[str, int]
+    flash_bytes: int
+
+    @staticmethod
+    def load(folder: Path) -> Firmware:
+        """The record of a build folder.
+
+        Raises:
+            BackendError: the folder holds no firmware, or a damaged record.
+        """
+        try:
+            record = json.loads((folder / "firmware.json").read_text())
+            for field in ("inputs", "outputs"):
+                record[field] = tuple(Tensor(**{**row, "shape": tuple(row["shape"])}) for row in record[field])
+            record["calls"] = tuple(CallRecord(**row) for row in record["calls"])
+            return Firmware(**record)
+        except FileNotFoundError:
+            raise BackendError(f"`{folder}` holds no firmware", hint="tosaic compile makes one") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise BackendError(f"`{folder}/firmware.json` is damaged", why=repr(error)) from None
+
+
+def build_firmware(
+    program: Program,
+    target: Target,
+    folder: Path,
+    *,
+    include: Sequence[Path] = (),
+    libraries: Mapping[str, Path] | None = None,
+) -> Firmware:
+    """Write and build everything into `folder`.
+
+    Args:
+        include: header folders of C kernels.
+        libraries: the archive of each support library that kernels name.
+
+    Raises:
+        OutOfMemoryError: the arena does not fit the target.
+        BackendError: a kernel does not compile, or the image does not link.
+    """
+    program.check()
+    plan = plan_memory(program, target)
+    check_plan(program, plan)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_sources(program, plan, folder)
+    objects = [*_compile_model(target, folder), *_compile_kernels(program, target, folder, include)]
+    if any(isinstance(call, NpuCall) for call in program.calls):
+        objects.append(
+            toolchain.runtime_object("npu.c", target.core, f"-DTOSAIC_NPU_ADDRESS={npu_address(target):#x}u")
+        )
+    archives = _archives(program, libraries or {})
+    _archive(folder / "libmodel.a", objects, archives)
+    _link_elf(program, target, folder)
+    firmware = Firmware(
+        core=target.core.name,
+        inputs=tuple(_tensor(program, interface) for interface in program.inputs),
+        outputs=tuple(_tensor(program, interface) for interface in program.outputs),
+        calls=tuple(_call_record(call) for call in program.calls),
+        arena_bytes=plan.arena_bytes,
+        memories={memory.name: used for memory, used in zip(plan.memories, plan.used, strict=True)},
+        flash_bytes=_flash_bytes(folder / "model.elf"),
+    )
+    (folder / "memory_plan.txt").write_text(plan.table() + "\n")
+    (folder / "firmware.json").write_text(json.dumps(asdict(firmware), indent=2) + "\n")
+    return firmware
+
+
+def npu_address(target: Target) -> int:
+    """Where the target's NPU has its registers."""
+    return _NPU_ADDRESS_U85 if (target.accelerator or "").startswith("ethos-u85") else _NPU_ADDRESS
+
+
+def _write_sources(program: Program, plan: MemoryPlan, folder: Path) -> None:
+    constants = Constants()
+    emit_source(program, plan, constants)  # the first pass collects the constants that the text declares
+    (folder / "model.c").write_text(emit_source(program, plan, constants))
+    (folder / "model.h").write_text(emit_header(program))
+    (folder / "constants.s").write_text(constants.assembly())
+    for header in ("tosaic.h", "markers.h"):
+        (folder / header).write_bytes((toolchain.SOURCES / header).read_bytes())
+    (folder / "constants").mkdir(exist_ok=True)
+    for name, data in constants.blocks.items():
+        (folder / "constants" / f"{name}.bin").write_bytes(data)
+
+
+def _compile_model(target: Target, folder: Path) -> list[Path]:
+    objects = folder / "objects"
+    objects.mkdir(exist_ok=True)
+    toolchain.compile_c(folder / "model.c", objects / "model.o", target.core)
+    toolchain.compile_c(folder / "constants.s", objects / "constants.o", target.core, f"-Wa,-I{folder}")
+    main = toolchain.SOURCES / "simulator_main.c"
+    toolchain.compile_c(main, objects / "simulator_main.o", target.core, f"-I{folder}")
+    return [objects / "model.o", objects / "constants.o"]
+
+
+def _compile_kernels(program: Program, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:
+    compiled = compile_kernels(list(program.kernels()), target.core, folder / "objects" / "kernels", include)
+    for symbol, error in compiled.errors.items():
+        raise BackendError(f"kernel `{symbol}` does not compile", why=error)
+    return list(compiled.objects)
+
+
+def _archives(program: Program, libraries: Mapping[str, Path]) -> list[Path]:
+    names = dict.fromkeys(name for kernel in program.kernels() for name in kernel.libraries)
+    for name in names:
+        if name not in libraries:
+            raise BackendError(f"a kernel needs the library `{name}`, which is not there")
+    return [libraries[name] for name in names]
+
+
+def _archive(archive: Path, objects: Sequence[Path], libraries: Sequence[Path]) -> None:
+    """One archive of all objects and of the members of `libraries`."""
+    archive.unlink(missing_ok=True)
+    script = "\n".join(
+        [f"create {archive}", *(f"addmod {o}" for o in objects), *(f"addlib {a}" for a in libraries), "save", "end", ""]
+    )
+    toolchain.run_tool("arm-none-eabi-ar", ["-M"], stdin=script)
+
+
+def _link_elf(program: Program, target: Target, folder: Path) -> None:
+    """Code goes to the target's code memory, or beside the constants where it does not fit there."""
+    objects = [*toolchain.runtime_objects(target.core), folder / "objects" / "simulator_main.o"]
+    if any(isinstance(call, NpuCall) for call in program.calls):
+        objects.append(toolchain.runtime_object("npu_bridge.c", target.core))
+    objects.append(folder / "libmodel.a")
+    script, elf = folder / "model.ld", folder / "model.elf"
+    script.write_text(linker_script(target))
+    try:
+        toolchain.link(objects, script, elf, target.core)
+    except BackendError as error:
+        if f"region `M{target.code.base:08x}' overflowed" not in str(error):
+            raise
+        script.write_text(linker_script(code_in_constants(target), vectors=target.code))
+        toolchain.link(objects, script, elf, target.core)
+
+
+def _flash_bytes(elf: Path) -> int:
+    text, data = toolchain.run_tool("arm-none-eabi-size", [elf]).splitlines()[1].split()[:2]
+    return int(text) + int(data)
+
+
+def _tensor(program: Program, interface: Interface) -> Tensor:
+    buffer = program.buffers[interface.buffer]
+    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.scale, interface.zero_point)
+
+
+def _call_record(call: Call) -> CallRecord:
+    if isinstance(call, NpuCall):
+        constant_bytes = len(call.command_stream) + len(call.constants)
+        return CallRecord(call.name, "npu", call.where, constant_bytes, call.scratch_bytes + call.fast_bytes)
+    return CallRecord(call.name, "cpu", call.where, len(call.kernel.params), call.kernel.scratch_bytes)

@@ -1,0 +1,204 @@
+"""From a program to an ELF that runs: kernels, in-place, reshape, constants, several memories, and NPU calls."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.firmware.build import Firmware, build_firmware
+from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
+from tosaic.backends.simulators.run import run_firmware
+from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.support.errors import BackendError, OutOfMemoryError, SimulatorError
+
+KIB = 1024
+BOARD = Target(
+    "board",
+    CORTEX_M55,
+    "ethos-u55-128",
+    code=Memory("itcm", 0, 512 * KIB),
+    stack=Memory("stack", 0x2000_0000, 64 * KIB),
+    arena=(Memory("dtcm", 0x2001_0000, 64 * KIB), Memory("sram", 0x2100_0000, 4096 * KIB)),
+    constants=Memory("ddr", 0x6000_0000, 64 * 1024 * KIB),
+)
+INT8 = np.dtype(np.int8)
+SCALE = KernelSource(
+    "scale",
+    "c",
+    "void scale(const signed char *x, signed char *y, const signed char *params, int *scratch)"
+    "{ for (int i = 0; i < 64; i++) { scratch[i] = x[i] * params[i % 4]; y[i] = (signed char)scratch[i]; } }",
+    params=bytes([1, 2, 3, 4]),
+    scratch_bytes=256,
+)
+ADD = KernelSource(
+    "add",
+    "c",
+    "void add(const signed char *a, const signed char *b, signed char *y, const void *params, void *scratch)"
+    "{ (void)params; (void)scratch; for (int i = 0; i < 64; i++) y[i] = (signed char)(a[i] + b[i]); }",
+    in_place=((0, 0),),
+)
+OFFSETS = np.arange(64, dtype=np.int8)
+
+
+def two_kernels() -> Program:
+    buffers = {
+        "x": Buffer((8, 8), INT8),
+        "flat": Buffer((64,), INT8),
+        "scaled": Buffer((64,), INT8),
+        "offsets": Buffer((64,), INT8, OFFSETS),
+        "y": Buffer((64,), INT8),
+    }
+    calls = (
+        KernelCall(SCALE, ("flat",), ("scaled",), "model.py:3 aten.mul"),
+        KernelCall(ADD, ("scaled", "offsets"), ("y",), "model.py:4 aten.add"),
+    )
+    interfaces = (Interface("image", "x", 0.5, -3),), (Interface("score", "y"), Interface("middle", "scaled"))
+    return Program(interfaces[0], interfaces[1], buffers, calls, {"flat": "x"})
+
+
+def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scaled = (x.ravel().astype(np.int32) * np.tile([1, 2, 3, 4], 16)).astype(np.int8)
+    return (scaled + OFFSETS).astype(np.int8), scaled
+
+
+def random_images(count: int) -> list[list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [[rng.integers(-128, 128, (8, 8)).astype(np.int8)] for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    build_firmware(two_kernels(), BOARD, folder)
+    return folder
+
+
+def test_two_kernels_run_for_every_sample(built):
+    samples = random_images(5)
+    result = run_firmware(built, samples)
+    for (x,), outputs in zip(samples, result.outputs, strict=True):
+        for want, got in zip(expected(x), outputs, strict=True):
+            np.testing.assert_array_equal(want, got)
+
+
+def test_every_call_is_counted_by_name(built):
+    result = run_firmware(built, random_images(2))
+    assert [(c.name, c.processor, c.where) for c in result.calls] == [
+        ("scale", "cpu", "model.py:3 aten.mul"),
+        ("add", "cpu", "model.py:4 aten.add"),
+    ]
+    assert all(c.instructions > 16 and c.cycles > 16 for c in result.calls)
+    assert result.instructions == sum(c.instructions for c in result.calls)
+    assert result == replace(run_firmware(built, random_images(2)), outputs=result.outputs)
+
+
+def test_the_source_has_one_call_a_line(built):
+    source = (built / "model.c").read_text()
+    assert re.findall(r"^    TOSAIC_CALL\(.*", source, re.MULTILINE) == [
+        "    TOSAIC_CALL(0, scale(arena_dtcm + 0x100, arena_dtcm + 0x140, params_0, arena_dtcm + 0x0));",
+        "    TOSAIC_CALL(1, add(arena_dtcm + 0x140, constant_offsets, arena_dtcm + 0x0, 0, 0));",
+    ]
+    assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "model.h").read_text()
+
+
+def test_the_record_holds_the_numbers(built):
+    firmware = Firmware.load(built)
+    assert (firmware.arena_bytes, firmware.memories) == (384, {"dtcm": 384, "sram": 0})
+    assert 1000 < firmware.flash_bytes < 20_000
+    assert firmware.inputs[0].shape == (8, 8) and firmware.inputs[0].scale == 0.5
+    assert (firmware.calls[0].params_bytes, firmware.calls[0].scratch_bytes) == (4, 256)
+
+
+def test_the_library_serves_firmware_of_the_users_own(built, tmp_path):
+    (tmp_path / "app.c").write_text(
+        '#include "model.h"\nint main(void) { return tosaic_invoke() + (int)tosaic_inputs[TOSAIC_INPUT_image].bytes; }'
+    )
+    command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mfloat-abi=hard", "--specs=nosys.specs", f"-I{built}"]
+    subprocess.run([*command, tmp_path / "app.c", built / "libmodel.a", "-o", tmp_path / "app.elf"], check=True)
+
+
+def test_code_that_does_not_fit_its_memory_goes_beside_the_constants(tmp_path):
+    small = replace(BOARD, code=Memory("itcm", 0, 256))
+    build_firmware(two_kernels(), small, tmp_path)
+    ((x,),) = samples = random_images(1)
+    np.testing.assert_array_equal(run_firmware(tmp_path, samples).outputs[0][0], expected(x)[0])
+
+
+def test_inputs_of_another_shape_are_refused(built):
+    with pytest.raises(
+        SimulatorError, match=r"input `image` of sample 0 is int8\[64\], and the model takes int8\[8, 8\]"
+    ):
+        run_firmware(built, [[np.zeros(64, np.int8)]])
+
+
+def test_too_small_an_arena_is_refused(tmp_path):
+    tiny = replace(BOARD, arena=(Memory("dtcm", 0x2001_0000, 100),))
+    with pytest.raises(OutOfMemoryError, match="call 0 needs"):
+        build_firmware(two_kernels(), tiny, tmp_path)
+
+
+def test_a_kernel_that_does_not_compile_is_named(tmp_path):
+    program = two_kernels()
+    broken = replace(program.calls[1], kernel=replace(ADD, text="no C at all"))
+    with pytest.raises(BackendError, match="kernel `add` does not compile"):
+        build_firmware(replace(program, calls=(program.calls[0], broken)), BOARD, tmp_path)
+
+
+def test_a_folder_without_firmware(tmp_path):
+    with pytest.raises(BackendError, match="holds no firmware"):
+        run_firmware(tmp_path, [])
+
+
+def with_npu() -> Program:
+    """x -> (NPU: y = x + weights, in its scratch) -> add -> (NPU: z = -y, bound to the buffers) -> z"""
+    buffers = {name: Buffer((64,), INT8) for name in ("x", "a", "b", "z")}
+    copied = NpuCall(
+        "plus", b"STREAM-0" * 2, bytes(range(64)), 256, 32, (Port("x", 1, 64),), (Port("a", 1, 128),), "model.py:9 conv"
+    )
+    bound = NpuCall("minus", b"STREAM-1" * 2, b"", 0, 0, (Port("b", 3, 0),), (Port("z", 4, 0),))
+    calls = (copied, KernelCall(ADD, ("a", "a"), ("b",)), bound)
+    return Program((Interface("x", "x"),), (Interface("z", "z"),), buffers, calls)
+
+
+def execute(number: int, regions: dict[int, bytearray]) -> None:
+    assert regions[COMMAND_STREAM] == (b"STREAM-1" if number else b"STREAM-0") * 2
+    if number == 0:
+        assert {region: len(data) for region, data in regions.items()} == {COMMAND_STREAM: 16, 0: 64, 1: 256, 2: 32}
+        sums = [(x + w) % 256 for x, w in zip(regions[1][64:128], regions[0], strict=True)]
+        regions[1][128:192] = bytes(sums)
+    else:
+        regions[4][:] = bytes(-b % 256 for b in regions[3])
+
+
+def test_npu_calls_are_executed_on_the_guests_memory(tmp_path):
+    build_firmware(with_npu(), BOARD, tmp_path)
+    rng = np.random.default_rng(1)
+    samples = [[rng.integers(-128, 128, 64).astype(np.int8)] for _ in range(3)]
+    result = run_firmware(tmp_path, samples, execute)
+    for (x,), (z,) in zip(samples, result.outputs, strict=True):
+        np.testing.assert_array_equal(z, (-2 * (x.astype(np.int32) + np.arange(64))).astype(np.int8))
+    assert [call.processor for call in result.calls] == ["npu", "cpu", "npu"]
+    assert result.instructions == result.calls[1].instructions
+
+
+def test_a_failing_npu_ends_the_run_with_its_reason(tmp_path):
+    build_firmware(with_npu(), BOARD, tmp_path)
+
+    def refuse(number: int, regions: dict[int, bytearray]) -> None:
+        raise ValueError(f"call {number} is not for me")
+
+    with pytest.raises(SimulatorError, match="the NPU call failed on the host\n  because: call 0 is not for me"):
+        run_firmware(tmp_path, [[np.zeros(64, np.int8)]], refuse)
+
+
+def test_an_npu_call_without_an_npu(tmp_path):
+    build_firmware(with_npu(), BOARD, tmp_path)
+    with pytest.raises(SimulatorError, match="calls the NPU, and QEMU has none"):
+        run_firmware(tmp_path, [[np.zeros(64, np.int8)]])
