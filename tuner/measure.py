@@ -73,7 +73,7 @@ class LocalWorkers:
     caller. Measure and task are pickled to the workers, which must be able to import their modules.
     """
 
-    def __init__(self, count: int, seconds_per_trial: float = 10.0) -> None:
+    def __init__(self, count: int, seconds_per_trial: float = 30.0) -> None:
         self._seconds_per_trial = seconds_per_trial
         self._queue: deque[Batch] = deque()
         self._workers = [_Worker() for _ in range(count)]

@@ -65,7 +65,7 @@ def tune(
     batch: int = 96,
     workers: int | None = None,
     executor: Executor | None = None,
-    seconds_per_trial: float = 10.0,
+    seconds_per_trial: float = 30.0,
     progress: Listener = silent,
 ) -> TuningResult:
     """Search the spaces of `tasks` for the schedules of least cost, and record every trial.
@@ -84,7 +84,7 @@ def tune(
         search: how each space is searched.
         objective: what is minimised.
         scheduler: how tasks share the budget.
-        batch: most trials in flight, that is, not yet recorded; a small budget flies a quarter of itself at most.
+        batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
         workers: batches measured at once; the number of processors when None.
         executor: runs the batches; local processes when None.
         seconds_per_trial: limit of a local process, for each trial of its batch.
@@ -103,7 +103,7 @@ def tune(
                 if executor is None:
                     executor = stack.enter_context(LocalWorkers(workers, seconds_per_trial))
                 depth = workers + 1
-                size = max(1, min(batch, trials // 4) // depth)
+                size = _batch_size(min(batch // depth, trials // (4 * depth)), trials // max(1, len(run.jobs)))
                 run.loop(measure, executor, SCHEDULERS[scheduler], depth, size)
         except KeyboardInterrupt:
             run.interrupted = True
@@ -254,6 +254,11 @@ def _unique(tasks: Iterable[tuple[Task, float]]) -> list[tuple[Task, float]]:
         first.setdefault(task.key, task)
         weights[task.key] += weight  # type: ignore[assignment]
     return [(task, weights[key]) for key, task in first.items()]
+
+
+def _batch_size(most: int, share: int) -> int:
+    """Trials of one batch: a tenth of a task's even share, so that it learns on the way, but not too few to batch."""
+    return max(1, min(most, max(8, share // 10)))
 
 
 def _coverable(tasks: Sequence[Task], trials: int) -> bool:
