@@ -85,7 +85,7 @@ def tune(
         objective: what is minimised.
         scheduler: how tasks share the budget.
         batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
-        workers: batches measured at once, the number of processors when None; another number, another course of the run.
+        workers: batches measured at once, the number of processors when None; another number gives another run.
         executor: runs the batches; local processes when None.
         seconds_per_trial: limit of a local process, for each trial of its batch.
         progress: called at the start and after each batch.
