@@ -75,8 +75,7 @@ def run_firmware(
     firmware = Firmware.load(build)
     if npu is None and any(call.processor == "npu" for call in firmware.calls):
         raise SimulatorError("this firmware calls the NPU, and QEMU has none", hint="pass a function that executes it")
-    for number, sample in enumerate(samples):
-        _check_inputs(firmware.inputs, sample, number)
+    check_inputs(firmware.inputs, samples)
     elf = build / "model.elf"
     with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
         folder = Path(name)
@@ -118,15 +117,21 @@ def read_outputs(folder: Path, tensors: Sequence[Tensor], samples: int) -> tuple
     return tuple(outputs)
 
 
-def _check_inputs(tensors: Sequence[Tensor], sample: Sequence[np.ndarray], number: int) -> None:
-    if len(sample) != len(tensors):
-        raise SimulatorError(f"sample {number} has {len(sample)} inputs, and the model has {len(tensors)}")
-    for tensor, array in zip(tensors, sample, strict=True):
-        if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
-            raise SimulatorError(
-                f"input `{tensor.name}` of sample {number} is {array.dtype}{list(array.shape)}, "
-                f"and the model takes {tensor.dtype}{list(tensor.shape)}"
-            )
+def check_inputs(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> None:
+    """Whether the inputs of every sample are those of the model.
+
+    Raises:
+        SimulatorError: a sample has another number of inputs, or one of another shape or dtype.
+    """
+    for number, sample in enumerate(samples):
+        if len(sample) != len(tensors):
+            raise SimulatorError(f"sample {number} has {len(sample)} inputs, and the model has {len(tensors)}")
+        for tensor, array in zip(tensors, sample, strict=True):
+            if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+                raise SimulatorError(
+                    f"input `{tensor.name}` of sample {number} is {array.dtype}{list(array.shape)}, "
+                    f"and the model takes {tensor.dtype}{list(tensor.shape)}"
+                )
 
 
 def _costs(elf: Path, firmware: Firmware, execution: qemu.Execution, samples: int) -> tuple[CallCost, ...]:
