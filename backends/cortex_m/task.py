@@ -11,13 +11,14 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.linalg import Linalg
 from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
+from tosaic.backends.cortex_m.kernels.pool import Pool
 from tosaic.backends.cortex_m.linalg import standalone
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Schedule, Space, Variant
 
-FAMILIES: list[KernelFamily] = [Conv2d(), Depthwise(), Pointwise(), Linalg()]
+FAMILIES: list[KernelFamily] = [Conv2d(), Depthwise(), Pointwise(), Pool(), Linalg()]
 """Every kernel family, best untuned guess first; the last one covers every function."""
 
 

@@ -276,3 +276,33 @@ def clamp(fn: Function, value: str, low: int, high: int) -> str:
     if high < 2**31 - 1:
         value = fn.binary("arith.minsi", value, fn.constant(high, ACCUMULATOR), ACCUMULATOR)
     return value
+
+
+def load_lanes(fn: Function, buffer: str, buffer_type: str, indices: str, vector: str, count: int) -> str:
+    """Load the first `count` lanes of `vector` (a type such as `vector<16xi8>`) at `indices`; the others are 0."""
+    if count == _lanes(vector):
+        return fn.op(f"vector.load {buffer}[{indices}] : {buffer_type}, {vector}")
+    mask, mask_type = _leading_lanes(fn, vector, count)
+    nothing = fn.constant(0, vector)
+    return fn.op(
+        f"vector.maskedload {buffer}[{indices}], {mask}, {nothing} : {buffer_type}, {mask_type}, {vector} into {vector}"
+    )
+
+
+def store_lanes(fn: Function, value: str, buffer: str, buffer_type: str, indices: str, vector: str, count: int) -> None:
+    """Store the first `count` lanes of `value` at `indices`."""
+    if count == _lanes(vector):
+        fn.line(f"vector.store {value}, {buffer}[{indices}] : {buffer_type}, {vector}")
+        return
+    mask, mask_type = _leading_lanes(fn, vector, count)
+    fn.line(f"vector.maskedstore {buffer}[{indices}], {mask}, {value} : {buffer_type}, {mask_type}, {vector}")
+
+
+def _lanes(vector: str) -> int:
+    return int(vector.removeprefix("vector<").partition("x")[0])
+
+
+def _leading_lanes(fn: Function, vector: str, count: int) -> tuple[str, str]:
+    lanes = _lanes(vector)
+    kind = f"vector<{lanes}xi1>"
+    return fn.constant(f"[{', '.join(str(lane < count).lower() for lane in range(lanes))}]", kind), kind

@@ -16,7 +16,9 @@ from tosaic.backends.cortex_m.kernels.emit import (
     Requantisation,
     clamp,
     interleave,
+    load_lanes,
     memref,
+    store_lanes,
 )
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
@@ -69,7 +71,7 @@ class Pointwise:
         return Workload(self.name, f"{names} {shape_of(returned[0])}", attributes, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return (Variant("lanes", {"unroll": (2, 1, 4)}),) if core.mve else ()
+        return (Variant("lanes", {"unroll": (4, 2, 1)}),) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         module = parse(str(workload.attributes["function"]))
@@ -200,13 +202,7 @@ class _Kernel:
             value = fn.op(f"arith.extui {value} : {_MASK} to vector<4xi8>")
         elif kind != "i32":
             value = fn.op(f"arith.trunci {value} : {ACCUMULATOR} to vector<4x{kind}>")
-        if place.count == LANES:
-            fn.line(f"vector.store {value}, %out0[{place.flat}] : {self.out_kind}, vector<4x{kind}>")
-        else:
-            mask = fn.constant(_leading(place.count), _MASK)
-            fn.line(
-                f"vector.maskedstore %out0[{place.flat}], {mask}, {value} : {self.out_kind}, {_MASK}, vector<4x{kind}>"
-            )
+        store_lanes(fn, value, "%out0", self.out_kind, place.flat, f"vector<4x{kind}>", place.count)
 
     def _input(self, number: int, argument: ir.Value) -> _Value:
         return self._buffer(f"%in{number}", self.kinds[number], argument)
@@ -248,15 +244,7 @@ class _Kernel:
                 scalar = fn.op(f"memref.load {name}[{at}] : {kind}")
                 return self._widen(fn.op(f"vector.broadcast {scalar} : {stored} to vector<4x{stored}>"), value)
             at = place.flat if index == "flat" else place.channel
-            if place.count == LANES:
-                return self._widen(fn.op(f"vector.load {name}[{at}] : {kind}, vector<4x{stored}>"), value)
-            mask = fn.constant(_leading(place.count), _MASK)
-            nothing = fn.constant(0, f"vector<4x{stored}>")
-            loaded = fn.op(
-                f"vector.maskedload {name}[{at}], {mask}, {nothing} : "
-                f"{kind}, {_MASK}, vector<4x{stored}> into vector<4x{stored}>"
-            )
-            return self._widen(loaded, value)
+            return self._widen(load_lanes(fn, name, kind, at, f"vector<4x{stored}>", place.count), value)
 
         return _Value(load, low, high)
 
@@ -394,11 +382,6 @@ def _rescaled(value: int, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarr
     """apply_scale_32 of one value with every channel's scale, unbounded."""
     pairs = zip(multiplier.tolist(), shift.tolist(), strict=True)
     return np.array([(value * m + (1 << (s - 1))) >> s for m, s in pairs], object)
-
-
-def _leading(count: int) -> str:
-    """A mask of the first `count` lanes."""
-    return f"[{', '.join(str(lane < count).lower() for lane in range(LANES))}]"
 
 
 def _stored(value: ir.Value) -> str:

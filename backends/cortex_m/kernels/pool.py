@@ -1,0 +1,189 @@
+"""MAX_POOL2D and AVG_POOL2D on MVE, vectorised over the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.emit import (
+    ACCUMULATOR,
+    LANES,
+    Function,
+    Requantisation,
+    load_lanes,
+    memref,
+    store_lanes,
+)
+from tosaic.backends.cortex_m.kernels.linalg import named
+from tosaic.backends.target import Core
+from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+from tosaic.tuner.space import Schedule, Variant
+
+_WIDTHS = {"i8": 8, "i16": 16}
+
+
+class Pool:
+    """Pooling of int8 or int16 NHWC tensors; average pooling where no window reaches into the padding.
+
+    Knob `vectors` is the number of channel vectors that one walk over the window covers.
+    """
+
+    name = "pool"
+
+    def match(self, function: ir.Operation) -> Workload | None:
+        ops = [op.operation for op in function.regions[0].blocks[0].operations]
+        body = [op for op in ops[:-1] if op.name != "tosa.const"]
+        if len(body) != 1 or body[0].name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
+            return None
+        (op,) = body
+        element = str(element_type(op.operands[0]))
+        kernel, stride, pad = (tuple(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("kernel", "stride", "pad"))
+        zeros = [constant_value(operand) for operand in list(op.operands)[1:]]
+        if element not in _WIDTHS or any(zero is None for zero in zeros) or (zeros and any(pad)):
+            return None
+        attributes = {
+            "average": op.name == "tosa.avg_pool2d",
+            "element": element,
+            "shape": shape_of(op.operands[0]),
+            "result": shape_of(op.results[0]),
+            "kernel": kernel,
+            "stride": stride,
+            "pad": pad,
+        }
+        constants = {"zero_points": np.array([zero.item() for zero in zeros if zero is not None], np.int32)}
+        return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, constants)
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        return (Variant("channels", {"vectors": (4, 2, 1)}),) if core.mve else ()
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        return _write(workload.attributes, workload.constants["zero_points"], int(schedule["vectors"]))
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        result, kernel = _integers(workload.attributes["result"]), _integers(workload.attributes["kernel"])
+        outputs = float(np.prod(result))
+        return {"outputs": outputs, "reads": outputs * float(np.prod(kernel)), "vectors": float(schedule["vectors"])}
+
+
+def _write(attributes: Mapping[str, object], zero_points: np.ndarray, vectors: int) -> KernelSource:
+    element, average = str(attributes["element"]), bool(attributes["average"])
+    batch, height, width, channels = shape = _integers(attributes["shape"])
+    _, rows, columns, _ = result = _integers(attributes["result"])
+    kernel, stride, pad = (_integers(attributes[name]) for name in ("kernel", "stride", "pad"))
+    fn = Function("kernel", [memref(shape, element)], [memref(result, element)])
+    lanes = LANES if average else 128 // _WIDTHS[element]
+    pool = _Average(element, kernel, zero_points) if average else _Maximum(element, lanes)
+    groups = _groups(channels, lanes, vectors)
+    with fn.loop(batch) as n, fn.loop(rows) as y, fn.loop(columns) as x:
+        y_range = _window(fn, y, stride[0], pad[0], kernel[0], height)
+        x_range = _window(fn, x, stride[1], pad[2], kernel[1], width)
+        for first, repeat, counts in groups:
+            with fn.loop(first + repeat * sum(counts), sum(counts), first) as channel:
+                at = [fn.binary("arith.addi", channel, fn.constant(lanes * i), "index") for i in range(len(counts))]
+                sums = _reduce(fn, pool, n, y_range, x_range, at, counts, memref(shape, element))
+                for value, place, count in zip(sums, at, counts, strict=True):
+                    done = pool.finish(fn, value)
+                    kind = f"vector<{lanes}x{element}>"
+                    store_lanes(fn, done, "%out0", memref(result, element), f"{n}, {y}, {x}, {place}", kind, count)
+    return named(KernelSource("kernel", "mlir", str(fn)), "pool")
+
+
+def _reduce(
+    fn: Function,
+    pool: _Maximum | _Average,
+    n: str,
+    y_range: tuple[str, str],
+    x_range: tuple[str, str],
+    at: Sequence[str],
+    counts: Sequence[int],
+    kind: str,
+) -> list[str]:
+    """Walk over the window; one accumulator per vector of channels."""
+    initial = [(pool.initial(fn), pool.accumulator) for _ in at]
+    with fn.reduction(initial, start=y_range[0], stop=y_range[1]) as outer:
+        inner_initial = [(name, pool.accumulator) for name in outer.carried]
+        with fn.reduction(inner_initial, start=x_range[0], stop=x_range[1]) as inner:
+            inner.carried = [
+                pool.step(
+                    fn,
+                    carried,
+                    load_lanes(fn, "%in0", kind, f"{n}, {outer.index}, {inner.index}, {c}", pool.loaded, count),
+                )
+                for carried, c, count in zip(inner.carried, at, counts, strict=True)
+            ]
+        outer.carried = inner.results
+    return outer.results
+
+
+def _window(fn: Function, index: str, stride: int, pad: int, kernel: int, extent: int) -> tuple[str, str]:
+    """The input rows (or columns) from, to that output `index` covers, without padding."""
+    scaled = fn.binary("arith.muli", index, fn.constant(stride), "index")
+    first = fn.binary("arith.subi", scaled, fn.constant(pad), "index")
+    last = fn.binary("arith.addi", first, fn.constant(kernel), "index")
+    low = fn.binary("arith.maxsi", first, fn.constant(0), "index")
+    return low, fn.binary("arith.minsi", last, fn.constant(extent), "index")
+
+
+def _groups(channels: int, lanes: int, vectors: int) -> list[tuple[int, int, list[int]]]:
+    """(first channel, repetitions, lanes of each vector) that cover all channels."""
+    step = lanes * vectors
+    whole, rest = divmod(channels, step)
+    groups = [(0, whole, [lanes] * vectors)] if whole else []
+    if rest:
+        counts = [lanes] * (rest // lanes) + ([rest % lanes] if rest % lanes else [])
+        groups.append((whole * step, 1, counts))
+    return groups
+
+
+class _Maximum:
+    """The maximum in the element's own width."""
+
+    def __init__(self, element: str, lanes: int) -> None:
+        self.loaded = self.accumulator = f"vector<{lanes}x{element}>"
+        self._lowest = -(1 << (_WIDTHS[element] - 1))
+
+    def initial(self, fn: Function) -> str:
+        return fn.constant(self._lowest, self.accumulator)
+
+    def step(self, fn: Function, carried: str, loaded: str) -> str:
+        return fn.binary("arith.maxsi", carried, loaded, self.accumulator)
+
+    def finish(self, fn: Function, value: str) -> str:
+        return value
+
+
+class _Average:
+    """The sum in int32, divided as AVG_POOL2D says (spec 1.0, reciprocal_scale and apply_scale_32)."""
+
+    accumulator = ACCUMULATOR
+
+    def __init__(self, element: str, kernel: Sequence[int], zero_points: np.ndarray) -> None:
+        self.element, self.loaded = element, f"vector<4x{element}>"
+        count = kernel[0] * kernel[1]
+        k = (count - 1).bit_length()
+        multiplier = (((1 << 30) + 1) << k) // count
+        highest = (1 << (_WIDTHS[element] - 1)) - 1
+        input_zero, output_zero = (int(zero) for zero in zero_points)
+        bits = (count * (highest + 1 + abs(input_zero))).bit_length() + 1
+        self._scale = Requantisation(
+            np.array([multiplier], np.int32), np.array([30 + k], np.int8), count * input_zero, output_zero,
+            -highest - 1, highest, bits,
+        )  # fmt: skip
+
+    def initial(self, fn: Function) -> str:
+        return fn.constant(0, ACCUMULATOR)
+
+    def step(self, fn: Function, carried: str, loaded: str) -> str:
+        wide = fn.op(f"arith.extsi {loaded} : {self.loaded} to {ACCUMULATOR}")
+        return fn.binary("arith.addi", carried, wide, ACCUMULATOR)
+
+    def finish(self, fn: Function, value: str) -> str:
+        scaled = self._scale.apply(fn, value, self._scale.factors(fn))
+        return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to {self.loaded}")
+
+
+def _integers(value: object) -> tuple[int, ...]:
+    assert isinstance(value, tuple)
+    return value
