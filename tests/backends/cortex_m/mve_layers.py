@@ -1,0 +1,128 @@
+"""Random quantised layers for tests of the MVE kernels: a TOSA module, an input, and what the oracle puts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from mve_board import Case
+from tosa_graphs import Graph, random_input
+
+from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
+from tosaic.backends.reference import evaluate
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.mlir import functions, ir
+from tosaic.tuner.space import Schedule, Space
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module whose `main` is one kernel, its input and its output."""
+
+    module: ir.Module
+    inputs: tuple[np.ndarray, ...]
+    expected: tuple[np.ndarray, ...]
+
+    @property
+    def function(self) -> ir.Operation:
+        return functions(self.module)["main"]
+
+    def workload(self, family: KernelFamily) -> Workload:
+        found = family.match(self.function)
+        assert found is not None, f"{family.name} does not recognise\n{self.module}"
+        return found
+
+    def space(self, family: KernelFamily) -> Space:
+        return Space(tuple(family.variants(self.workload(family), CORTEX_M55)))
+
+    def case(self, family: KernelFamily, schedule: Schedule | None = None, libraries: tuple[Path, ...] = ()) -> Case:
+        """The kernel of `schedule`, by default the first of the space."""
+        schedule = schedule or self.space(family).default()
+        source = family.generate(self.workload(family), schedule, CORTEX_M55)
+        return Case(source, self.inputs, self.expected, f"{schedule}", libraries)
+
+
+def _finished(graph: Graph, result: ir.Value, rng: np.random.Generator, *shapes: tuple[int, ...]) -> Layer:
+    module = graph.module(result)
+    inputs = tuple(random_input(rng, shape, "i8") for shape in shapes)
+    return Layer(module, inputs, tuple(evaluate(module, inputs)))
+
+
+def _multipliers(rng: np.random.Generator, channels: int, depth: int, shifts: tuple[int, int] | None):
+    """Multipliers and shifts: such that outputs spread over int8, or shifts drawn from the closed range `shifts`."""
+    multiplier = rng.integers(1 << 30, (1 << 31) - 1, channels).astype(np.int32)
+    if shifts is None:
+        middle = 31 + int(np.ceil(np.log2(48 * np.sqrt(depth))))
+        return multiplier, rng.integers(middle, middle + 3, channels).astype(np.int8)
+    return multiplier, rng.integers(shifts[0], shifts[1] + 1, channels).astype(np.int8)
+
+
+def conv2d(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int],
+    channels: int,
+    kernel: tuple[int, int],
+    *,
+    shifts: tuple[int, int] | None = None,
+    clamp: tuple[int, int] | None = None,
+    per_channel: bool = True,
+    **options,
+) -> Layer:
+    """CONV2D of an NHWC `shape` to `channels`; `options` as in `Graph.conv2d`."""
+    graph = Graph()
+    x = graph.input(shape)
+    depth = kernel[0] * kernel[1] * shape[3]
+    weights = rng.integers(-128, 128, (channels, *kernel, shape[3])).astype(np.int8)
+    bias = rng.integers(-4000, 4000, channels)
+    if shifts is not None and shifts[0] < 32:
+        # |accumulator| stays below 1 << (shift - 1), which the spec demands.
+        weights, bias = weights // 64, bias // 100
+    y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
+    multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
+    y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
+    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, shape)
+
+
+def depthwise(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int],
+    kernel: tuple[int, int],
+    multiples: int = 1,
+    *,
+    shifts: tuple[int, int] | None = None,
+    clamp: tuple[int, int] | None = None,
+    **options,
+) -> Layer:
+    """DEPTHWISE_CONV2D of an NHWC `shape`; `options` as in `Graph.depthwise_conv2d`."""
+    graph = Graph()
+    x = graph.input(shape)
+    channels = shape[3] * multiples
+    weights = rng.integers(-128, 128, (*kernel, shape[3], multiples)).astype(np.int8)
+    bias = rng.integers(-4000, 4000, channels)
+    if shifts is not None and shifts[0] < 32:
+        weights, bias = weights // 64, bias // 100
+    y = graph.depthwise_conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
+    multiplier, shift = _multipliers(rng, channels, kernel[0] * kernel[1], shifts)
+    y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
+    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, shape)
+
+
+def random_window(rng: np.random.Generator, largest_kernel: int = 4) -> dict:
+    """Random geometry that TOSA admits: shape, kernel and the options stride, pad, dilation with whole outputs."""
+    while True:
+        batch, channels = int(rng.integers(1, 3)), int(rng.integers(1, 36))
+        height, width = (int(v) for v in rng.integers(1, 13, 2))
+        kernel = tuple(int(v) for v in rng.integers(1, largest_kernel + 1, 2))
+        stride, dilation = (tuple(int(v) for v in rng.integers(1, 3, 2)) for _ in range(2))
+        pad = tuple(int(rng.integers(0, kernel[i // 2])) for i in range(4))
+        extents = [height + pad[0] + pad[1], width + pad[2] + pad[3]]
+        left = [e - (k - 1) * d - 1 for e, k, d in zip(extents, kernel, dilation, strict=True)]
+        if all(rest >= 0 and rest % s == 0 for rest, s in zip(left, stride, strict=True)):
+            return {
+                "shape": (batch, height, width, channels),
+                "kernel": kernel,
+                "stride": stride,
+                "pad": pad,
+                "dilation": dilation,
+            }

@@ -1,0 +1,107 @@
+"""The generated CONV2D kernels equal the reference model to the bit, whatever the shape, scale and schedule."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import mve_layers
+import numpy as np
+import pytest
+from mve_board import run_cases
+from tosa_graphs import Graph
+
+from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
+from tosaic.backends.cortex_m.kernels.mve import accumulator_order, shift_factors
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.mlir import functions
+from tosaic.tuner.space import Schedule
+
+FAMILY = Conv2d()
+
+
+def test_random_layers_and_schedules_are_exact(tmp_path):
+    rng, choose = np.random.default_rng(0), random.Random(0)
+    cases = []
+    for _ in range(30):
+        window = mve_layers.random_window(rng)
+        clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
+        channels, per_channel = int(rng.integers(1, 40)), bool(rng.integers(2))
+        layer = mve_layers.conv2d(rng, window.pop("shape"), channels, **window, clamp=clamp, per_channel=per_channel)
+        cases.append(layer.case(FAMILY))
+        cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+@pytest.mark.parametrize("shifts", [(16, 31), (30, 34), (45, 62)])
+def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
+    rng = np.random.default_rng(shifts[0])
+    shapes = [((1, 5, 5, 7), 21, (1, 1)), ((1, 4, 6, 3), 33, (3, 2)), ((2, 1, 1, 40), 10, (1, 1))]
+    cases = [mve_layers.conv2d(rng, *shape, shifts=shifts).case(FAMILY) for shape in shapes]
+    assert all(outcome.exact for outcome in run_cases(cases, tmp_path))
+
+
+def test_every_schedule_of_one_layer_is_exact(tmp_path):
+    layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 32), 20, (1, 1))
+    cases = [layer.case(FAMILY, schedule) for schedule in layer.space(FAMILY).schedules()]
+    assert len(cases) > 20
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+def test_equal_shapes_share_code_and_differ_in_params():
+    rng = np.random.default_rng(2)
+    sources = [mve_layers.conv2d(rng, (1, 6, 6, 16), 16, (3, 3)).case(FAMILY).source for _ in range(2)]
+    assert sources[0].symbol == sources[1].symbol
+    assert sources[0].text == sources[1].text
+    assert sources[0].params != sources[1].params
+
+
+def test_packed_weights_hold_every_weight_once_in_accumulator_order():
+    weights = np.arange(20 * 24, dtype=np.int64).reshape(20, 24).astype(np.int8)
+    tile = Tile(Gemm(9, 24, 20, left=False), Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1), 24)
+    packed = tile.pack_weights(weights)
+    assert packed.shape == (10, 2, 2, 16)
+    rows = packed.transpose(0, 2, 1, 3).reshape(20, 32)
+    assert np.array_equal(rows[:, :24], weights[accumulator_order(20)])
+    assert not rows[:, 24:].any()
+
+
+def test_shift_factors_round_as_the_spec():
+    rng = np.random.default_rng(3)
+    shift = np.arange(2, 63).astype(np.int8)
+    multiplier = rng.integers(1 << 30, 1 << 31, shift.size).astype(np.int32)
+    scale, right, left = (factor.astype(object) for factor in shift_factors(multiplier, shift))
+    for value in (0, 1, -1, 12345, -54321, (1 << 30) - 1, -(1 << 30)):
+        for i, bits in enumerate(int(s) for s in shift):
+            if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                continue
+            want = (value * int(multiplier[i]) + (1 << (bits - 1))) >> bits
+            high = (value << left[i]) * scale[i] >> 31
+            assert -(1 << 31) <= value << left[i] < 1 << 31
+            assert (high + (1 << (-right[i] - 1))) >> -right[i] == want
+
+
+def _function(**changes):
+    rng, graph = np.random.default_rng(4), Graph()
+    x = graph.input((1, 4, 4, 8), changes.pop("element", "i8"))
+    y = graph.conv2d(x, rng.integers(-9, 9, (4, 1, 1, 8)), np.zeros(4))
+    z = graph.rescale(y, changes.pop("output", "i8"), [1 << 30], [38], **changes)
+    return functions(graph.module(z))["main"], graph
+
+
+@pytest.mark.parametrize(
+    "changes", [{"output": "i16"}, {"rounding": "DOUBLE_ROUND"}, {"output_unsigned": True}], ids=str
+)
+def test_what_it_cannot_do_exactly_it_does_not_match(changes):
+    function, _graph = _function(**changes)
+    assert FAMILY.match(function) is None
+
+
+def test_a_core_without_mve_gets_no_variant():
+    function, _graph = _function()
+    workload = FAMILY.match(function)
+    assert FAMILY.variants(workload, replace(CORTEX_M55, mve=False)) == ()
+    assert FAMILY.variants(workload, CORTEX_M55)

@@ -1,0 +1,59 @@
+"""The generated DEPTHWISE_CONV2D kernels equal the reference model to the bit."""
+
+from __future__ import annotations
+
+import random
+
+import mve_layers
+import numpy as np
+import pytest
+from mve_board import run_cases
+
+from tosaic.backends.cortex_m.kernels.depthwise import Depthwise, Patches
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+
+FAMILY = Depthwise()
+
+
+def test_random_layers_and_schedules_are_exact(tmp_path):
+    rng, choose = np.random.default_rng(0), random.Random(0)
+    cases = []
+    for _ in range(25):
+        window = mve_layers.random_window(rng, largest_kernel=5)
+        clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
+        layer = mve_layers.depthwise(
+            rng, window.pop("shape"), window.pop("kernel"), int(rng.integers(1, 3)), clamp=clamp, **window
+        )
+        cases.append(layer.case(FAMILY))
+        cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+@pytest.mark.parametrize("shifts", [(16, 31), (30, 34), (45, 62)])
+def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
+    rng = np.random.default_rng(shifts[0])
+    layers = [mve_layers.depthwise(rng, (1, 6, 7, 9), (3, 3), shifts=shifts, pad=(1, 1, 1, 1)) for _ in range(3)]
+    assert all(outcome.exact for outcome in run_cases([layer.case(FAMILY) for layer in layers], tmp_path))
+
+
+def test_every_schedule_of_one_layer_is_exact(tmp_path):
+    layer = mve_layers.depthwise(np.random.default_rng(1), (2, 9, 7, 20), (3, 3), pad=(1, 1, 1, 1))
+    cases = [layer.case(FAMILY, schedule) for schedule in layer.space(FAMILY).schedules()]
+    assert len(cases) > 10
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+@pytest.mark.parametrize("tile", [(2, 2), (4, 1), (1, 4), (1, 1)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2)])
+def test_patches_hold_each_weight_once_per_output(tile, stride):
+    geometry = Geometry(1, 12, 12, 3, (3, 3), stride, (0, 0, 0, 0), (1, 1), 10 // stride[0], 10 // stride[1])
+    patches = Patches(geometry, *tile)
+    weights = np.arange(1, 28).reshape(3, 3, 3).astype(np.int8)
+    packed = patches.pack_weights(weights)
+    assert packed.shape == (3, len(patches.uses), 16)
+    for cell in range(len(patches.cells)):
+        held = packed[:, [i for i, (user, _) in enumerate(patches.uses) if user == cell]]
+        for channel in range(3):
+            assert sorted(held[channel][held[channel] != 0]) == sorted(weights[channel].ravel())
