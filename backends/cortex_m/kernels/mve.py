@@ -10,10 +10,70 @@ import numpy as np
 VECTOR = 16
 """Bytes of an MVE vector, which are also its int8 lanes."""
 
+_INTRINSICS = """\
+int8x16_t vldrbq_s8(const int8_t *)
+int8x16_t vldrbq_z_s8(const int8_t *, mve_pred16_t)
+int32x4_t vldrwq_s32(const int32_t *)
+int32x4_t vldrwq_gather_offset_s32(const int32_t *, uint32x4_t)
+void vstrbq_s8(int8_t *, int8x16_t)
+void vstrbq_p_s8(int8_t *, int8x16_t, mve_pred16_t)
+void vstrbq_s32(int8_t *, int32x4_t)
+void vstrbq_p_s32(int8_t *, int32x4_t, mve_pred16_t)
+void vstrbq_scatter_offset_s32(int8_t *, uint32x4_t, int32x4_t)
+void vstrbq_scatter_offset_p_s32(int8_t *, uint32x4_t, int32x4_t, mve_pred16_t)
+void vst4q_s8(int8_t *, int8x16x4_t)
+mve_pred16_t vctp8q(uint32_t)
+mve_pred16_t vctp32q(uint32_t)
+int8x16_t vpselq_s8(int8x16_t, int8x16_t, mve_pred16_t)
+int8x16_t vdupq_n_s8(int8_t)
+int32x4_t vdupq_n_s32(int32_t)
+uint32x4_t vidupq_n_u32(uint32_t, int)
+int8x16_t vuninitializedq_s8(void)
+int16x8_t vuninitializedq_s16(void)
+int8x16_t vreinterpretq_s8_s32(int32x4_t)
+int32x4_t vreinterpretq_s32_s8(int8x16_t)
+int32_t vmladavq_s8(int8x16_t, int8x16_t)
+int32_t vmladavaq_s8(int32_t, int8x16_t, int8x16_t)
+int32_t vaddvaq_s8(int32_t, int8x16_t)
+uint32x4_t vmulq_n_u32(uint32x4_t, uint32_t)
+uint32x4_t vaddq_n_u32(uint32x4_t, uint32_t)
+int32x4_t vaddq_s32(int32x4_t, int32x4_t)
+int32x4_t vaddq_n_s32(int32x4_t, int32_t)
+int16x8_t vqaddq_n_s16(int16x8_t, int16_t)
+int32x4_t vqdmulhq_s32(int32x4_t, int32x4_t)
+int32x4_t vqdmulhq_n_s32(int32x4_t, int32_t)
+int32x4_t vrshlq_s32(int32x4_t, int32x4_t)
+int32x4_t vrshlq_n_s32(int32x4_t, int32_t)
+int32x4_t vshlq_s32(int32x4_t, int32x4_t)
+int32x4_t vshlq_r_s32(int32x4_t, int32_t)
+int8x16_t vqmovnbq_s16(int8x16_t, int16x8_t)
+int8x16_t vqmovntq_s16(int8x16_t, int16x8_t)
+int16x8_t vqmovnbq_s32(int16x8_t, int32x4_t)
+int16x8_t vqmovntq_s32(int16x8_t, int32x4_t)
+int8x16_t vmaxq_s8(int8x16_t, int8x16_t)
+int8x16_t vminq_s8(int8x16_t, int8x16_t)
+int32x4_t vmaxq_s32(int32x4_t, int32x4_t)
+int32x4_t vminq_s32(int32x4_t, int32x4_t)"""
+
+
+def _declaration(intrinsic: str) -> str:
+    name = intrinsic.partition("(")[0].split()[-1]
+    return f"ALIAS(__builtin_arm_mve_{name}) {intrinsic};"
+
+
+# What arm_mve.h would declare, which clang takes longer to read than a kernel to compile.
 PRELUDE = """\
-#include <arm_mve.h>
+#include <stdint.h>
 #define INLINE static inline __attribute__((always_inline))
-"""
+#define ALIAS(builtin) static inline __attribute__((__clang_arm_builtin_alias(builtin)))
+#define VECTOR(lanes) __attribute__((__neon_vector_type__(lanes), __clang_arm_mve_strict_polymorphism))
+typedef VECTOR(16) int8_t int8x16_t;
+typedef VECTOR(8) int16_t int16x8_t;
+typedef VECTOR(4) int32_t int32x4_t;
+typedef VECTOR(4) uint32_t uint32x4_t;
+typedef struct { int8x16_t val[4]; } int8x16x4_t;
+typedef uint16_t mve_pred16_t;
+""" + "".join(f"{_declaration(line)}\n" for line in _INTRINSICS.splitlines())
 
 # VQMOVNB/T narrow into even and odd lanes: two rounds of it put accumulator 4v + i of a block into byte 4i + rank(v).
 _BLOCK_ORDER = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
