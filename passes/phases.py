@@ -74,8 +74,9 @@ def check_quantized(module: ir.Module) -> None:
 
 
 _LEGAL = ("tosa.", "quant.qcast", "quant.dcast", "quant.scast", "func.func", "func.return")
-# MLIR's canonicalize folds dcast(qcast(x)) to x, so it must not run while casts stand.
+# MLIR's canonicalize folds dcast(qcast(x)) to x: it must not run while casts stand, nor as the inliner's clean-up.
 _CLEAN = UpstreamPass("cse")
+_INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")
 
 PHASES: dict[str, Phase] = {
     phase.name: phase
@@ -83,19 +84,19 @@ PHASES: dict[str, Phase] = {
         Phase("legalize", (_CLEAN,), check_legal),
         Phase(
             "quantize",
-            (FoldCasts(), UpstreamPass("inline,symbol-dce"), FoldCasts(), UpstreamPass("cse"), QuantizeBoundary(),
-             ExplicitCasts(), UpstreamPass("cse")),
+            (FoldCasts(), _INLINE, FoldCasts(), _CLEAN, QuantizeBoundary(),
+             ExplicitCasts(), _CLEAN),
             check_quantized,
         ),
         Phase(
             "layout",
-            (SinkTransposes(), TransposeIntoWeights(), TransposesToReshapes(), UpstreamPass("cse")),
+            (SinkTransposes(), TransposeIntoWeights(), TransposesToReshapes(), _CLEAN),
             check_quantized,
             exact=True,
         ),
         Phase(
             "fuse",
-            (FoldIdentities(), FusePad(), FuseClamp(), FuseTables(), FoldIdentities(), UpstreamPass("cse")),
+            (FoldIdentities(), FusePad(), FuseClamp(), FuseTables(), FoldIdentities(), _CLEAN),
             check_quantized,
             exact=True,
         ),

@@ -12,7 +12,7 @@ import numpy as np
 
 from tosaic.passes.module_pass import ModulePass
 from tosaic.support.errors import Error, PassError
-from tosaic.support.mlir import bytecode, functions, ir, numpy_dtype, parse
+from tosaic.support.mlir import functions, ir, numpy_dtype
 
 When: TypeAlias = Literal["before", "after"]
 Callback: TypeAlias = Callable[[When, ModulePass, ir.Module], None]
@@ -34,7 +34,7 @@ def run_passes(
         PassError: a pass or a callback failed. The message ends with the command that reproduces it.
     """
     for one in passes:
-        before = bytecode(module)
+        before = module.operation.clone()
         try:
             with module.context, ir.Location.unknown():
                 for callback in callbacks:
@@ -150,11 +150,11 @@ def _verify(module: ir.Module, one: ModulePass) -> None:
         raise PassError(f"`{one}` left invalid IR", why=str(error)) from None
 
 
-def _explain(error: Exception, one: ModulePass, before: bytes, failures: Path | None) -> PassError:
+def _explain(error: Exception, one: ModulePass, before: ir.OpView, failures: Path | None) -> PassError:
     folder = failures or Path(tempfile.mkdtemp(prefix="tosaic-"))
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / f"before-{one.name}.mlir"
-    saved.write_text(parse(before).operation.get_asm(enable_debug_info=True))
+    saved.write_text(before.operation.get_asm(enable_debug_info=True))
     command = f"tosaic opt {saved} --pass-pipeline='{one}'"
     if not isinstance(error, Error):
         return PassError(f"pass `{one}` failed", why=str(error), hint=command)

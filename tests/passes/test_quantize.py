@@ -1,0 +1,298 @@
+"""Integer lowerings against the ideal: real arithmetic in float64, rounded once."""
+
+import numpy as np
+import pytest
+from casts import Casts, run, tensor
+
+from tosaic.passes import parse_pipeline, run_passes, run_phases
+from tosaic.passes.quantize.multipliers import multiplier_and_shift
+from tosaic.passes.quantize.quantisation import Quantisation
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import dialect, functions, ir, parse, walk
+
+X = ("i8:f32, 0.02:3", 0.02, 3)
+Y = ("i8:f32, 0.05:-7", 0.05, -7)
+WINDOW = (
+    "<{{acc_type = f32, pad = array<i64: 1, 1, 1, 1>, stride = array<i64: {s}, {s}>, dilation = array<i64: 1, 1>}}>"
+)
+
+
+def integers(seed: int, shape, kind: str = "int8") -> np.ndarray:
+    limits = np.iinfo(kind)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, kind, endpoint=True)
+
+
+def ideal(real: np.ndarray, kind: tuple, dtype: str = "int8") -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(real / kind[1]) + kind[2], limits.min, limits.max)
+
+
+def off_by(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+    """The largest difference and the share of elements that differ."""
+    difference = np.abs(got.astype(np.int64) - wanted)
+    return float(difference.max()), float((difference > 0).mean())
+
+
+def names(module: ir.Module) -> list[str]:
+    main = functions(module)["main"]
+    return [op.name.removeprefix("tosa.") for op in walk(main) if not op.name.startswith(("tosa.const", "func."))]
+
+
+def test_convolution_per_channel_with_relu():
+    b = Casts()
+    x = b.input((1, 6, 6, 3), X[0])
+    stored = integers(1, (4, 3, 3, 3))
+    scales = [0.001, 0.002, 0.0005, 0.004]
+    w = b.weights(stored, "i8:f32:0, {0.001, 0.002, 0.0005, 0.004}")
+    bias = np.array([0.5, -0.25, 0.1, 0], np.float32)
+    y = b.op("tosa.conv2d", [x, w, b.constant(bias), b.zeros(), b.zeros()], (1, 6, 6, 4), WINDOW.format(s=1))
+    r = b.op("tosa.clamp", [y], y[1], "<{min_val = 0.0 : f32, max_val = 6.0 : f32}>")
+    module = b.module(b.requantised(r, Y[0]))
+    data = integers(2, (1, 6, 6, 3))
+    (got,) = run(module, [data])
+    assert names(module) == ["conv2d", "rescale", "clamp"]
+
+    real = np.pad((data.astype(float) - X[2]) * X[1], ((0, 0), (1, 1), (1, 1), (0, 0)))
+    kernel = stored * np.reshape(scales, (4, 1, 1, 1))
+    patches = np.lib.stride_tricks.sliding_window_view(real, (3, 3), axis=(1, 2))
+    wanted = np.clip(np.einsum("nhwcyx,oyxc->nhwo", patches, kernel) + bias, 0, 6)
+    most, share = off_by(got, ideal(wanted, Y))
+    assert most <= 1
+    assert share < 0.01
+
+
+def test_transposes_between_casts_and_convolution_do_not_matter():
+    b = Casts()
+    x = b.input((1, 3, 5, 5), X[0])
+    nhwc = b.op("tosa.transpose", [x], (1, 5, 5, 3), "<{perms = array<i32: 0, 2, 3, 1>}>")
+    w = b.weights(integers(1, (3, 3, 3, 1)), "i8:f32, 0.01")
+    y = b.op("tosa.depthwise_conv2d", [nhwc, w, b.zeros((3,)), b.zeros(), b.zeros()], (1, 5, 5, 3), WINDOW.format(s=1))
+    back = b.op("tosa.transpose", [y], (1, 3, 5, 5), "<{perms = array<i32: 0, 3, 1, 2>}>")
+    s = b.op("tosa.sigmoid", [b.requantised(back, Y[0])], back[1])
+    module = b.module(b.requantised(s, "i8:f32, 0.00390625:-128"))
+    run_phases(module)
+    assert names(module) == ["transpose", "depthwise_conv2d", "rescale", "table", "transpose"]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+def test_arithmetic(name, kind):
+    b = Casts()
+    storage = "i8" if kind == "int8" else "i16"
+    factor = 1 if kind == "int8" else 1 / 256
+    scales = [0.02031 * factor, 0.03507 * factor, (0.06173 if name != "mul" else 0.08117) * factor]  # few exact ties
+    zero_points = [3, -11, 5] if kind == "int8" else [0, 0, 0]
+    kinds = [f"{storage}:f32, {s!r}:{z}" for s, z in zip(scales, zero_points, strict=True)]
+    x, y = b.input((4, 64), kinds[0]), b.input((4, 64), kinds[1])
+    operands = [x, y] if name != "mul" else [x, y, b.constant(np.zeros(1, np.int8))]
+    module = b.module(b.requantised(b.op(f"tosa.{name}", operands, (4, 64)), kinds[2]))
+    data = [integers(seed, (4, 64), kind) for seed in (1, 2)]
+    (got,) = run(module, data)
+    reals = [(d.astype(float) - z) * s for d, s, z in zip(data, scales, zero_points, strict=False)]
+    real = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name](*reals)
+    most, share = off_by(got, ideal(real, (kinds[2], scales[2], zero_points[2]), kind))
+    assert most <= 1
+    assert share < 0.02
+
+
+def test_a_pointwise_region_is_one_table():
+    b = Casts()
+    x = b.input((4, 64), "i8:f32, 0.05:3")
+    three, sixth = (b.constant(np.full((1, 1), value, np.float32)) for value in (3, 1 / 6))
+    shift = b.constant(np.zeros(1, np.int8))
+    inner = b.op("tosa.clamp", [b.op("tosa.add", [x, three], x[1])], x[1],
+                 "<{min_val = 0.0 : f32, max_val = 6.0 : f32}>")  # fmt: skip
+    y = b.op("tosa.mul", [b.op("tosa.mul", [x, inner, shift], x[1]), sixth, shift], x[1])
+    module = b.module(b.requantised(y, Y[0]))
+    data = integers(1, (4, 64))
+    (got,) = run(module, [data])
+    real = (data.astype(float) - 3) * 0.05
+    assert names(module) == ["table"]
+    assert off_by(got, ideal(real * np.clip(real + 3, 0, 6) / 6, Y))[1] < 0.005
+
+
+def test_a_table_of_int16_interpolates():
+    b = Casts()
+    x = b.input((4, 256), "i16:f32, 0.00025")
+    module = b.module(b.requantised(b.op("tosa.tanh", [x], x[1]), "i16:f32, 0.000030517578125"))
+    data = integers(1, (4, 256), "int16")
+    (got,) = run(module, [data])
+    assert names(module) == ["table", "rescale"]
+    assert off_by(got, ideal(np.tanh(data * 0.00025), ("", 2**-15, 0), "int16"))[0] <= 4  # what 512 chords leave
+
+
+def test_convolution_of_int16_accumulates_in_48_bits():
+    b = Casts()
+    x = b.input((1, 4, 4, 8), "i16:f32, 0.0005")
+    stored = integers(1, (2, 3, 3, 8))
+    w = b.weights(stored, "i8:f32:0, {0.01, 0.02}")
+    bias = np.array([0.5, -2], np.float32)
+    y = b.op("tosa.conv2d", [x, w, b.constant(bias), b.zeros(), b.zeros()], (1, 4, 4, 2), WINDOW.format(s=1))
+    module = b.module(b.requantised(y, "i16:f32, 0.01"))
+    data = integers(2, (1, 4, 4, 8), "int16")
+    (got,) = run(module, [data])
+    real = np.pad(data * 0.0005, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    patches = np.lib.stride_tricks.sliding_window_view(real, (3, 3), axis=(1, 2))
+    wanted = np.einsum("nhwcyx,oyxc->nhwo", patches, stored * np.reshape([0.01, 0.02], (2, 1, 1, 1))) + bias
+    assert "i48" in str(module)
+    assert off_by(got, ideal(wanted, ("", 0.01, 0), "int16"))[0] <= 1
+
+
+@pytest.mark.parametrize(("out", "expected"), [(X, ["avg_pool2d"]), (Y, ["depthwise_conv2d", "rescale"])])
+def test_average_pool(out, expected):
+    b = Casts()
+    x = b.input((1, 4, 4, 8), X[0])
+    window = "<{acc_type = f32, kernel = array<i64: 4, 4>, stride = array<i64: 1, 1>, pad = array<i64: 0, 0, 0, 0>}>"
+    module = b.module(b.requantised(b.op("tosa.avg_pool2d", [x, b.zeros(), b.zeros()], (1, 1, 1, 8), window), out[0]))
+    data = integers(1, (1, 4, 4, 8))
+    (got,) = run(module, [data])
+    assert names(module) == expected
+    assert off_by(got, ideal(((data.astype(float) - 3) * 0.02).mean((1, 2), keepdims=True), out))[0] <= 1
+
+
+def test_bilinear_resize():
+    b = Casts()
+    x = b.input((1, 3, 3, 2), X[0])
+    shapes = [b.shape(dims) for dims in ((4, 2, 4, 2), (-1, -1), (1, 1))]
+    module = b.module(b.requantised(b.op("tosa.resize", [x, *shapes], (1, 6, 6, 2),
+                                         "<{mode = #tosa.resize_mode<BILINEAR>}>"), Y[0]))  # fmt: skip
+    data = np.full((1, 3, 3, 2), 53, np.int8)
+    (got,) = run(module, [data])
+    assert (got == ideal(np.array(50 * 0.02), Y)).all()
+
+
+def test_matmul_concat_and_reduction():
+    b = Casts()
+    x, y = b.input((2, 4, 8), X[0]), b.input((2, 8, 4), Y[0])
+    product = b.requantised(b.op("tosa.matmul", [x, y, b.zeros(), b.zeros()], (2, 4, 4)), "i8:f32, 0.4:1")
+    both = b.requantised(b.op("tosa.concat", [product, x], (2, 4, 12), "<{axis = 2 : i32}>"), "i8:f32, 0.4:1")
+    total = b.op("tosa.reduce_sum", [both], (2, 4, 1), "<{axis = 2 : i32}>")
+    module = b.module(b.requantised(total, "i8:f32, 1.0:0"))
+    data = [integers(1, (2, 4, 8)), integers(2, (2, 8, 4))]
+    (got,) = run(module, data)
+    left, right = (data[0].astype(float) - 3) * 0.02, (data[1].astype(float) + 7) * 0.05
+    kind = ("", 0.4, 1)
+    stored = np.concatenate([ideal(left @ right, kind), ideal(left, kind)], axis=2)
+    assert off_by(got, ideal((stored - 1).sum(2, keepdims=True) * 0.4, ("", 1.0, 0)))[0] <= 1
+
+
+def test_comparison_with_a_constant_is_exact_and_argmax_needs_no_scale():
+    b = Casts()
+    x = b.input((4, 64), X[0])
+    threshold = b.constant(np.full((1, 1), 0.5, np.float32))
+    above = b.op("tosa.greater", [x, threshold], (4, 64), kind="i1")
+    best = b.op("tosa.argmax", [x], (4,), "<{axis = 1 : i32}>", kind="i32")
+    module = b.module(above, best)
+    data = integers(1, (4, 64))
+    got_above, got_best = run(module, [data])
+    assert (got_above == ((data.astype(float) - 3) * 0.02 > 0.5)).all()
+    assert (got_best == data.argmax(1)).all()
+
+
+@pytest.mark.parametrize(("size", "scale"), [(10, 0.1), (32, 0.02), (1000, 0.05)])
+def test_softmax_is_nearly_always_the_ideal_rounding(size, scale):
+    b = Casts()
+    b.functions.append(_composite("softmax", size, ["x"], ""))
+    x = b.input((1, 50, size), f"i8:f32, {scale}:3")
+    y = b.op("func.call", [x], x[1], "{callee = @softmax}")
+    module = b.module(b.requantised(y, "i8:f32, 0.00390625:-128"))
+    data = np.clip(np.random.default_rng(1).normal(0, 40, (1, 50, size)), -128, 127).astype(np.int8)
+    (got,) = run(module, [data])
+    powers = np.exp((data.astype(float) - data.max(2, keepdims=True)) * scale)
+    most, share = off_by(got, ideal(powers / powers.sum(2, keepdims=True), ("", 1 / 256, -128)))
+    assert most <= 1
+    assert share < 0.005
+
+
+@pytest.mark.parametrize(("size", "spread"), [(7, 30), (64, 3), (64, 200), (512, 30)])
+def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
+    rng = np.random.default_rng(1)
+    weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
+    data = np.clip(rng.normal(10, spread, (1, 50, size)), -128, 127).astype(np.int8)
+    real = (data.astype(float) - 3) * 0.03
+    centred = real - real.mean(2, keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    kind = ("", float(np.abs(wanted).max() / 124), 4)
+    b = Casts()
+    b.functions.append(_composite("layer_norm", size, ["x", "w", "b"], ", tosaic.epsilon = 1.0e-5 : f64"))
+    x = b.input((1, 50, size), "i8:f32, 0.03:3")
+    y = b.op("func.call", [x, b.constant(weight), b.constant(bias)], x[1], "{callee = @layer_norm}")
+    module = b.module(b.requantised(y, f"i8:f32, {kind[1]!r}:4"))
+    (got,) = run(module, [data])
+    most, share = off_by(got, ideal(wanted, kind))
+    assert most <= 1
+    assert share < 0.01
+
+
+def test_a_composite_that_stays_float_is_inlined():
+    b = Casts()
+    b.functions.append(_composite("softmax", 4, ["x"], ""))
+    b.arguments.append("%arg0: tensor<1x50x4xf32>")
+    module = b.module(b.op("func.call", [("%arg0", (1, 50, 4))], (1, 50, 4), "{callee = @softmax}"))
+    run_phases(module)
+    assert names(module) == ["abs"]
+    assert list(functions(module)) == ["main"]
+
+
+def test_what_is_not_quantised_stays_float_between_explicit_casts():
+    b = Casts()
+    x = b.input((4, 64), X[0])
+    y = b.op("tosa.sin", [b.op("tosa.reduce_product", [x], (4, 1), "<{axis = 1 : i32}>")], (4, 1))
+    module = b.module(b.requantised(y, Y[0]))
+    data = np.full((4, 64), 53, np.int8)
+    (got,) = run(module, [data])
+    assert names(module) == ["cast", "sub", "mul", "reduce_product", "sin", "mul", "add", "clamp", "cast"]
+    assert (got == ideal(np.sin(np.array(1.0)), Y)).all()
+
+
+@pytest.mark.parametrize(
+    ("storage", "flags", "scale", "zero_point", "message"),
+    [
+        ("i8", 1, float("nan"), 3, "a quantisation scale is nan"),
+        ("i8", 1, 0.0, 3, "a quantisation scale is 0.0"),
+        ("i8", 1, -0.5, 3, "a quantisation scale is -0.5"),
+        ("i8", 0, 0.5, 3, "unsigned quantisation"),
+        ("i16", 1, 0.5, 3, "a zero point of `i16` is not 0"),
+    ],
+)
+def test_bad_quantisation_is_answered_with_its_place(storage, flags, scale, zero_point, message, tmp_path):
+    module = parse("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")
+    block = functions(module)["main"].regions[0].blocks[0]
+    with module.context, ir.Location.file("model.py", 12, 3):
+        kind = dialect("quant").UniformQuantizedType.get(
+            flags, ir.Type.parse(storage), ir.F32Type.get(), scale, zero_point, 0, 100
+        )
+        ip = ir.InsertionPoint(block.operations[0])
+        types = [ir.RankedTensorType.get([4], kind)]
+        ir.Operation.create("quant.qcast", results=types, operands=[block.arguments[0]], ip=ip)
+    with pytest.raises(PassError) as caught:
+        run_passes(module, parse_pipeline("fold-casts"), failures=tmp_path)
+    assert message in str(caught.value)
+    assert "model.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("factor", [1e-18, 3e-9, 0.1, 0.5, 1.0, 77.7, 2.0**20])
+def test_multiplier_and_shift(factor):
+    multiplier, shift = multiplier_and_shift(factor)
+    assert 2 <= shift <= 62
+    assert 0 <= multiplier < 2**31
+    assert abs(multiplier / 2.0**shift - factor) <= max(factor * 2.0**-30, 2.0**-62)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), 1e30])
+def test_factors_that_no_rescale_can_take(factor):
+    with pytest.raises(PassError):
+        multiplier_and_shift(factor)
+
+
+def test_quantisation_saturates_and_rounds_half_to_even():
+    one = Quantisation("i8", (0.5,), (3,), None, -128, 127)
+    assert one.quantise(np.array([0.25, 0.75, 1e9, -1e9])).tolist() == [3, 5, 127, -128]
+
+
+def _composite(kind: str, size: int, arguments: list[str], more: str) -> str:
+    types = [tensor((1, 50, size)), tensor((size,)), tensor((size,))]
+    signature = ", ".join(f"%{name}: {type_}" for name, type_ in zip(arguments, types, strict=False))
+    body = f"%0 = tosa.abs %x : ({types[0]}) -> {types[0]}\n  return %0 : {types[0]}"
+    attributes = f'{{tosaic.composite = "{kind}", tosaic.axis = 2 : i64{more}}}'
+    return f"func.func private @{kind}({signature}) -> {types[0]} attributes {attributes} {{\n  {body}\n}}"
