@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.gemm import KNOBS, Gemm, Tile
+from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -62,7 +62,8 @@ class Conv2d:
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
             return ()
-        return (Variant("gemm" if Geometry.of(workload.attributes).dense else "im2col", KNOBS, _gemm(workload).legal),)
+        gemm = _gemm(workload)
+        return (Variant("gemm" if Geometry.of(workload.attributes).dense else "im2col", gemm.knobs, gemm.legal),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         geometry, gemm = Geometry.of(workload.attributes), _gemm(workload)
@@ -137,7 +138,7 @@ def _direct(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
             f"      rows = scratch + {tile.accumulator_bytes};",
             "    }",
         ]
-    lines += [f"    tile(rows, params, (int32_t *)scratch, out + row * {gemm.channels});", "  }", "}", ""]
+    lines += [f"    {tile.call('rows', 'scratch', f'out + row * {gemm.channels}')}", "  }", "}", ""]
     return tile, "\n".join(lines), tile.accumulator_bytes + (copied + padded if copied else 0)
 
 
@@ -178,7 +179,7 @@ def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
         f"        if (y == {geometry.rows * down - top}) {{ y = {-top}; image += {image_bytes}; }}",
         "      }",
         "    }",
-        f"    tile(windows, params, (int32_t *)scratch, out + row * {gemm.channels});",
+        f"    {tile.call('windows', 'scratch', f'out + row * {gemm.channels}')}",
         "  }",
         "}",
         "",

@@ -22,19 +22,6 @@ from tosaic.backends.cortex_m.kernels.mve import (
 )
 from tosaic.tuner.space import Choice, Schedule
 
-KNOBS: dict[str, tuple[Choice, ...]] = {
-    "mr": (3, 2, 4, 1),
-    "nr": (2, 1, 3, 4),
-    "unroll": ("full", 1, 2, 4),
-    "bias": ("seed", "requantise"),
-    "share": (1, 2, 3),
-}
-"""The knobs of every GEMM.
-
-mr, nr: rows and channels of the register block. unroll: vectors of 16 along K in one turn of the inner loop. bias:
-whether it seeds the accumulators or is added when requantising. share: rows that share one reading of the table.
-"""
-
 _ACCUMULATORS = 7
 _LONGEST_UNROLLED = 36
 
@@ -60,6 +47,22 @@ class Gemm:
         """Vectors of 16 along K."""
         return -(-self.depth // VECTOR)
 
+    @property
+    def knobs(self) -> dict[str, tuple[Choice, ...]]:
+        """The knobs of every GEMM, best guess first.
+
+        mr, nr: rows and channels of the register block. unroll: vectors of 16 along K in one turn of the inner loop.
+        bias: whether it seeds the accumulators or is added when requantising. share: rows that share one reading of
+        the requantisation table.
+        """
+        return {
+            "mr": (3, 2, 4, 1),
+            "nr": (2, 1, 3, 4) if self.rows > 1 else (4, 3, 2, 1),
+            "unroll": ("full", 4, 2, 1),
+            "bias": ("requantise", "seed"),
+            "share": (3, 2, 1),
+        }
+
     def legal(self, knobs: Mapping[str, Choice]) -> bool:
         """Whether the knobs can be generated: the accumulators fit, the unrolling divides K."""
         mr, nr, unroll = int(knobs["mr"]), int(knobs["nr"]), knobs["unroll"]
@@ -76,17 +79,24 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Tile:
-    """C of one tile of `mr` rows, as `void tile(const int8_t *rows, const int8_t *params, int32_t *acc, int8_t *out)`.
+    """C of one tile of `mr` rows:
+
+        void tile(const int8_t *rows, const int8_t *w, const int32_t *seed, const int32_t *terms, const int32_t *table,
+                  const int32_t *range, int32_t *acc, int8_t *out)
+
+    `w`, `seed` and `table` are what `pack` packs, `range` is {zero point, low, high}, `acc` holds `accumulator_bytes`.
 
     Args:
         gemm: the problem.
-        schedule: values of `KNOBS`.
+        schedule: values of the GEMM's knobs.
         row_stride: bytes between rows of the input.
+        row_terms: whether `terms` has a term for each row, to add to its accumulators.
     """
 
     gemm: Gemm
     schedule: Schedule
     row_stride: int
+    row_terms: bool = False
 
     @property
     def mr(self) -> int:
@@ -108,6 +118,22 @@ class Tile:
     @property
     def _seeded(self) -> bool:
         return self.schedule["bias"] == "seed"
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return round_up(self.gemm.channels, self.nr) * self.gemm.vectors * VECTOR
+
+    @property
+    def seed_bytes(self) -> int:
+        """Bytes of the packed seeds; the requantisation table follows them."""
+        return round_up(4 * self.padded_channels, VECTOR) if self._seeded else 0
+
+    def call(self, rows: str, acc: str, out: str) -> str:
+        """A call of `tile` on what `pack` made."""
+        seed, table = VECTOR + self.weight_bytes, VECTOR + self.weight_bytes + self.seed_bytes
+        at = f"params + {VECTOR}, (const int32_t *)(params + {seed}), 0, (const int32_t *)(params + {table})"
+        return f"tile({rows}, {at}, (const int32_t *)params, (int32_t *){acc}, {out});"
 
     @property
     def _order(self) -> np.ndarray:
@@ -156,31 +182,28 @@ class Tile:
             self.gemm.channels, self.padded_channels, self.mr, share, bias=not self._seeded, left=left
         )
         blocks = round_up(self.gemm.channels, self.nr) // self.nr
-        weight_bytes = blocks * self.nr * self.gemm.vectors * VECTOR
-        after_weights = 16 + weight_bytes
-        table = after_weights + (round_up(4 * self.padded_channels, 16) if self._seeded else 0)
         lines = [
-            "INLINE void tile(const int8_t *restrict rows, const int8_t *restrict params, int32_t *restrict acc,",
-            "                 int8_t *restrict out)",
+            "INLINE void tile(const int8_t *restrict rows, const int8_t *restrict w, const int32_t *restrict seed,",
+            "                 const int32_t *terms, const int32_t *restrict table, const int32_t *range,",
+            "                 int32_t *restrict acc, int8_t *restrict out)",
             "{",
-            "  const int8_t *w = params + 16;",
-            f"  const int32_t *seed = (const int32_t *)(params + {after_weights});" if self._seeded else "",
+            *(f"  const int32_t t{row} = terms[{row}];" for row in range(self.mr if self.row_terms else 0)),
             "  int32_t *result = acc;",
             f"  for (int n = 0; n < {blocks}; n++) {{",
             *(f"    {line}" for line in self._block()),
             "  }",
-            f"  requantise(acc, (const int32_t *)(params + {table}), (const int32_t *)params, out);",
+            "  requantise(acc, table, range, out);",
             "}",
             "",
         ]
-        return requantiser.text + "\n".join(line for line in lines if line)
+        return requantiser.text + "\n".join(lines)
 
     def _block(self) -> list[str]:
         """One register block: mr rows times nr channels over all of K."""
         cells = [(row, channel) for row in range(self.mr) for channel in range(self.nr)]
         lines = []
         if self._seeded:
-            lines.append("int32_t " + ", ".join(f"s{r}{c} = seed[{c}]" for r, c in cells) + ";")
+            lines += [f"int32_t s{r}{c} = seed[{c}]{f' + t{r}' if self.row_terms else ''};" for r, c in cells]
             lines.append(f"seed += {self.nr};")
         else:
             lines.append("int32_t " + ", ".join(f"s{r}{c}" for r, c in cells) + ";")
