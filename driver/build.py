@@ -76,6 +76,14 @@ class Build:
             raise Error(f"the model takes {len(wanted)} inputs, got {len(inputs)}")
         return [_quantise(array, **entry) for array, entry in zip(inputs, wanted, strict=True)]
 
+    def dequantise_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """One sample as the float model takes it: quantised integers become float32, everything else passes."""
+        entries = self.manifest["inputs"]
+        return [
+            _dequantise(array, entry) if array.dtype == entry["dtype"] else array
+            for array, entry in zip(inputs, entries, strict=True)
+        ]
+
     def dequantise_outputs(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
         """The outputs in the units of the float model; outputs without quantisation pass."""
         entries = self.manifest["outputs"]

@@ -3,6 +3,15 @@
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
-from tosaic.frontend.simulation import run_float
+from tosaic.frontend.simulation import input_statistics, load_float, run_float, save_float
 
-__all__ = ["Capture", "capture", "import_program", "quantize", "run_float"]
+__all__ = [
+    "Capture",
+    "capture",
+    "import_program",
+    "input_statistics",
+    "load_float",
+    "quantize",
+    "run_float",
+    "save_float",
+]

@@ -1,8 +1,9 @@
-"""What PyTorch itself computes: the float reference."""
+"""What PyTorch itself computes: the float reference, and what it was calibrated with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,3 +20,22 @@ def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | to
         result = program.module()(*tensors)
     flat, _ = torch.utils._pytree.tree_flatten(result)
     return [tensor.numpy() for tensor in flat]
+
+
+def save_float(capture: Capture, path: Path) -> None:
+    """Keep a capture's program beside a build, for `load_float`."""
+    torch.export.save(capture.program, path)
+
+
+def load_float(path: Path) -> ExportedProgram:
+    """The program that `save_float` kept."""
+    return torch.export.load(path)
+
+
+def input_statistics(capture: Capture) -> list[dict[str, float]]:
+    """Mean, standard deviation, min and max of each input over the calibration data."""
+    columns = [torch.stack(column).double() for column in zip(*capture.calibration, strict=True)]
+    return [
+        {"mean": c.mean().item(), "deviation": c.std(correction=0).item(), "min": c.min().item(), "max": c.max().item()}
+        for c in columns
+    ]

@@ -237,7 +237,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _key(source: KernelSource, flags: Sequence[str]) -> str:
-    return _digest(_clang_version(), LOWER_TO_LLVM, *flags, source.language, source.symbol, source.text)
+    return _digest(clang_version(), LOWER_TO_LLVM, *flags, source.language, source.symbol, source.text)
 
 
 def _digest(*parts: str) -> str:
@@ -245,5 +245,6 @@ def _digest(*parts: str) -> str:
 
 
 @cache
-def _clang_version() -> str:
+def clang_version() -> str:
+    """What `clang-22 --version` prints."""
     return subprocess.run([clang(), "--version"], capture_output=True, text=True).stdout

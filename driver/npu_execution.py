@@ -1,0 +1,89 @@
+"""What executes a build's NPU regions when the simulator has no NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from tosaic.backends.ethos_u.vela import NpuPort
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.build import Build
+from tosaic.npu import npu_functions
+from tosaic.support.mlir import standalone
+
+NpuChoice = Literal["emulator", "reference"]
+
+DESCRIPTION: Mapping[str, str] = {
+    "none": "no NPU region",
+    "reference": "NPU regions executed by the reference model on the host",
+    "emulator": "NPU command streams executed by tosaic's emulator",
+    "fvp": "NPU command streams executed by the FVP",
+}
+
+
+class ReferenceNpu:
+    """Executes each region's TOSA function with `tosa_reference_model`; the command stream is not looked at.
+
+    Args:
+        build: whose regions these are.
+    """
+
+    def __init__(self, build: Build) -> None:
+        functions = npu_functions(build.placed)
+        self._flatbuffer = cache(lambda name: serialize(standalone(functions[name])))
+        self._names = [call["name"] for call in build.manifest["calls"]]
+        self._regions = {region["name"]: region for region in build.manifest["npu_regions"]}
+
+    def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
+        name = self._names[call]
+        inputs = read_ports(self._regions[name]["inputs"], regions)
+        outputs = evaluate(self._flatbuffer(name), inputs)
+        write_ports(self._regions[name]["outputs"], outputs, regions)
+
+
+class EmulatedNpu:
+    """Executes the command stream that the guest handed over, on the guest's memory.
+
+    Args:
+        accelerator: the NPU it was compiled for.
+    """
+
+    def __init__(self, accelerator: str) -> None:
+        self._accelerator = accelerator
+
+    def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
+        from tosaic.backends.ethos_u.emulator import execute
+        from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
+
+        memory = {number: np.frombuffer(data, np.uint8) for number, data in regions.items() if number != COMMAND_STREAM}
+        execute(bytes(regions[COMMAND_STREAM]), memory, self._accelerator)
+
+
+def npu_for(build: Build, choice: NpuChoice) -> ReferenceNpu | EmulatedNpu | None:
+    """The executor of a build's NPU regions; None where it has none."""
+    if not build.manifest["npu_regions"]:
+        return None
+    return ReferenceNpu(build) if choice == "reference" else EmulatedNpu(build.manifest["accelerator"])
+
+
+def read_ports(ports: Sequence[dict], regions: Mapping[int, bytearray]) -> list[np.ndarray]:
+    """The tensors at `ports` (as the manifest has them) of the memory regions."""
+    found = []
+    for port in map(_port, ports):
+        data = bytes(regions[port.region][port.address : port.address + port.size])
+        found.append(np.frombuffer(data, port.dtype).reshape(port.shape))
+    return found
+
+
+def write_ports(ports: Sequence[dict], tensors: Sequence[np.ndarray], regions: Mapping[int, bytearray]) -> None:
+    """Write `tensors` to `ports` of the memory regions."""
+    for port, tensor in zip(map(_port, ports), tensors, strict=True):
+        data = np.ascontiguousarray(tensor, port.dtype).tobytes()
+        regions[port.region][port.address : port.address + port.size] = data
+
+
+def _port(entry: dict) -> NpuPort:
+    return NpuPort(**{**entry, "shape": tuple(entry["shape"])})

@@ -1,0 +1,191 @@
+"""Run a build on a simulated board and hold its outputs against the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.run import CallCost, run_firmware
+from tosaic.backends.target import CORTEX_M55
+from tosaic.build import Build
+from tosaic.npu_execution import NpuChoice, npu_for
+from tosaic.passes import first_difference
+from tosaic.support.errors import Error
+
+Sample = list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run showed.
+
+    Args:
+        samples: the firmware's inputs of each inference.
+        outputs: the board's outputs of each inference.
+        difference: where the outputs first differ from `tosa_reference_model`; empty where they are equal to the bit.
+        calls: instructions and modelled cycles of each call, for one inference.
+        npu: what executed NPU regions: `none`, `reference`, `emulator` or `fvp`.
+        npu_cycles: Vela's estimate for one inference.
+        sqnr_db: against the float model, per output over all samples; None where an output is not quantised, the float
+            model takes no such input, or the two agree exactly.
+        files: the outputs as .npy, one file an output, samples along the first axis.
+    """
+
+    build: Build
+    samples: Sequence[Sample]
+    outputs: Sequence[Sequence[np.ndarray]]
+    difference: str
+    calls: Sequence[CallCost]
+    npu: str
+    npu_cycles: int
+    sqnr_db: Sequence[float | None]
+    files: Sequence[Path]
+
+    @property
+    def exact(self) -> bool:
+        return not self.difference
+
+    @property
+    def instructions(self) -> int:
+        """Of the core, for one inference."""
+        return sum(call.instructions for call in self.calls if call.processor == "cpu")
+
+    @property
+    def cycles(self) -> int:
+        """Of the core, modelled, for one inference."""
+        return sum(call.cycles for call in self.calls if call.processor == "cpu")
+
+
+def run_build(
+    build: Build,
+    samples: Sequence[Sample],
+    *,
+    npu: NpuChoice = "emulator",
+    simulator: Literal["qemu", "fvp"] = "qemu",
+    output: Path | None = None,
+) -> RunReport:
+    """Run a build on `samples` and compare every output with the reference model's.
+
+    Args:
+        samples: each a list of inputs; floats are quantised as the manifest says, integers pass.
+        npu: what executes NPU regions under QEMU.
+        output: folder for the outputs as .npy; none are written where None.
+
+    Raises:
+        Error: an input does not fit, or the run failed.
+    """
+    quantised = [build.quantise_inputs(sample) for sample in samples]
+    if simulator == "fvp":
+        from tosaic.backends.simulators.fvp import run_on_fvp
+
+        outputs: Sequence[Sequence[np.ndarray]] = run_on_fvp(build.folder, quantised, build.manifest["accelerator"])
+        calls: Sequence[CallCost] = ()
+        executed_by = "fvp"
+    else:
+        result = run_firmware(build.folder, quantised, npu_for(build, npu), core=CORTEX_M55)
+        outputs, calls = result.outputs, result.calls
+        executed_by = npu
+    flatbuffer = serialize(build.module)
+    expected = [evaluate(flatbuffer, sample) for sample in quantised]
+    return RunReport(
+        build=build,
+        samples=quantised,
+        outputs=outputs,
+        difference=_difference(expected, outputs),
+        calls=calls,
+        npu=executed_by if build.manifest["npu_regions"] else "none",
+        npu_cycles=build.manifest["npu_cycles"],
+        sqnr_db=_against_float(build, samples, outputs),
+        files=_write(build, outputs, output) if output else (),
+    )
+
+
+def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
+    """The samples in `.npy` files (one per model input) or one `.npz`; a leading axis counts samples.
+
+    Raises:
+        Error: a file does not read, or its shape is neither a sample nor a batch of samples.
+    """
+    arrays = [array for file in files for array in _read(file)]
+    entries = build.manifest["inputs"]
+    if len(arrays) != len(entries):
+        raise Error(f"the model takes {len(entries)} inputs, got {len(arrays)}", hint="one --input per model input")
+    split = [_split(array, entry["name"], entry["shape"]) for array, entry in zip(arrays, entries, strict=True)]
+    if len({len(samples) for samples in split}) != 1:
+        raise Error("the inputs hold different numbers of samples", why=", ".join(str(len(s)) for s in split))
+    return [list(sample) for sample in zip(*split, strict=True)]
+
+
+def random_samples(build: Build, count: int, seed: int) -> list[Sample]:
+    """`count` samples: floats normal with the calibration data's mean and deviation, integers over their range."""
+    rng = np.random.default_rng(seed)
+    inputs = list(zip(build.manifest["inputs"], build.manifest["calibration"], strict=True))
+    return [[_random(rng, entry, seen) for entry, seen in inputs] for _ in range(count)]
+
+
+def _random(rng: np.random.Generator, entry: dict, seen: dict) -> np.ndarray:
+    dtype = np.dtype(entry["dtype"])
+    if dtype == np.bool_:
+        return rng.integers(0, 2, entry["shape"]).astype(np.bool_)
+    if entry["scale"] is None and np.issubdtype(dtype, np.integer):
+        return rng.integers(int(seen["min"]), int(seen["max"]), entry["shape"], dtype, endpoint=True)
+    return rng.normal(seen["mean"], seen["deviation"], entry["shape"]).astype(np.float32)
+
+
+def _read(file: Path) -> list[np.ndarray]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise Error(f"cannot read `{file}`", why=str(error)) from None
+    return [loaded[name] for name in loaded.files] if isinstance(loaded, np.lib.npyio.NpzFile) else [loaded]
+
+
+def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:
+    if list(array.shape) == shape:
+        return [array]
+    if array.size and math.prod(array.shape[1:]) == math.prod(shape) and list(array.shape[-len(shape) :]) == shape:
+        return [sample.reshape(shape) for sample in array]
+    if shape[:1] == [1] and list(array.shape[1:]) == shape[1:]:
+        return [sample[None] for sample in array]
+    raise Error(f"`{name}` has the shape {shape}, the file has {list(array.shape)}")
+
+
+def _difference(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:
+    for number, (wanted, got) in enumerate(zip(expected, outputs, strict=True)):
+        if found := first_difference(list(wanted), list(got)):
+            return f"sample {number}: {found}"
+    return ""
+
+
+def _against_float(
+    build: Build, samples: Sequence[Sample], outputs: Sequence[Sequence[np.ndarray]]
+) -> list[float | None]:
+    from tosaic.frontend import load_float, run_float
+    from tosaic.manifest import sqnr_db
+
+    program = load_float(build.folder / "float.pt2")
+    inputs = [build.dequantise_inputs(sample) for sample in samples]
+    references = [run_float(program, sample) for sample in inputs]
+    results = [build.dequantise_outputs(list(row)) for row in outputs]
+    return [
+        sqnr_db([row[index] for row in references], [row[index] for row in results])
+        if entry["scale"] is not None or entry["dtype"].startswith("float")
+        else None
+        for index, entry in enumerate(build.manifest["outputs"])
+    ]
+
+
+def _write(build: Build, outputs: Sequence[Sequence[np.ndarray]], folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for index, entry in enumerate(build.manifest["outputs"]):
+        file = folder / f"{entry['name']}.npy"
+        np.save(file, np.stack([row[index] for row in outputs]))
+        files.append(file)
+    return files
