@@ -7,6 +7,8 @@ named once. LLVM's own wheels call it `mlir`, torch-mlir's call it `torch_mlir`.
 from __future__ import annotations
 
 import importlib
+import math
+import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -157,14 +159,31 @@ def constant_value(value: ir.Value) -> np.ndarray | None:
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name not in ("tosa.const", "tosa.const_shape"):
         return None
-    attr = owner.attributes["values"]
+    return dense_values(owner.attributes["values"])
+
+
+def dense_values(attr: ir.Attribute) -> np.ndarray:
+    """The array behind a dense elements attribute; `index` comes as int64, i4 as int8, i48 as int64."""
+    kind = ir.RankedTensorType(attr.type)
+    name = str(kind.element_type)
+    dtype = np.dtype(np.int64) if name == "index" else numpy_dtype(kind.element_type)
+    if name in _WIDENED:
+        return _odd_width_values(str(attr), kind.element_type.width, kind.shape).astype(dtype)
     if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
-        kind = ir.RankedTensorType(attr.type)
-        scalar = attr.get_splat_value().value
-        if str(kind.element_type) == "index":
-            return np.full(kind.shape, scalar, np.int64)
-        return np.full(kind.shape, scalar, numpy_dtype(kind.element_type))
+        return np.full(kind.shape, attr.get_splat_value().value, dtype)
     return np.array(attr)
+
+
+def _odd_width_values(text: str, width: int, shape: Sequence[int]) -> np.ndarray:
+    """Integers that the bindings cannot read, from the text of their attribute."""
+    body = text[: text.rindex(":")]
+    if hexadecimal := re.search(r'"0x([0-9A-F]*)"', body):
+        data, size = bytes.fromhex(hexadecimal[1]), -(-width // 8)
+        values = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
+        values = [value - (1 << width) if value >> (width - 1) else value for value in values]
+    else:
+        values = [int(value) for value in re.findall(r"-?\d+", body)]
+    return np.broadcast_to(np.array(values, np.int64), math.prod(shape)).reshape(shape)
 
 
 def bytecode(module: ir.Module) -> bytes:

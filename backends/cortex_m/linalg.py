@@ -7,12 +7,10 @@ import math
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.errors import BackendError
-from tosaic.support.mlir import context, dense, dialect, functions, ir, numpy_dtype, parse, run_pipeline, walk
+from tosaic.support.mlir import context, dense, dense_values, dialect, functions, ir, parse, run_pipeline, walk
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
@@ -82,7 +80,7 @@ def _widen_i4(kernel: ir.Operation) -> None:
     operations = list(walk(kernel))
     for op in operations:
         if op.name == "tosa.const" and ir.ShapedType(op.results[0].type).element_type == narrow:
-            op.attributes["values"] = dense(_values(op.attributes["values"]))
+            op.attributes["values"] = dense(dense_values(op.attributes["values"]))
     for value in [*arguments, *(result for op in operations for result in op.results)]:
         if isinstance(value.type, ir.RankedTensorType) and value.type.element_type == narrow:
             value.set_type(ir.RankedTensorType.get(value.type.shape, wide))
@@ -156,7 +154,7 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
         if op.operation.name == "memref.global"
     }
     for name, op in constants.items():
-        offsets[name] = params.add(_values(op.attributes["initial_value"]))
+        offsets[name] = params.add(dense_values(op.attributes["initial_value"]))
     _resize(kernel, argument, len(params))
     for op in walk(kernel):
         if op.name == "memref.get_global":
@@ -164,30 +162,6 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
     for op in constants.values():
         op.erase()
     return params
-
-
-def _values(attr: ir.Attribute) -> np.ndarray:
-    """The array behind dense elements; i4 in int8 and i48 in int64."""
-    kind = ir.ShapedType(attr.type)
-    dtype = numpy_dtype(kind.element_type)
-    if str(kind.element_type) in ("i4", "i48"):
-        return _odd_width_values(str(attr), kind.element_type.width, kind.shape).astype(dtype)
-    elements = ir.DenseElementsAttr(attr)
-    if elements.is_splat:
-        return np.full(kind.shape, elements.get_splat_value().value, dtype)
-    return np.array(elements)
-
-
-def _odd_width_values(text: str, width: int, shape: Sequence[int]) -> np.ndarray:
-    """Integers that the bindings cannot read, from the text of their attribute."""
-    body = text[: text.rindex(":")]
-    if hexadecimal := re.search(r'"0x([0-9A-F]*)"', body):
-        data, size = bytes.fromhex(hexadecimal[1]), -(-width // 8)
-        values = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
-        values = [value - (1 << width) if value >> (width - 1) else value for value in values]
-    else:
-        values = [int(value) for value in re.findall(r"-?\d+", body)]
-    return np.broadcast_to(np.array(values, np.int64), math.prod(shape)).reshape(shape)
 
 
 def _allocations_to_scratch(kernel: ir.Operation, argument: ir.Value) -> int:
