@@ -1,0 +1,43 @@
+"""The cache builds once per content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tosaic.support.cache import cached
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_equal_material_is_built_once():
+    built = []
+
+    def build(path: Path) -> None:
+        built.append(path)
+        path.write_text("content")
+
+    first, second = (cached("a.o", ["flags", b"source"], build) for _ in range(2))
+    assert first == second and first.read_text() == "content" and len(built) == 1
+
+
+def test_other_material_is_another_file():
+    def build(path: Path) -> None:
+        path.write_text(path.name)
+
+    assert cached("a.o", ["ab", "c"], build) != cached("a.o", ["a", "bc"], build)
+
+
+def test_a_failed_build_leaves_nothing(folder):
+    def build(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cached("a.o", ["x"], build)
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
