@@ -2,7 +2,8 @@
 #ifndef TOSAIC_MARKERS_H
 #define TOSAIC_MARKERS_H
 
-#define TOSAIC_REGION_BEGIN() __asm__ volatile("dbg #1" ::: "memory")
-#define TOSAIC_REGION_END() __asm__ volatile("dbg #2" ::: "memory")
+/* Aligned, because QEMU shows a plugin only half of an instruction that crosses one of its 1 KiB pages. */
+#define TOSAIC_REGION_BEGIN() __asm__ volatile(".balign 4\n\tdbg #1" ::: "memory")
+#define TOSAIC_REGION_END() __asm__ volatile(".balign 4\n\tdbg #2" ::: "memory")
 
 #endif
