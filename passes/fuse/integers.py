@@ -44,7 +44,8 @@ def rescale_of(op: ir.Operation) -> Rescale | None:
     if any(operand is None for operand in operands):
         return None
     numbers = [int(operand.reshape(-1)[0]) for operand in operands if operand is not None]
-    return Rescale(*numbers, source, target)
+    multiplier, shift, input_zp, output_zp = numbers
+    return Rescale(multiplier, shift, input_zp, output_zp, source, target)
 
 
 def domain(kind: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.passes.place.graph import Node
+from tosaic.passes.place.graph import Node, is_constant
 from tosaic.support.mlir import element_type, ir, shape_of
 
 Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
@@ -36,15 +36,20 @@ def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], ho
 
 
 def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
-    """The earliest stage of each node when NPU stages (even) and CPU stages (odd) alternate.
+    """The stage of each node when NPU stages (even) and CPU stages (odd) alternate: the earliest, but for NPU ops that
+    only widen what a later stage reads, which wait for it.
 
-    A path between two ops of one stage stays in it, so that all NPU ops of a stage form one convex region.
+    Stages never fall along a path, so that all NPU ops of a stage form one convex region.
     """
     stage: dict[Node, int] = {}
     for node in nodes:
         on_cpu = node in reasons
         earliest = max((stage[producer] for producer in node.inputs), default=int(on_cpu))
         stage[node] = earliest if earliest % 2 == on_cpu else earliest + 1
+    for node in reversed(nodes):
+        if node not in reasons and node.users and not node.returned and _widens(node):
+            first_reader = min(stage[user] for user in node.users)
+            stage[node] = max(stage[node], first_reader - first_reader % 2)
     return stage
 
 
@@ -109,6 +114,12 @@ def _without_outer_reshapes(region: list[Node]) -> list[Node]:
         if not outer:
             return [node for node in region if node in inside]
         inside -= outer
+
+
+def _widens(node: Node) -> bool:
+    computed = [operand for operand in _tensors(node.op) if isinstance(operand.owner, ir.Block)
+                or not is_constant(operand.owner.operation)]  # fmt: skip
+    return _bytes(node.op.results[0]) > sum(_bytes(operand) for operand in computed)
 
 
 def _tensors(op: ir.Operation) -> list[ir.Value]:

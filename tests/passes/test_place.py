@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+from tosa_graphs import Graph
+
+from tosaic.backends.reference import evaluate
+from tosaic.passes import first_difference, random_inputs
+from tosaic.passes.place import check_placed, place
+from tosaic.support.errors import PassError
+from tosaic.support.mlir import functions, ir, parse, walk
+
+ONES = np.ones((8, 3, 3, 8), np.int8)
+
+
+def conv(graph: Graph, x: ir.Value) -> ir.Value:
+    """conv2d + rescale to i8."""
+    y = graph.conv2d(x, ONES, np.arange(8, dtype=np.int32), pad=(1, 1, 1, 1))
+    return graph.requantize(y, "i8", scale=0.01)
+
+
+def add(graph: Graph, a: ir.Value, b: ir.Value) -> ir.Value:
+    """rescale + rescale + add + rescale."""
+    wide = [graph.requantize(value, "i32", scale=1000.0) for value in (a, b)]
+    return graph.requantize(graph.binary("add", *wide), "i8", scale=0.0005)
+
+
+def refusing(*names: str):
+    """A verdict that keeps these ops off the NPU."""
+    return lambda op: f"no {op.name}" if op.name.removeprefix("tosa.") in names else None
+
+
+def contents(module: ir.Module) -> dict[str, str]:
+    """Processor and ops, without constants, of every function but main, by name."""
+    found = {}
+    for name, function in functions(module).items():
+        if name != "main":
+            ops = [op.name.removeprefix("tosa.") for op in walk(function)
+                   if not op.name.startswith(("tosa.const", "func."))]  # fmt: skip
+            processor = ir.StringAttr(function.attributes["tosaic.processor"]).value
+            found[name] = f"{processor}: {' '.join(ops)}"
+    return found
+
+
+def same(before: ir.Module, after: ir.Module) -> bool:
+    inputs = random_inputs(before, 0)
+    return first_difference(evaluate(before, inputs), evaluate(after, inputs)) == ""
+
+
+def residual() -> ir.Module:
+    graph = Graph()
+    x = graph.input((1, 8, 8, 8))
+    y = conv(graph, x)
+    return graph.module(add(graph, conv(graph, y), y))
+
+
+def test_without_an_npu_every_kernel_has_one_anchor():
+    module = residual()
+    placed = place(module)
+    assert list(contents(placed).values()) == [
+        "cpu: conv2d rescale",
+        "cpu: conv2d rescale",
+        "cpu: rescale rescale add rescale",
+    ]
+    assert "tosaic.reason" not in str(placed)
+    assert same(module, placed)
+
+
+def test_moves_are_kernels_and_reshapes_are_aliases():
+    graph = Graph()
+    x = graph.input((1, 4, 4, 8))
+    y = graph.reshape(graph.clamp(graph.transpose(x, (0, 2, 1, 3)), -5, 5), (16, 8))
+    module = graph.module(graph.clamp(y, -3, 3))
+    placed = place(module)
+    assert list(contents(placed).values()) == ["cpu: transpose", "cpu: clamp", "cpu: clamp"]
+    assert [op.name for op in walk(functions(placed)["main"]) if op.name == "tosa.reshape"] == ["tosa.reshape"]
+    assert same(module, placed)
+
+
+def test_all_on_the_npu_is_one_region_with_constants_inside():
+    module = residual()
+    placed = place(module, lambda op: None)
+    assert list(contents(placed)) == ["npu_0"]
+    assert [op.name for op in walk(functions(placed)["main"])] == ["func.call", "func.return"]
+    assert same(module, placed)
+
+
+def test_regions_are_few_and_convex():
+    """Two branches with a refused op on one of them: what needs its result comes after, all else before."""
+    graph = Graph()
+    x = graph.input((1, 8, 8, 8))
+    left = conv(graph, graph.unary("identity", conv(graph, x)))
+    right = conv(graph, conv(graph, x))
+    module = graph.module(add(graph, left, right))
+    placed = place(module, refusing("identity"))
+    assert contents(placed) == {
+        "npu_0": "npu: conv2d rescale conv2d rescale conv2d rescale",
+        "cpu_0_identity": "cpu: identity",
+        "npu_1": "npu: conv2d rescale rescale rescale add rescale",
+    }
+    assert same(module, placed)
+
+
+def test_reasons_stand_on_the_ops():
+    graph = Graph()
+    x = graph.input((1, 8, 8, 8))
+    flags = graph.binary("greater", *(graph.requantize(v, "i32", scale=1.0) for v in (conv(graph, x), x)), "i1")
+    module = graph.module(flags)
+    placed = place(module, refusing("greater"))
+    text = str(placed)
+    assert list(contents(placed).values()) == ["npu: conv2d rescale", "cpu: rescale rescale greater"]
+    assert 'tosaic.reason = "no tosa.greater"' in text
+    assert text.count('tosaic.reason = "it only widens what the CPU reads"') == 2
+    assert same(module, placed)
+
+
+def test_a_region_not_worth_a_hop_stays():
+    graph = Graph()
+    module = graph.module(graph.clamp(graph.input((1, 4, 4, 8)), -5, 5))
+    assert list(contents(place(module, lambda op: None)).values()) == ["cpu: clamp"]
+    assert "not worth a hop to the NPU (128 operations" in str(place(module, lambda op: None))
+    assert list(contents(place(module, lambda op: None, hop_cost=0)).values()) == ["npu: clamp"]
+
+
+def test_a_refusal_is_taken_back_by_number():
+    module = residual()
+    before = str(module)
+    first = place(module, lambda op: None)
+    number = next(
+        ir.IntegerAttr(op.attributes["tosaic.op"]).value
+        for op in walk(functions(first)["npu_0"])
+        if op.name == "tosa.add"
+    )
+    second = place(module, lambda op: None, refused={number: "Vela refused it"})
+    assert str(module) == before
+    assert list(contents(second).values()) == ["npu: conv2d rescale conv2d rescale", "cpu: rescale rescale add rescale"]
+    assert 'tosaic.reason = "Vela refused it"' in str(second)
+    assert same(module, second)
+
+
+def test_results_that_are_arguments_constants_or_shared():
+    graph = Graph()
+    x = graph.input((2, 8))
+    y = graph.clamp(x, -5, 5)
+    module = graph.module(x, y, graph.const(np.ones((2, 2)), "i8"), y)
+    assert same(module, place(module))
+
+
+def test_what_is_left_in_main_is_named():
+    with pytest.raises(PassError, match=r"`tosa.clamp` is left in main"):
+        check_placed(
+            parse("""func.func @main(%x: tensor<4xi8>) -> tensor<4xi8> {
+          %0 = tosa.clamp %x {min_val = -5 : i8, max_val = 5 : i8} : (tensor<4xi8>) -> tensor<4xi8>
+          return %0 : tensor<4xi8> }""")
+        )
