@@ -1,0 +1,71 @@
+"""Kernel tasks: one space of all families, keys without weights, content-addressed symbols."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from tosa_graphs import Graph
+
+from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.support.errors import BackendError
+from tosaic.support.mlir import functions
+from tosaic.tuner.space import Schedule
+
+CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", mve=False, float_abi="hard", machine="mps2-an386")
+
+
+def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tuple[str, ...] = ()) -> KernelTask:
+    rng, g = np.random.default_rng(seed), Graph()
+    weights, bias = rng.integers(-127, 128, (channels, 3, 3, 16)), rng.integers(-1000, 1000, channels)
+    y = g.conv2d(g.input((1, 8, 8, 16)), weights, bias, pad=(1, 1, 1, 1))
+    module = g.module(g.requantize(y, "i8", rng.uniform(0.001, 0.002, channels)))
+    (function,) = functions(module).values()
+    return KernelTask.of(function, core, families)
+
+
+def test_equal_workloads_share_a_key_whatever_the_weights():
+    assert _conv(0).key == _conv(1).key
+    assert _conv(0).key != _conv(0, channels=8).key
+    assert _conv(0).key != _conv(0, core=CORTEX_M4).key
+    assert _conv(0).key != _conv(0, families=("linalg",)).key
+
+
+def test_kernels_that_differ_in_weights_only_are_one_symbol():
+    first, second = (_conv(seed, families=("linalg",)) for seed in (0, 1))
+    a, b = first.generate(first.default()), second.generate(second.default())
+    assert (a.symbol, a.text) == (b.symbol, b.text)
+    assert a.params != b.params
+
+
+def test_all_families_that_match_share_one_space():
+    families = {variant.name.partition(".")[0] for variant in _conv(0).space.variants}
+    assert {"conv2d", "linalg"} <= families
+    assert _conv(0).space.variants[-1].name == "linalg.loops"
+
+
+def test_families_can_be_restricted_where_they_apply():
+    assert [v.name for v in _conv(0, families=("linalg",)).space.variants] == ["linalg.loops"]
+    assert len(_conv(0, families=("pool",)).space.variants) == len(_conv(0).space.variants)
+
+
+def test_a_core_without_mve_gets_the_generic_kernel():
+    assert _conv(0, core=CORTEX_M4).default().variant == "linalg.loops"
+
+
+def test_a_task_travels_to_another_process():
+    task = _conv(0)
+    copy = pickle.loads(pickle.dumps(task))
+    assert copy == task
+    assert copy.generate(copy.default()) == task.generate(task.default())
+
+
+def test_the_name_says_what_and_how_big():
+    assert _conv(0).name == "conv2d+rescale 1x8x8x16"
+
+
+def test_a_schedule_of_an_unknown_family_is_refused():
+    with pytest.raises(BackendError, match="no kernel family `magic` covers this function"):
+        _conv(0).generate(Schedule.of("magic.wand"))

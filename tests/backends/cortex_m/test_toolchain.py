@@ -1,0 +1,74 @@
+"""Compiling kernels: failures stay apart, nothing is compiled twice."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tosaic.backends.cortex_m import toolchain
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.errors import BackendError
+
+
+def _store(symbol: str, value: int = 1) -> KernelSource:
+    return KernelSource(
+        symbol,
+        "mlir",
+        f"""func.func @{symbol}(%out: memref<1xi32>, %params: memref<0xi8>, %scratch: memref<0xi8>)
+        attributes {{llvm.bareptr}} {{
+          %zero = arith.constant 0 : index
+          %value = arith.constant {value} : i32
+          memref.store %value, %out[%zero] : memref<1xi32>
+          return
+        }}""",
+    )
+
+
+def _defined(objects) -> set[str]:
+    listing = subprocess.run(["llvm-nm-22", "--defined-only", *objects], capture_output=True, text=True).stdout
+    return {line.split()[-1] for line in listing.splitlines() if " T " in line or " W " in line}
+
+
+def test_one_bad_kernel_does_not_stop_the_others(tmp_path):
+    sources = [
+        *(_store(f"good_{i}", i) for i in range(5)),
+        KernelSource("bad_mlir", "mlir", "func.func @bad_mlir() { nonsense }"),
+        KernelSource("bad_c", "c", "void bad_c(void) { return 1 +; }"),
+        KernelSource("left", "mlir", "func.func @left(%t: tensor<4xi8>) attributes {llvm.bareptr} { return }"),
+        KernelSource("good_c", "c", "#include <arm_mve.h>\n#include <string.h>\nvoid good_c(void) {}"),
+    ]
+    made = compile_kernels(sources, CORTEX_M55, tmp_path)
+    assert set(made.errors) == {"bad_mlir", "bad_c", "left"}
+    assert "nonsense" in made.errors["bad_mlir"]
+    assert "expected expression" in made.errors["bad_c"]
+    assert "func.func" in made.errors["left"]
+    assert _defined(made.objects) == {"good_0", "good_1", "good_2", "good_3", "good_4", "good_c"}
+
+
+def test_what_is_in_the_folder_is_not_compiled_again(tmp_path, monkeypatch):
+    first = compile_kernels([_store("a"), _store("b", 2)], CORTEX_M55, tmp_path)
+    monkeypatch.setattr(toolchain, "_compile_group", lambda *_: pytest.fail("compiled again"))
+    assert compile_kernels([_store("b", 2)], CORTEX_M55, tmp_path).objects == first.objects
+    monkeypatch.undo()
+    assert compile_kernels([_store("a", 3)], CORTEX_M55, tmp_path).objects != first.objects
+
+
+def test_clang_that_does_not_end_is_an_error_of_that_kernel(tmp_path):
+    made = compile_kernels([_store("slow")], CORTEX_M55, tmp_path, seconds=0.001)
+    assert "more than 0.001 s" in made.errors["slow"]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_two_kernels_of_one_name_are_refused(tmp_path):
+    with pytest.raises(BackendError, match="two different kernels are called `same`"):
+        compile_kernels([_store("same", 1), _store("same", 2)], CORTEX_M55, tmp_path)
+
+
+def test_a_missing_clang_is_named(tmp_path, monkeypatch):
+    toolchain.clang.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match="clang-22 is not installed\n  try: install the Debian package"):
+        toolchain.clang()
