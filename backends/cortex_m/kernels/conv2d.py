@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
+from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -83,27 +83,8 @@ class Conv2d:
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         gemm = _gemm(workload)
         tile = Tile(gemm, schedule, gemm.depth)
-        tiles = -(-gemm.rows // tile.mr)
-        blocks = -(-gemm.channels // tile.nr)
-        turns = gemm.vectors if schedule["unroll"] == "full" else gemm.vectors // int(str(schedule["unroll"]))
-        inner = tiles * blocks * gemm.vectors
-        return {
-            "macs": float(gemm.rows * gemm.channels * gemm.depth),
-            "tiles": float(tiles),
-            "register_blocks": float(tiles * blocks),
-            "multiplies": float(inner * tile.mr * tile.nr),
-            "loads": float(inner * (tile.mr + tile.nr)),
-            "turns": float(tiles * blocks * turns * (schedule["unroll"] != "full")),
-            "unrolled": float(schedule["unroll"] == "full"),
-            "seeds": float(tiles * blocks * tile.mr * tile.nr * (schedule["bias"] == "seed")),
-            "outputs": float(gemm.rows * gemm.channels),
-            "table_reads": float(gemm.rows * gemm.channels / int(schedule["share"])),
-            "copied": float(gemm.rows * gemm.depth * (schedule.variant == "im2col")),
-            "accumulators": float(tile.mr * tile.nr),
-            "mr": float(tile.mr),
-            "nr": float(tile.nr),
-            "vectors": float(gemm.vectors),
-        }
+        copied = tile.counts["tiles"] * tile.mr * gemm.depth * (schedule.variant == "im2col")
+        return {**tile.counts, **tile.choices, "copied": copied}
 
 
 def _gemm(workload: Workload) -> Gemm:
@@ -117,39 +98,12 @@ void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *res
 
 
 def _direct(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
-    """The input is the matrix. Rows whose last vector would pass the input's end are copied to scratch memory."""
+    """The input is the matrix."""
     tile = Tile(gemm, schedule, gemm.depth)
-    last = gemm.rows - tile.mr
-    padded = gemm.vectors * VECTOR
-    safe = (gemm.rows * gemm.depth - padded) // gemm.depth - tile.mr + 1
-    copied = tile.mr * gemm.depth if safe < last else 0
-    lines = [
-        *(_COPY.splitlines() if copied else ()),
-        _ENTRY,
-        "{",
-        f"  for (int p = 0; p < {round_up(gemm.rows, tile.mr)}; p += {tile.mr}) {{",
-        f"    const int row = p < {last} ? p : {last};",
-        f"    const int8_t *rows = in + row * {gemm.depth};",
-    ]
-    if copied:
-        lines += [
-            f"    if (row > {safe}) {{",
-            f"      copy(scratch + {tile.accumulator_bytes}, rows, {copied});",
-            f"      rows = scratch + {tile.accumulator_bytes};",
-            "    }",
-        ]
-    lines += [f"    {tile.call('rows', 'scratch', f'out + row * {gemm.channels}')}", "  }", "}", ""]
-    return tile, "\n".join(lines), tile.accumulator_bytes + (copied + padded if copied else 0)
-
-
-_COPY = """\
-INLINE void copy(int8_t *to, const int8_t *from, int bytes)
-{
-  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
-    const mve_pred16_t inside = vctp8q(bytes);
-    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
-  }
-}"""
+    rows = DenseRows(tile, tile.accumulator_bytes)
+    call = tile.call("rows", "scratch", f"out + row * {gemm.channels}")
+    lines = [*rows.functions, _ENTRY, "{", *(f"  {line}" for line in rows.loop("in", [call])), "}", ""]
+    return tile, "\n".join(lines), tile.accumulator_bytes + rows.scratch_bytes
 
 
 def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:

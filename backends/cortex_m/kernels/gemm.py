@@ -6,7 +6,7 @@ a block of 3 x 2 needs five loads for six of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,6 +129,37 @@ class Tile:
         """Bytes of the packed seeds; the requantisation table follows them."""
         return round_up(4 * self.padded_channels, VECTOR) if self._seeded else 0
 
+    @property
+    def counts(self) -> dict[str, float]:
+        """What the code executes, for the cost model."""
+        gemm, unroll = self.gemm, self.schedule["unroll"]
+        tiles, blocks = -(-gemm.rows // self.mr), -(-gemm.channels // self.nr)
+        inner = tiles * blocks * gemm.vectors
+        turns = 0 if unroll == "full" else inner // int(unroll)
+        counts = {
+            "macs": gemm.rows * gemm.channels * gemm.depth,
+            "tiles": tiles,
+            "register_blocks": tiles * blocks,
+            "multiplies": inner * self.mr * self.nr,
+            "loads": inner * (self.mr + self.nr),
+            "turns": turns,
+            "seeds": tiles * blocks * self.mr * self.nr * self._seeded,
+            "outputs": tiles * self.mr * gemm.channels,
+            "table_reads": tiles * -(-self.mr // int(self.schedule["share"])) * gemm.channels,
+        }
+        return {name: float(value) for name, value in counts.items()}
+
+    @property
+    def choices(self) -> dict[str, float]:
+        """The schedule and the sizes it meets, for the cost model."""
+        return {
+            "mr": float(self.mr),
+            "nr": float(self.nr),
+            "accumulators": float(self.mr * self.nr),
+            "vectors": float(self.gemm.vectors),
+            "unrolled": float(self.schedule["unroll"] == "full"),
+        }
+
     def call(self, rows: str, acc: str, out: str) -> str:
         """A call of `tile` on what `pack` made."""
         seed, table = VECTOR + self.weight_bytes, VECTOR + self.weight_bytes + self.seed_bytes
@@ -136,7 +167,8 @@ class Tile:
         return f"tile({rows}, {at}, (const int32_t *)params, (int32_t *){acc}, {out});"
 
     @property
-    def _order(self) -> np.ndarray:
+    def order(self) -> np.ndarray:
+        """The channel behind each of the padded accumulators, past the end for padding."""
         order = accumulator_order(self.gemm.channels)
         return np.concatenate([order, np.arange(len(order), self.padded_channels, dtype=np.int32)])
 
@@ -160,17 +192,17 @@ class Tile:
         params.add(header.astype(np.int32))
         params.add(self.pack_weights(weights))
         if self._seeded:
-            params.add(reorder(bias.astype(np.int32), self._order))
-        params.add(
-            requantisation_table(
-                multiplier, shift, self._order, None if self._seeded else bias, with_left=self.gemm.left
-            )
-        )
+            params.add(reorder(bias.astype(np.int32), self.order))
+        params.add(self.pack_table(multiplier, shift, None if self._seeded else bias))
         return bytes(params)
+
+    def pack_table(self, multiplier: np.ndarray, shift: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        """The requantisation table; `bias` where it does not seed the accumulators."""
+        return requantisation_table(multiplier, shift, self.order, bias, with_left=self.gemm.left)
 
     def pack_weights(self, weights: np.ndarray) -> np.ndarray:
         """int8 (blocks of nr channels, vectors, nr, 16), channels in accumulator order, zeros for padding."""
-        ordered = reorder(weights, self._order[: round_up(self.gemm.channels, self.nr)])
+        ordered = reorder(weights, self.order[: round_up(self.gemm.channels, self.nr)])
         padded = np.pad(ordered, ((0, 0), (0, self.gemm.vectors * VECTOR - self.gemm.depth)))
         return padded.reshape(-1, self.nr, self.gemm.vectors, VECTOR).transpose(0, 2, 1, 3)
 
@@ -240,3 +272,72 @@ class Tile:
                 )
                 lines.append(f"  {cell} = {product};")
         return [*lines, "}"]
+
+
+@dataclass(frozen=True)
+class DenseRows:
+    """C that walks over a matrix whose rows of `depth` bytes lie back to back, a tile of `mr` rows at a time.
+
+    The last tile starts early enough to be whole, so some rows may be computed twice. Rows whose last vector would pass
+    the end of the matrix are copied to scratch memory first.
+
+    Args:
+        tile: the tile that takes the rows.
+        copy_at: byte offset in the scratch memory where rows may be copied to.
+    """
+
+    tile: Tile
+    copy_at: int
+
+    @property
+    def _copied(self) -> int:
+        """Bytes of a tile of rows where some have to be copied, else 0."""
+        return self.tile.mr * self.tile.gemm.depth if self._safe < self._last else 0
+
+    @property
+    def _last(self) -> int:
+        """First row of the last tile."""
+        return self.tile.gemm.rows - self.tile.mr
+
+    @property
+    def _safe(self) -> int:
+        """The last row that a tile may start with and read nothing past the end."""
+        gemm = self.tile.gemm
+        return (gemm.rows * gemm.depth - gemm.vectors * VECTOR) // gemm.depth - self.tile.mr + 1
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch memory from `copy_at` on."""
+        return round_up(self._copied + VECTOR, VECTOR) if self._copied else 0
+
+    @property
+    def functions(self) -> list[str]:
+        """C of the functions that `loop` calls."""
+        return _COPY.splitlines() if self._copied else []
+
+    def loop(self, matrix: str, body: Sequence[str]) -> list[str]:
+        """The loop; `body` sees `rows`, a pointer to the tile's rows, and `row`, the number of the first."""
+        gemm, mr = self.tile.gemm, self.tile.mr
+        lines = [
+            f"for (int p = 0; p < {round_up(gemm.rows, mr)}; p += {mr}) {{",
+            f"  const int row = p < {self._last} ? p : {self._last};",
+            f"  const int8_t *rows = {matrix} + row * {gemm.depth};",
+        ]
+        if self._copied:
+            lines += [
+                f"  if (row > {self._safe}) {{",
+                f"    copy(scratch + {self.copy_at}, rows, {self._copied});",
+                f"    rows = scratch + {self.copy_at};",
+                "  }",
+            ]
+        return [*lines, *(f"  {line}" for line in body), "}"]
+
+
+_COPY = """\
+INLINE void copy(int8_t *to, const int8_t *from, int bytes)
+{
+  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
+    const mve_pred16_t inside = vctp8q(bytes);
+    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
+  }
+}"""

@@ -126,3 +126,23 @@ def random_window(rng: np.random.Generator, largest_kernel: int = 4) -> dict:
                 "pad": pad,
                 "dilation": dilation,
             }
+
+
+def matmul(
+    rng: np.random.Generator,
+    batch: int,
+    rows: int,
+    depth: int,
+    columns: int,
+    *,
+    clamp: tuple[int, int] | None = None,
+    swap: bool = False,
+) -> Layer:
+    """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round."""
+    graph = Graph()
+    shapes = [(batch, rows, depth), (batch, depth, columns)]
+    a, b = (graph.input(shape) for shape in shapes) if not swap else reversed([graph.input(s) for s in shapes[::-1]])
+    y = graph.matmul(a, b, *(int(v) for v in rng.integers(-128, 128, 2)))
+    multiplier, shift = _multipliers(rng, 1, depth, None)
+    y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
+    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, *(shapes[::-1] if swap else shapes))

@@ -1,0 +1,38 @@
+"""The generated MATMUL kernels equal the reference model to the bit."""
+
+from __future__ import annotations
+
+import random
+
+import mve_layers
+import numpy as np
+from mve_board import run_cases
+
+from tosaic.backends.cortex_m.kernels.matmul import Matmul
+
+FAMILY = Matmul()
+
+
+def test_random_sizes_zero_points_and_schedules_are_exact(tmp_path):
+    rng, choose = np.random.default_rng(0), random.Random(0)
+    cases = []
+    for _ in range(16):
+        batch, rows, depth, columns = (int(v) for v in rng.integers(1, (4, 14, 50, 40)))
+        clamp = (-70, 80) if rng.integers(2) else None
+        layer = mve_layers.matmul(rng, batch, rows, depth, columns, clamp=clamp)
+        cases.append(layer.case(FAMILY))
+        cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+def test_zero_points_do_not_change_the_code():
+    rng = np.random.default_rng(1)
+    sources = [mve_layers.matmul(rng, 2, 8, 16, 24).case(FAMILY).source for _ in range(2)]
+    assert sources[0].symbol == sources[1].symbol
+    assert sources[0].params != sources[1].params
+
+
+def test_swapped_operands_are_not_mistaken():
+    layer = mve_layers.matmul(np.random.default_rng(2), 1, 8, 8, 8, swap=True)
+    assert FAMILY.match(layer.function) is None
