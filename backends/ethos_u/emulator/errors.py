@@ -9,7 +9,7 @@ class EmulationError(SimulatorError):
     """A command stream that cannot be executed as written.
 
     Args:
-        offset: byte offset of the command in the command words, -1 where there is none.
+        offset: byte offset of the command in the command words, -1 where it is not known.
         command: the command, e.g. `NPU_OP_CONV`.
     """
 
@@ -17,3 +17,9 @@ class EmulationError(SimulatorError):
         self.offset, self.command = offset, command
         where = f"{command} at byte {offset} of the command stream" if offset >= 0 else ""
         super().__init__(what, where=where, why=why, hint=hint)
+
+    def at(self, offset: int, command: str) -> EmulationError:
+        """The same error, placed at a command unless it has a place."""
+        if self.offset >= 0:
+            return self
+        return EmulationError(self.what, offset=offset, command=command, why=self.why, hint=self.hint)

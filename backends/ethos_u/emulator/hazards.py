@@ -1,0 +1,209 @@
+"""What goes wrong on hardware though the values of a sequential run are right: missing waits and overlapping blocks.
+
+The NPU runs kernels and DMA transfers side by side. DMA_WAIT n and KERNEL_WAIT n hold the stream until at most n of
+them are outstanding. Consecutive kernels overlap too: with BLOCKDEP n, the first n blocks of a kernel may start while
+the last ones of the kernel before are unfinished, block i together with the last n - i.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from tosaic.backends.ethos_u.accelerators import Accelerator
+from tosaic.backends.ethos_u.emulator.elementwise import broadcast_shape
+from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map, whole
+from tosaic.backends.ethos_u.emulator.memory import Access
+from tosaic.backends.ethos_u.emulator.output import TRANSPOSES
+from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
+
+_OUTSTANDING_KERNELS = 2
+_OUTSTANDING_TRANSFERS = {"u55": 1, "u65": 2, "u85": 4}
+_MOST_BLOCKDEP = {"u55": 3, "u65": 3, "u85": 7}
+_INPUT_BLOCK_DEPTH = 16  # of a convolution; the smallest that the hardware uses
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of a feature map that a kernel handles, in an order that the user of them knows."""
+
+    feature_map: FeatureMap
+    boxes: tuple[Box, ...]
+
+
+class Hazards:
+    """Follows which commands are outstanding, and refuses those that race with one."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._generation = accelerator.generation
+        self._transfers: deque[list[Access]] = deque(maxlen=_OUTSTANDING_TRANSFERS[self._generation])
+        self._kernels: deque[list[Access]] = deque(maxlen=_OUTSTANDING_KERNELS)
+        self._last_written: Blocks | None = None
+
+    def wait_for_transfers(self, outstanding: int) -> None:
+        _keep_last(self._transfers, outstanding)
+
+    def wait_for_kernels(self, outstanding: int) -> None:
+        _keep_last(self._kernels, outstanding)
+
+    def transfer(self, accesses: list[Access]) -> None:
+        """A DMA starts.
+
+        Raises:
+            EmulationError: it races with an outstanding kernel or transfer.
+        """
+        _require_apart(accesses, self._kernels, "KERNEL_WAIT", "a kernel")
+        _require_apart(accesses, self._transfers, "DMA_WAIT", "a transfer")
+        self._transfers.append(accesses)
+
+    def kernel(self, state: State, name: str, accesses: list[Access]) -> None:
+        """A kernel starts; `name` is its command without `NPU_OP_`.
+
+        Raises:
+            EmulationError: it races with an outstanding transfer, or its first blocks with the last blocks before.
+        """
+        _require_apart(accesses, self._transfers, "DMA_WAIT", "a transfer")
+        self._kernels.append(accesses)
+        depth = min(state.registers.get("BLOCKDEP", 0), _MOST_BLOCKDEP[self._generation])
+        if depth and self._last_written is not None:
+            for blocks in _first_inputs(state, name, accesses, depth):
+                _require_blocks_apart(blocks, self._last_written, depth)
+        if any(access.write and access.region >= 0 for access in accesses):
+            self._last_written = _last_outputs(state, _MOST_BLOCKDEP[self._generation])
+
+
+def _keep_last(queue: deque[list[Access]], count: int) -> None:
+    while len(queue) > count:
+        queue.popleft()
+
+
+def _require_apart(accesses: list[Access], outstanding: deque[list[Access]], wait: str, other: str) -> None:
+    for earlier in outstanding:
+        for before in earlier:
+            for access in accesses:
+                if access.conflicts(before):
+                    verb = "writes" if access.write else "reads"
+                    theirs = "writes" if before.write else "reads"
+                    raise EmulationError(
+                        f"{verb} {access.low:#x}..{access.high:#x} of region {access.region} while {other} that "
+                        f"{theirs} {before.low:#x}..{before.high:#x} may be unfinished",
+                        why=f"a {wait} is missing before it",
+                    )
+
+
+def _last_outputs(state: State, count: int) -> Blocks:
+    """The last blocks of the OFM, the very last one first. A transposed or reversed OFM counts as one block."""
+    feature_map = output_map(state.registers)
+    height, width, depth = state.output_shape()
+    if state.large and state.registers.bits("OFM_PRECISION", 9, 5):
+        order = _written_shape(state, (height, width, depth))
+        return Blocks(feature_map, (whole(*order),) * count)
+    bh, bw, bd = _block(state)
+    boxes = (
+        Box(y, min(y + bh, height), x, min(x + bw, width), c, min(c + bd, depth))
+        for y in reversed(range(0, height, bh))
+        for x in reversed(range(0, width, bw))
+        for c in reversed(range(0, depth, bd))
+    )
+    return Blocks(feature_map, tuple(islice(boxes, count)))
+
+
+def _written_shape(state: State, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    axes = TRANSPOSES[state.registers.bits("OFM_PRECISION", 11, 3)]
+    return tuple(shape[axis] for axis in axes)  # type: ignore[return-value]
+
+
+def _block(state: State) -> tuple[int, int, int]:
+    registers = state.registers
+    return tuple(registers[f"OFM_BLK_{axis}_M1"] + 1 for axis in ("HEIGHT", "WIDTH", "DEPTH"))  # type: ignore[return-value]
+
+
+def _first_inputs(state: State, name: str, accesses: list[Access], count: int) -> Iterator[Blocks]:
+    """The blocks of each input in memory that a kernel's first `count` blocks of work read."""
+    read = {access.region for access in accesses if not access.write}
+    registers = state.registers
+    for which in ("IFM", "IFM2") if name == "ELEMENTWISE" else ("IFM",):
+        if f"{which}_REGION" not in registers.payload or registers[f"{which}_REGION"] & 7 not in read:
+            continue
+        if state.storage(which) != 0:
+            continue
+        boxes = _elementwise_boxes(state, which) if name == "ELEMENTWISE" else _window_boxes(state, name)
+        yield Blocks(input_map(registers, which), tuple(box for box in islice(boxes, count) if not box.empty))
+
+
+def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
+    shape = state.output_shape()
+    fixed = broadcast_shape(shape, state.registers.get(f"{which}_BROADCAST", 0))
+    bh, bw, bd = _block(state)
+    for y in range(0, shape[0], bh):
+        for x in range(0, shape[1], bw):
+            for c in range(0, shape[2], bd):
+                low, high = (y, x, c), (y + bh, x + bw, c + bd)
+                spans = [
+                    (0, 1) if size == 1 else (a, min(b, size)) for a, b, size in zip(low, high, fixed, strict=True)
+                ]
+                yield Box(*(end for span in spans for end in span))
+
+
+def _window_boxes(state: State, name: str) -> Iterator[Box]:
+    """Input rows and columns under each block of the OFM; convolutions take the input channels in blocks, too."""
+    registers = state.registers
+    height, width, depth = state.output_shape()
+    if name == "RESIZE":
+        yield whole(registers["KERNEL_HEIGHT_M1"] + 1, registers["KERNEL_WIDTH_M1"] + 1, depth)
+        return
+    kernel, factor = Kernel.of(registers), upscale(registers)
+    bh, bw, bd = _block(state)
+    input_depth = registers["IFM_DEPTH_M1"] + 1
+    crosses_channels = name == "CONV" or (name == "POOL" and input_depth != depth)
+    ih = (height - 1) * kernel.stride[0] + kernel.extent[0] - kernel.padding[0] - kernel.padding[2]
+    iw = (width - 1) * kernel.stride[1] + kernel.extent[1] - kernel.padding[1] - kernel.padding[3]
+    for y in range(0, height, bh):
+        rows = _under(y, min(bh, height - y), kernel.stride[0], kernel.extent[0], kernel.padding[0], ih, factor)
+        for x in range(0, width, bw):
+            columns = _under(x, min(bw, width - x), kernel.stride[1], kernel.extent[1], kernel.padding[1], iw, factor)
+            for c in range(0, depth, bd):
+                if not crosses_channels:
+                    yield Box(*rows, *columns, c, min(c + bd, depth))
+                    continue
+                for i in range(0, input_depth, _INPUT_BLOCK_DEPTH):
+                    yield Box(*rows, *columns, i, min(i + _INPUT_BLOCK_DEPTH, input_depth))
+
+
+def _under(start: int, count: int, stride: int, extent: int, pad: int, size: int, factor: int) -> tuple[int, int]:
+    """The input positions under `count` outputs from `start` on, before upscaling by `factor`."""
+    low = max(0, start * stride - pad)
+    high = min(size, (start + count - 1) * stride + extent - pad)
+    return low // factor, -(-high // factor)
+
+
+def _require_blocks_apart(current: Blocks, previous: Blocks, depth: int) -> None:
+    if current.feature_map.region != previous.feature_map.region:
+        return
+    for i, read in enumerate(current.boxes):
+        for j, written in enumerate(previous.boxes[: max(0, depth - i)]):
+            if _overlap(current.feature_map, read, previous.feature_map, written):
+                raise EmulationError(
+                    f"block {i} reads what block {j} from the end of the kernel before may not have written",
+                    why=f"BLOCKDEP is {depth}",
+                )
+
+
+def _overlap(first: FeatureMap, box: Box, second: FeatureMap, other: Box) -> bool:
+    (low, high), (other_low, other_high) = first.span(box), second.span(other)
+    if high <= other_low or other_high <= low:
+        return False
+    base = min(low, other_low)
+    painted = np.zeros(max(high, other_high) - base, bool)
+    for address, shape, strides in second.byte_runs(other):
+        np.lib.stride_tricks.as_strided(painted[address - base :], shape, strides)[...] = True
+    return any(
+        np.lib.stride_tricks.as_strided(painted[address - base :], shape, strides).any()
+        for address, shape, strides in first.byte_runs(box)
+    )

@@ -1,0 +1,98 @@
+"""The memory regions of a run: strided views with every byte checked for bounds, and for having been written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.ethos_u.emulator.errors import EmulationError
+
+LUT = -1  # the region number under which the NPU's own look-up table memory goes
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes `low` up to `high` (exclusive) of a region, which a command read or wrote."""
+
+    region: int
+    low: int
+    high: int
+    write: bool
+
+    def conflicts(self, other: Access) -> bool:
+        apart = self.region != other.region or self.high <= other.low or other.high <= self.low
+        return (self.write or other.write) and not apart
+
+
+class Memory:
+    """Byte arrays by region.
+
+    Args:
+        regions: uint8 arrays, changed in place.
+        written: the regions whose bytes all hold data from the start.
+        lut_bytes: size of the look-up table memory.
+    """
+
+    def __init__(self, regions: dict[int, np.ndarray], written: Iterable[int], lut_bytes: int) -> None:
+        self._bytes = {**regions, LUT: np.zeros(lut_bytes, np.uint8)}
+        ready = set(written)
+        self._written = {number: np.full(len(data), number in ready) for number, data in self._bytes.items()}
+        self.accesses: list[Access] = []
+
+    def take_accesses(self) -> list[Access]:
+        """What was accessed since the last call."""
+        found, self.accesses = self.accesses, []
+        return found
+
+    def read(self, region: int, address: int, shape: Sequence[int], strides: Sequence[int], dtype: str) -> np.ndarray:
+        """A view of elements of `dtype`; `strides` in bytes, any sign.
+
+        Raises:
+            EmulationError: an element lies outside its region or was never written.
+        """
+        view, low, high = self._view(region, address, shape, strides, np.dtype(dtype))
+        written = self._written[region]
+        if not written[low:high].all() and not _strided(written, address, shape, strides, np.dtype(bool)).all():
+            raise EmulationError(
+                f"reads bytes of {_name(region)} between {low:#x} and {high:#x} that nothing has written"
+            )
+        self.accesses.append(Access(region, low, high, write=False))
+        return view
+
+    def write(self, region: int, address: int, strides: Sequence[int], values: np.ndarray) -> None:
+        """Store `values` as they are.
+
+        Raises:
+            EmulationError: an element lies outside its region.
+        """
+        view, low, high = self._view(region, address, values.shape, strides, values.dtype)
+        view[...] = values
+        size = values.dtype.itemsize
+        marks = _strided(self._written[region], address, (*values.shape, size), (*strides, 1), np.dtype(bool))
+        marks[...] = True
+        self.accesses.append(Access(region, low, high, write=True))
+
+    def size(self, region: int) -> int:
+        if region not in self._bytes:
+            raise EmulationError(f"no memory stands behind {_name(region)}")
+        return len(self._bytes[region])
+
+    def _view(self, region: int, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype):
+        steps = [(count - 1) * stride for count, stride in zip(shape, strides, strict=True)]
+        low = address + sum(min(step, 0) for step in steps)
+        high = address + sum(max(step, 0) for step in steps) + dtype.itemsize
+        size = self.size(region)
+        if low < 0 or high > size:
+            raise EmulationError(f"accesses bytes {low:#x} to {high:#x} of {_name(region)}, which has {size:#x}")
+        return _strided(self._bytes[region], address, shape, strides, dtype), low, high
+
+
+def _strided(data: np.ndarray, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype):
+    first = data[address : address + dtype.itemsize].view(dtype)
+    return np.lib.stride_tricks.as_strided(first, shape, strides)
+
+
+def _name(region: int) -> str:
+    return "the look-up table memory" if region == LUT else f"region {region}"
