@@ -76,7 +76,7 @@ def compile_kernels(
         else:
             objects[source.symbol] = cached
     groups = [[source for source in missing if source.language == "mlir"]]
-    groups += [[source] for source in missing if source.language == "c"]
+    groups += _by_prelude([source for source in missing if source.language == "c"])
     while groups:
         group = groups.pop()
         if not group:
@@ -177,7 +177,7 @@ def _compile_group(
         text, language = llvm_ir(group), ["-x", "ir", "-Wno-override-module"]
     else:
         headers = [f"-I{path}" for path in include]
-        text, language = group[0].text, ["-x", "c", *headers, "-isystem", str(newlib_headers())]
+        text, language = _join(group), ["-x", "c", *headers, "-isystem", str(newlib_headers())]
     keys = [_key(source, flags) for source in group]
     target = folder / f"{_digest(*sorted(keys))}.o"
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as partial:
@@ -190,6 +190,41 @@ def _compile_group(
     for key in keys:
         _write(folder / f"{key}.where", target.name)
     return target
+
+
+_LOCAL_DEFINITION = re.compile(r"^\}?(?:static|INLINE)\b[^=;{(\[]*?\b(\w+)\s*[=(\[]", re.MULTILINE)
+_FIRST_DEFINITION = re.compile(r"^(?:INLINE|static|void)\b", re.MULTILINE)
+_C_KERNELS_PER_CALL = 32
+
+
+def _split_prelude(text: str) -> tuple[str, str]:
+    """What stands before the first definition of a C kernel, and the rest."""
+    first = _FIRST_DEFINITION.search(text)
+    return (text[: first.start()], text[first.start() :]) if first else (text, "")
+
+
+def _by_prelude(sources: Sequence[KernelSource]) -> list[list[KernelSource]]:
+    """C kernels that can share a translation unit."""
+    groups: dict[str, list[KernelSource]] = {}
+    for source in sources:
+        groups.setdefault(_split_prelude(source.text)[0], []).append(source)
+    step = _C_KERNELS_PER_CALL
+    return [group[i : i + step] for group in groups.values() for i in range(0, len(group), step)]
+
+
+def _join(group: Sequence[KernelSource]) -> str:
+    """One translation unit of C kernels with one prelude: starting clang and reading that costs more than a kernel.
+
+    Names that are local to a kernel get its symbol as a suffix. A clash that remains makes clang refuse the group,
+    which is then compiled in smaller ones.
+    """
+    parts = [_split_prelude(group[0].text)[0]]
+    for source in group:
+        body = _split_prelude(source.text)[1]
+        names = dict.fromkeys(_LOCAL_DEFINITION.findall(body)) if len(group) > 1 else {}
+        parts += [*(f"#define {name} {name}_{source.symbol}" for name in names), body]
+        parts += [f"#undef {name}" for name in names]
+    return "\n".join(parts)
 
 
 def _run(command: Sequence[str], text: str, seconds: float) -> None:
