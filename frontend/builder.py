@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ _TORCH_TO_NUMPY = {
     torch.bool: np.bool_,
 }
 
-Operand = ir.Value | Constant
+Operand: TypeAlias = ir.Value | Constant
 
 
 def compiled_dtype(dtype: torch.dtype) -> np.dtype:

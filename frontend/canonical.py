@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torchao.quantization.pt2e  # noqa: F401  registers the ops below
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
 DEQUANTIZE = (_QD.dequantize_per_tensor.default, _QD.dequantize_per_channel.default)
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+
+
+def arguments(node: Node) -> tuple[Any, ...]:
+    """A node's positional arguments; fx types them too narrowly to be of use."""
+    return node.args
 
 
 def is_quantized(program: ExportedProgram) -> bool:

@@ -67,16 +67,17 @@ def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgra
 
         name = model.removeprefix("zoo:")
         module, examples, batches = zoo.load(name)
-        return name, _export(module, _as_batch(inputs or examples)), _as_batch(inputs or examples), batches
+        examples = _as_batch(inputs or examples)
+        return name, _export(module, examples), examples, batches
     path, _, factory = model.rpartition(":")
     if path.endswith(".py"):
-        module, examples, batches = _call_factory(Path(path), factory)
-        examples = _as_batch(inputs or examples)
-        return factory, _export(module, examples), examples, batches
+        module, own_inputs, samples = _call_factory(Path(path), factory)
+        examples = _as_batch(inputs or own_inputs)
+        return factory, _export(module, examples), examples, samples
     if model.endswith(".pt2"):
         program = _read_program(Path(model))
-        examples = inputs or (program.example_inputs or ((), {}))[0]
-        return Path(model).stem, program, _as_batch(examples), ()
+        saved, _ = program.example_inputs or ((), {})
+        return Path(model).stem, program, _as_batch(inputs or saved), ()
     raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
 
 

@@ -16,7 +16,7 @@ from torch.fx import Node
 
 import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
 from tosaic.frontend.constant import Constant, Quantization
 from tosaic.frontend.lowerings.registry import LOWERINGS
 from tosaic.support import mlir
@@ -105,10 +105,14 @@ def _refuse_unknown(program: ExportedProgram) -> None:
 
 
 def _computed(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes that depend on the user's inputs; all others are constants."""
+    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
     dependent = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
-        if node.op == "call_function" and any(source.name in dependent for source in node.all_input_nodes):
+        if (
+            node.op == "call_function"
+            and node.users
+            and any(source.name in dependent for source in node.all_input_nodes)
+        ):
             dependent.add(node.name)
             yield node
 
@@ -116,7 +120,7 @@ def _computed(program: ExportedProgram) -> Iterator[Node]:
 class _Importer:
     def __init__(self, program: ExportedProgram, builder: Builder) -> None:
         self.program, self.builder = program, builder
-        self.env: dict[Node, Operand | Quantized | tuple] = {}
+        self.env: dict[Node, Any] = {}
         self.state = {**program.state_dict, **program.constants}
 
     def run(self) -> None:
@@ -141,7 +145,7 @@ class _Importer:
         self.env.update(zip(inputs, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for node in self.program.graph.nodes:
-                if node.op == "call_function":
+                if node.op == "call_function" and node.users:
                     self._visit(node)
             results = [self.builder.value(self.env[node]) for node in self._outputs()]
             func.ReturnOp(results)
@@ -150,7 +154,7 @@ class _Importer:
 
     def _outputs(self) -> list[Node]:
         output = next(node for node in self.program.graph.nodes if node.op == "output")
-        return [node for node in output.args[0] if isinstance(node, Node)]
+        return [node for node in arguments(output)[0] if isinstance(node, Node)]
 
     def _tensor_type(self, node: Node) -> ir.Type:
         tensor = node.meta["val"]
@@ -167,7 +171,7 @@ class _Importer:
 
     def _lower(self, node: Node) -> Any:
         if node.target is operator.getitem:
-            return self.env[node.args[0]][node.args[1]]
+            return self.env[arguments(node)[0]][arguments(node)[1]]
         if node.target in QUANTIZE:
             return self._quantize(node)
         if node.target in DEQUANTIZE:
@@ -176,8 +180,8 @@ class _Importer:
         if folded is not None:
             return folded
         lowering = LOWERINGS[node.target]
-        arguments = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_arguments(node))]
-        return lowering.emit(self.builder, node, *arguments)
+        given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_complete(node))]
+        return lowering.emit(self.builder, node, *given)
 
     def _argument(self, argument: Any, raw: bool) -> Any:
         if isinstance(argument, Node):
@@ -187,7 +191,7 @@ class _Importer:
             return [self._argument(item, raw) for item in argument]
         return argument
 
-    def _fold(self, node: Node) -> Constant | None:
+    def _fold(self, node: Node) -> Constant | tuple[Constant, ...] | None:
         """Compute a node whose tensors are all known; a quantised constant can only be moved."""
         operands = [self.env[source] for source in node.all_input_nodes]
         if not all(isinstance(operand, Constant) for operand in operands):
@@ -199,9 +203,10 @@ class _Importer:
         def tensor(source: Node) -> torch.Tensor:
             return torch.from_numpy(np.array(self.env[source].array))
 
-        args = torch.fx.map_arg(node.args, tensor)
+        args = torch.fx.map_arg(arguments(node), tensor)
         kwargs = torch.fx.map_arg(node.kwargs, tensor)
-        result = node.target(*args, **kwargs)
+        target: Any = node.target
+        result = target(*args, **kwargs)
         if isinstance(result, list | tuple):
             return tuple(Constant(item.contiguous().numpy()) for item in result)
         return Constant(result.contiguous().numpy(), quantizations[0] if quantizations else None)
@@ -209,10 +214,10 @@ class _Importer:
     def _quantization(self, node: Node) -> Quantization:
         per_channel = node.target in (QUANTIZE[1], DEQUANTIZE[1])
         if per_channel:
-            _, scales, zero_points, axis, low, high, dtype = node.args[:7]
+            _, scales, zero_points, axis, low, high, dtype = arguments(node)[:7]
             scales, zero_points = self._numbers(scales), self._numbers(zero_points)
         else:
-            _, scales, zero_points, low, high, dtype = node.args[:6]
+            _, scales, zero_points, low, high, dtype = arguments(node)[:6]
             scales, zero_points, axis = [scales], [zero_points], None
         if not np.all(np.isfinite(scales)) or min(scales) <= 0:
             raise ModelError("a quantisation scale is not a positive number", why=f"it is {min(scales)}")
@@ -224,18 +229,19 @@ class _Importer:
         return self.env[node].array.tolist()
 
     def _quantize(self, node: Node) -> Operand | Quantized:
-        source = self.env[node.args[0]]
+        source = self.env[arguments(node)[0]]
         quantization = self._quantization(node)
         if isinstance(source, Constant):
-            args = [torch.from_numpy(np.array(source.array)), *(self._tensor_or(a) for a in node.args[1:])]
-            return Quantized(Constant(node.target(*args).numpy(), quantization))
+            args = [torch.from_numpy(np.array(source.array)), *(self._tensor_or(a) for a in arguments(node)[1:])]
+            target: Any = node.target
+            return Quantized(Constant(target(*args).numpy(), quantization))
         return self.builder.quantize(source, quantization)
 
     def _tensor_or(self, argument: Any) -> Any:
         return torch.from_numpy(np.array(self.env[argument].array)) if isinstance(argument, Node) else argument
 
     def _dequantize(self, node: Node) -> Operand:
-        source = self.env[node.args[0]]
+        source = self.env[arguments(node)[0]]
         if isinstance(source, Quantized):
             return source.constant
         if isinstance(source, Constant):
@@ -250,10 +256,11 @@ class Quantized:
     constant: Constant
 
 
-def _arguments(node: Node) -> Iterator[Any]:
+def _complete(node: Node) -> Iterator[Any]:
     """The arguments in the order of the op's schema, defaults filled in."""
-    for index, parameter in enumerate(node.target._schema.arguments):
-        if index < len(node.args):
-            yield node.args[index]
+    target: Any = node.target
+    for index, parameter in enumerate(target._schema.arguments):
+        if index < len(arguments(node)):
+            yield arguments(node)[index]
         else:
             yield node.kwargs.get(parameter.name, parameter.default_value)

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,45 +24,49 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
-from tosaic.frontend.canonical import canonical, is_quantized
+from tosaic.frontend.canonical import arguments, canonical, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
 _KEY = "quantization_annotation"
 
-WEIGHTED = {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose2d.input, aten.linear.default}
-ARITHMETIC = {
+CONVOLUTION: set[Any] = {
+    aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding, aten.conv_transpose2d.input,
+}  # fmt: skip
+WEIGHTED: set[Any] = CONVOLUTION | {aten.linear.default}
+ARITHMETIC: set[Any] = {
     aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.maximum.default, aten.minimum.default,
     aten.matmul.default, aten.mm.default, aten.bmm.default,
 }  # fmt: skip
-POINTWISE = {
+POINTWISE: set[Any] = {
     aten.abs.default, aten.elu.default, aten.exp.default, aten.gelu.default, aten.hardswish.default,
     aten.leaky_relu.default, aten.neg.default, aten.pow.Tensor_Scalar, aten.silu.default, aten.sqrt.default,
     aten.rsqrt.default, aten.add.Scalar, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Scalar, aten.div.Scalar,
 }  # fmt: skip
-COMPOSITE = {aten.layer_norm.default, aten.sum.dim_IntList}
-CLAMP = {
+COMPOSITE: set[Any] = {aten.layer_norm.default, aten.sum.dim_IntList}
+CLAMP: set[Any] = {
     aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default, aten.clamp_min.default,
 }  # fmt: skip
 # Ops whose result has a range known beforehand: (least, greatest) real value.
-RANGED = {
+RANGED: dict[Any, tuple[float, float]] = {
     aten.softmax.int: (0.0, 1.0),
     aten._softmax.default: (0.0, 1.0),
     aten.sigmoid.default: (0.0, 1.0),
     aten.hardsigmoid.default: (0.0, 1.0),
     aten.tanh.default: (-1.0, 1.0),
 }
-SHARED = {
+SHARED: set[Any] = {
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.permute.default, aten.transpose.int,
     aten.t.default, aten.expand.default, aten.repeat.default, aten.squeeze.dim, aten.squeeze.dims,
     aten.squeeze.default, aten.unsqueeze.default, aten.slice.Tensor, aten.select.int, aten.split.Tensor,
     aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int, operator.getitem, aten.clone.default,
     aten.cat.default, aten.stack.default, aten.index_select.default, aten.gather.default, aten.embedding.default,
-    aten.constant_pad_nd.default, aten.max_pool2d.default, aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
+    aten.constant_pad_nd.default, aten.pad.default, aten.max_pool2d.default,
+    aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
     aten.mean.dim, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
 }  # fmt: skip
-_LISTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
+_LISTS: set[Any] = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
 
 
 def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str] = ()) -> ExportedProgram:
@@ -147,7 +152,7 @@ class TosaQuantizer(Quantizer):
 
     def _annotate(self, node: Node, fused: dict[Node, Node]) -> None:
         target = node.target
-        if target in WEIGHTED and _is_float(node.args[0]):
+        if target in WEIGHTED and _is_float(arguments(node)[0]):
             self._weighted(node, fused)
         elif target in ARITHMETIC and _is_float(node):
             self._arithmetic(node, fused)
@@ -162,12 +167,12 @@ class TosaQuantizer(Quantizer):
             self._shared(node)
 
     def _weighted(self, node: Node, fused: dict[Node, Node]) -> None:
-        image, weight = node.args[0], node.args[1]
+        image, weight = arguments(node)[0], arguments(node)[1]
         if not _is_parameter(weight):
             self._arithmetic(node, fused)
             return
         inputs = {image: self.spec, weight: _weight_spec(node)}
-        bias = node.args[2] if len(node.args) > 2 else None
+        bias = arguments(node)[2] if len(arguments(node)) > 2 else None
         if bias is not None:
             inputs[bias] = _bias_spec(node)
         self._finish(node, inputs, fused)
@@ -186,14 +191,14 @@ class TosaQuantizer(Quantizer):
             _note(node, inputs, self.spec)
 
     def _plain(self, node: Node, output: object) -> None:
-        _note(node, {node.args[0]: self.spec}, output)
+        _note(node, {arguments(node)[0]: self.spec}, output)
 
     def _shared(self, node: Node) -> None:
         """Input and output in one format, where what comes in is quantised."""
         if node.target is operator.getitem:
-            source = node.args[0]
+            source = arguments(node)[0]
             if source.target in _LISTS and _KEY in source.meta:
-                _note(node, {}, SharedQuantizationSpec((source.args[0], source)))
+                _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
             return
         operands = [source for source in node.all_input_nodes if _is_float(source)]
         if not operands or not all(_is_quantised(source) for source in operands):
@@ -213,11 +218,11 @@ def _weight_spec(node: Node) -> QuantizationSpec:
     Where TOSA's weight layout splits the output channels over two axes there is one scale in all.
     """
     axis, per_channel = 0, True
-    groups = node.args[_GROUPS[node.target]] if len(node.args) > _GROUPS.get(node.target, 99) else 1
+    groups = arguments(node)[6] if node.target in CONVOLUTION and len(arguments(node)) > 6 else 1
     if node.target is aten.conv_transpose2d.input:
         axis, per_channel = 1, groups == 1
     elif groups > 1:
-        out, inner = node.args[1].meta["val"].shape[:2]
+        out, inner = arguments(node)[1].meta["val"].shape[:2]
         per_channel = inner > 1 or out == groups
     observer = PerChannelMinMaxObserver if per_channel else HistogramObserver
     scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
@@ -226,12 +231,9 @@ def _weight_spec(node: Node) -> QuantizationSpec:
     )
 
 
-_GROUPS = {aten.conv1d.default: 6, aten.conv2d.default: 6, aten.conv_transpose2d.input: 6}
-
-
 def _bias_spec(node: Node) -> DerivedQuantizationSpec:
     """int32 with scale = input scale x weight scale, zero point 0."""
-    image, weight = node.args[0], node.args[1]
+    image, weight = arguments(node)[0], arguments(node)[1]
 
     def derive(observers: list) -> tuple[Tensor, Tensor]:
         (input_scale, _), (weight_scale, _) = (observer.calculate_qparams() for observer in observers)

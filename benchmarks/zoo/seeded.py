@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,10 +12,7 @@ SEED = 2026
 
 
 def initialise(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Module:
-    """Seed all weights; batch norms take the statistics of the data, then a random disturbance.
-
-    Statistics that fit the data keep activations of deep models alive, as trained ones would.
-    """
+    """Seed all weights, then the statistics of the batch norms."""
     generator = torch.Generator().manual_seed(SEED)
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -23,28 +22,31 @@ def initialise(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Modul
                 layer.bias.data.normal_(0.0, 0.05, generator=generator)
         elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             layer.weight.data.uniform_(0.6, 1.4, generator=generator)
-            layer.bias.data.normal_(0.0, 0.3, generator=generator)
+            layer.bias.data.normal_(0.0, 0.2, generator=generator)
         elif isinstance(layer, nn.LayerNorm):
             layer.weight.data.uniform_(0.6, 1.4, generator=generator)
             layer.bias.data.normal_(0.0, 0.1, generator=generator)
-    _fit_statistics(module, batches)
-    for layer in module.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            layer.running_mean += 0.1 * layer.running_var.sqrt() * torch.randn(layer.num_features, generator=generator)
-            layer.running_var *= torch.empty(layer.num_features).uniform_(0.8, 1.25, generator=generator)
-    return module.eval()
+    _randomise_statistics(module.eval(), batches, generator)
+    return module
 
 
-def _fit_statistics(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> None:
+def _randomise_statistics(module: nn.Module, batches: list[tuple[Tensor, ...]], generator: torch.Generator) -> None:
+    """Statistics near the power of what each batch norm sees, so that deep activations neither die nor explode.
+
+    The power is the layer's, not the channel's: to lift every faint channel of a random network is to lift noise.
+    """
+
+    def fit(norm: Any, arguments: tuple[Tensor, ...]) -> None:
+        power = arguments[0].square().mean()
+        norm.running_mean = 0.1 * power.sqrt() * torch.randn(norm.running_mean.shape, generator=generator)
+        norm.running_var = power * torch.empty(norm.running_var.shape).uniform_(0.7, 1.4, generator=generator)
+
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
-    if not norms:
-        return
-    for layer in norms:
-        layer.momentum = None
-    joined = [torch.cat(tensors) for tensors in zip(*batches, strict=True)]
-    module.train()
+    hooks = [norm.register_forward_pre_hook(fit) for norm in norms]
     with torch.no_grad():
-        module(*joined)
+        module(*(torch.cat(tensors) for tensors in zip(*batches, strict=True)))
+    for hook in hooks:
+        hook.remove()
 
 
 def smooth(count: int, channels: int, height: int, width: int) -> list[tuple[Tensor, ...]]:

@@ -17,7 +17,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.conv2d.default, raw=("weight", "bias"))
+@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"))
 def conv2d(
     b: Builder,
     node: Node,
@@ -25,16 +25,16 @@ def conv2d(
     weight: Operand,
     bias: Operand | None,
     stride: list[int],
-    padding: list[int],
+    padding: list[int] | str,
     dilation: list[int],
     groups: int,
 ) -> ir.Value:
-    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
-    pad = [padding[0], padding[0], padding[1], padding[1]]
+    stride, dilation = _pair(stride), _pair(dilation)
+    pad = _sides(padding, shape(weight)[2:], dilation)
     return b.transpose(_convolve(b, b.transpose(x, NHWC), weight, bias, stride, pad, dilation, groups), NCHW)
 
 
-@lowers(aten.conv1d.default, raw=("weight", "bias"))
+@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"))
 def conv1d(
     b: Builder,
     node: Node,
@@ -42,7 +42,7 @@ def conv1d(
     weight: Operand,
     bias: Operand | None,
     stride: list[int],
-    padding: list[int],
+    padding: list[int] | str,
     dilation: list[int],
     groups: int,
 ) -> ir.Value:
@@ -51,7 +51,7 @@ def conv1d(
     kernel = (out, per_group, 1, taps)
     weight = weight.reshape(kernel, axis=_axis(weight)) if isinstance(weight, Constant) else b.reshape(weight, kernel)
     rows = b.reshape(b.transpose(x, (0, 2, 1)), (n, 1, length, c))
-    pad = [0, 0, padding[0], padding[0]]
+    pad = [0, 0, *_sides(padding, [taps], dilation)]
     y = _convolve(b, rows, weight, bias, [1, stride[0]], pad, [1, dilation[0]], groups)
     return b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1))
 
@@ -146,6 +146,16 @@ def _convolve(
         offsets = _bias(b, bias, group * size, size)
         results.append(_emit(b, "conv2d", part, kernel, offsets, (kh, kw), size, stride, pad, dilation))
     return b.concat(results, 3)
+
+
+def _sides(padding: list[int] | str, kernel: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """(before, after) for each axis, joined; `same` puts the odd one after, as PyTorch does."""
+    if padding == "valid":
+        return [0, 0] * len(kernel)
+    if padding == "same":
+        totals = [(size - 1) * step for size, step in zip(kernel, dilation, strict=True)]
+        return [side for total in totals for side in (total // 2, total - total // 2)]
+    return [side for one in np.broadcast_to(padding, len(kernel)).tolist() for side in (one, one)]
 
 
 def fit(

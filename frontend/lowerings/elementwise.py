@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch.fx import Node
 
-from tosaic.frontend.builder import Builder, Operand, shape
+from tosaic.frontend.builder import Builder, Operand, narrowed, shape
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
@@ -16,7 +17,7 @@ from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 aten = torch.ops.aten
-Number = Operand | int | float | bool
+Number: TypeAlias = Operand | int | float | bool
 
 
 def _promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
@@ -28,7 +29,8 @@ def _promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
 def _typed(x: Number, element: ir.Type) -> Number:
     if not isinstance(x, Constant) or x.quantization:
         return x
-    return Constant(x.array.astype(mlir.numpy_dtype(element)))
+    dtype = mlir.numpy_dtype(element)
+    return Constant((narrowed(x.array) if dtype.kind == "i" else x.array).astype(dtype))
 
 
 def _common(b: Builder, *operands: Number) -> list[Number]:
@@ -70,7 +72,7 @@ def mul(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
 @lowers(aten.div.Tensor, aten.div.Scalar)
 def div(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
     x, y = _promoted(b, node, x, y)
-    if not isinstance(y, ir.Value):
+    if isinstance(y, int | float):
         return b.pointwise("mul", x, 1.0 / y)
     return b.pointwise("mul", x, b.pointwise("reciprocal", y))
 
@@ -239,12 +241,12 @@ for _kind, _form in {
     lowers(getattr(aten, _kind).Tensor, getattr(aten, _kind).Scalar)(_form)
 
 
-@lowers(aten.logical_and.default, aten.bitwise_and.Tensor)
+@lowers(aten.logical_and.default, aten.bitwise_and.Tensor, aten.__and__.Tensor)
 def logical_and(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return _logical(b, node, "and", x, y)
 
 
-@lowers(aten.logical_or.default, aten.bitwise_or.Tensor)
+@lowers(aten.logical_or.default, aten.bitwise_or.Tensor, aten.__or__.Tensor)
 def logical_or(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return _logical(b, node, "or", x, y)
 
@@ -277,7 +279,7 @@ def _select(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -
     limit = torch.finfo(torch.float32).max
     values = []
     for operand in (x, y):
-        if not isinstance(operand, ir.Value):
+        if isinstance(operand, int | float):
             bounded = min(max(operand, -limit), limit) if element == b.f32 else operand
             operand = b.constant(bounded, element)
         values.append(b.cast(operand, element))

@@ -66,16 +66,9 @@ def _matmul(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
     (*outer_x, n, k), (*outer_y, _, m) = shape(x), shape(y)
     outer = np.broadcast_shapes(tuple(outer_x), tuple(outer_y))
     batch = math.prod(outer)
-    product = b.op(
-        "matmul",
-        [p := _batched(b, x, outer, (batch, n, k)), q := _batched(b, y, outer, (batch, k, m)), *_zero_points(b, p, q)],
-        [batch, n, m],
-    )
+    x, y = _batched(b, x, outer, (batch, n, k)), _batched(b, y, outer, (batch, k, m))
+    product = b.op("matmul", [x, y, b.zero_point(x), b.zero_point(y)], [batch, n, m])
     return b.reshape(product, (*outer, *((n,) if rows else ()), *((m,) if columns else ())))
-
-
-def _zero_points(b: Builder, x: ir.Value, y: ir.Value) -> list[ir.Value]:
-    return [b.zero_point(x), b.zero_point(y)]
 
 
 def _batched(b: Builder, x: ir.Value, outer: tuple[int, ...], dims: tuple[int, int, int]) -> ir.Value:

@@ -164,6 +164,13 @@ def constant_pad(b: Builder, node: Node, x: ir.Value, pad: Sequence[int], number
     return b.pad(kept, [(max(0, before), max(0, after)) for before, after in pairs], number)
 
 
+@lowers(aten.pad.default)
+def pad(b: Builder, node: Node, x: ir.Value, sides: Sequence[int], mode: str, number: float | None) -> ir.Value:
+    if mode != "constant":
+        raise ModelError(f"padding of mode `{mode}` cannot be compiled", hint="pad with a constant")
+    return constant_pad(b, node, x, sides, number or 0.0)
+
+
 @lowers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)
 def upsample_nearest(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     return _resize(b, node, x, "NEAREST_NEIGHBOR", aligned=False)

@@ -1,0 +1,170 @@
+"""What the quantiser annotates, and what comes of it in the imported module."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tosaic.frontend import Capture, import_program, quantize, run_float
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import walk
+
+
+def captured(module: nn.Module, *shape: int) -> Capture:
+    generator = torch.Generator().manual_seed(3)
+    batches = tuple((torch.randn(*shape, generator=generator),) for _ in range(4))
+    torch.manual_seed(5)
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.reset_parameters()
+    return Capture("model", canonical(torch.export.export(module.eval(), batches[0])), batches[0], batches)
+
+
+def quantizers(program) -> list[tuple[str, tuple]]:
+    """(name of what is quantised, (scale, zero point, low, high, dtype)) for every activation."""
+    return [(str(n.args[0].target), n.args[1:]) for n in program.graph.nodes if n.target is QUANTIZE[0]]
+
+
+def sqnr(program, capture: Capture) -> float:
+    want = run_float(capture, capture.inputs)[0].astype(np.float64)
+    got = run_float(program, capture.inputs)[0]
+    return 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum())
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU6(inplace=True)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.relu(self.norm(self.conv(x)))
+        return torch.softmax(self.head(y.mean((2, 3))), -1)
+
+
+@pytest.fixture(scope="module")
+def net() -> Capture:
+    return captured(Net(), 1, 3, 8, 8)
+
+
+@pytest.fixture(scope="module")
+def quantized(net):
+    return quantize(net)
+
+
+def test_batch_norm_folds_and_relu_shares_the_convolutions_output(quantized):
+    targets = [str(node.target) for node in quantized.graph.nodes]
+    assert not any("batch_norm" in target for target in targets)
+    (clamp,) = [node for node in quantized.graph.nodes if "hardtanh" in str(node.target)]
+    assert "conv2d" in str(clamp.args[0].target)
+
+
+def test_weights_are_symmetric_per_channel_and_biases_int32_of_the_derived_scale(quantized):
+    state = {**quantized.state_dict, **quantized.constants}
+    signature = quantized.graph_signature
+    names = {
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    (conv,) = [node for node in quantized.graph.nodes if "conv2d" in str(node.target)]
+    image, weight, bias = conv.args[:3]
+    assert weight.target is bias.target is DEQUANTIZE[1]
+    stored, scales = (state[names[node.name]] for node in weight.args[:2])
+    assert stored.dtype == torch.int8 and stored.abs().amax() == 127 and stored.min() >= -127
+    stored_bias, bias_scales = (state[names[node.name]] for node in bias.args[:2])
+    assert stored_bias.dtype == torch.int32
+    torch.testing.assert_close(bias_scales.double(), scales.double() * image.args[1], rtol=1e-6, atol=0)
+
+
+def test_softmax_has_the_scale_of_its_range(quantized):
+    (softmax,) = [args for name, args in quantizers(quantized) if "softmax" in name]
+    assert softmax[:2] == (1 / 256, -128)
+
+
+def test_movement_and_pools_keep_the_scale():
+    class Moves(nn.Module):
+        def forward(self, x):
+            a, b = F.max_pool2d(F.relu(x), 2).split(2, 1)
+            return torch.cat([b, a], 1).permute(0, 2, 3, 1).reshape(1, -1)
+
+    image, *others = quantizers(quantize(captured(Moves(), 1, 4, 8, 8)))
+    assert image[0] == "x"
+    assert "relu" in others[0][0] and "max_pool2d" in others[1][0]
+    assert len(others) >= 6 and len({args for _, args in others}) == 1
+
+
+def test_every_integer_constant_reaches_mlir_in_tosa_layout(quantized):
+    module = import_program(quantized)
+    text = [str(op.operation).split("loc(")[0] for op in walk(module) if op.name == "quant.dcast"]
+    assert any("tensor<8x3x3x3x!quant.uniform<i8<-127:127>:f32:0" in line for line in text)
+    assert any("tensor<4x1x1x8x!quant.uniform<i8<-127:127>:f32:0" in line for line in text)
+
+
+def test_depthwise_weights_are_quantised_along_the_third_axis():
+    module = import_program(quantize(captured(nn.Conv2d(4, 4, 3, groups=4), 1, 4, 8, 8)))
+    assert "tensor<3x3x4x1x!quant.uniform<i8<-127:127>:f32:2" in str(module)
+
+
+def test_int16_activations_are_symmetric_and_closer(net, quantized):
+    wide = quantize(net, activations="int16")
+    assert all(args[1] == 0 and args[4] == torch.int16 for _, args in quantizers(wide))
+    assert sqnr(wide, net) > sqnr(quantized, net)
+    assert "!quant.uniform<i16:f32" in str(import_program(wide))
+
+
+@pytest.mark.parametrize("exclusion", ["head", "linear", "aten.linear"])
+def test_an_excluded_layer_stays_float(net, exclusion):
+    program = quantize(net, exclude=[exclusion])
+    (linear,) = [node for node in program.graph.nodes if "linear" in str(node.target)]
+    assert linear.args[1].op == "placeholder"
+    assert "tensor<4x1x1x8xf32>}>" in str(import_program(program))
+
+
+def test_an_exclusion_that_matches_nothing_names_the_nearest(net):
+    with pytest.raises(ModelError, match="`heads` names no module") as caught:
+        quantize(net, exclude=["heads"])
+    assert "did you mean head" in str(caught.value)
+
+
+def test_an_unknown_activation_format_is_refused(net):
+    with pytest.raises(ModelError, match="int8 or int16"):
+        quantize(net, activations="int4")
+
+
+def test_a_quantised_program_is_left_alone(net, quantized):
+    again = Capture("model", quantized, net.inputs, net.calibration)
+    assert quantize(again) is quantized
+
+
+def test_attention_is_taken_apart_and_quantised():
+    class Attention(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    model = captured(Attention(), 1, 2, 8, 4)
+    program = quantize(model)
+    assert sum("softmax" in name for name, _ in quantizers(program)) == 1
+    assert sqnr(program, model) > 25
+
+
+def test_integer_tensors_are_not_quantised():
+    class Lookup(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 4)
+
+        def forward(self, indices):
+            return self.table(indices) * 2
+
+    inputs = (torch.tensor([[1, 2, 3]]),)
+    model = Capture("model", canonical(torch.export.export(Lookup().eval(), inputs)), inputs, (inputs,))
+    module = import_program(quantize(model))
+    assert "tensor<10x4x!quant.uniform<i8" in str(module)
+    assert "tensor<1x3xi32>" in str(module)
