@@ -21,7 +21,7 @@ def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tupl
     rng, g = np.random.default_rng(seed), Graph()
     weights, bias = rng.integers(-127, 128, (channels, 3, 3, 16)), rng.integers(-1000, 1000, channels)
     y = g.conv2d(g.input((1, 8, 8, 16)), weights, bias, pad=(1, 1, 1, 1))
-    module = g.module(g.requantize(y, "i8", rng.uniform(0.001, 0.002, channels)))
+    module = g.module(g.requantize(y, "i8", rng.uniform(0.001, 0.02, channels)))
     (function,) = functions(module).values()
     return KernelTask.of(function, core, families)
 
