@@ -219,6 +219,7 @@ class CycleModel:
         self._blocks = blocks
         self._listing = disassemble(elf)
         self._sequences: dict[int, list[Instruction]] = {}
+        self._ends: dict[int, int] = {}
         self._costs: dict[tuple[int, int], int] = {}
 
     def cycles(self, region: Region) -> int:
@@ -240,6 +241,7 @@ class CycleModel:
                 sequence.append(decode(mnemonic, operands, size))
                 pc += size
             self._sequences[number] = sequence
+            self._ends[number] = pc
         return self._sequences[number]
 
     def _cost(self, number: int, successor: int) -> int:
@@ -247,8 +249,7 @@ class CycleModel:
         if (number, successor) not in self._costs:
             sequence, ahead = self._sequence(number), self._sequence(successor)[:_LOOK_AHEAD]
             cost = issue_cycles([*sequence, *ahead]) - issue_cycles(ahead)
-            block = self._blocks[number]
-            jumped = self._blocks[successor].pc != block.pc + block.size
+            jumped = self._blocks[successor].pc != self._ends[number]
             self._costs[number, successor] = cost + _flow_cycles(sequence, jumped)
         return self._costs[number, successor]
 

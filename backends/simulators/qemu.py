@@ -21,7 +21,10 @@ _LIMIT_EXIT = 124
 
 @dataclass(frozen=True)
 class Block:
-    """A run of instructions that QEMU translated as one: `pc` and `size` (bytes) in the guest, and their number."""
+    """A run of instructions that QEMU translated as one: `pc` in the guest, `size` in bytes, and their number.
+
+    Where the last instruction crosses one of QEMU's pages, `size` holds only its first half.
+    """
 
     pc: int
     size: int

@@ -82,8 +82,9 @@ static uint32_t difference(const uint8_t *a, const uint8_t *b, uint32_t size)
     return i;
 }
 
-/* Calls `kernel` with all WORDS as arguments; nothing but the call stands between the markers. */
-__attribute__((naked)) static void call(void (*kernel)(void), const uint32_t *words)
+/* Calls `kernel` with all WORDS as arguments; nothing but the call stands between the markers. The alignment keeps the
+ * markers within one of QEMU's pages, as markers.h does by other means. */
+__attribute__((naked, noinline, aligned(128))) static void call(void (*kernel)(void), const uint32_t *words)
 {
     (void)kernel;
     (void)words;

@@ -78,3 +78,16 @@ def test_missing_qemu_says_how_to_get_it(build, monkeypatch):
 def test_a_link_error_carries_the_linkers_words(build):
     with pytest.raises(BackendError, match="undefined reference to `missing'"):
         build("int missing(void); int main(void) { return missing(); }")
+
+
+def test_markers_are_seen_wherever_they_lie_in_a_page(build):
+    places = range(1000, 1030, 2)
+    functions = "\n".join(
+        f"__attribute__((noinline, aligned(1024))) void at_{place}(void) {{"
+        f'    __asm__ volatile("b.w 1f\\n .space {place}\\n 1:");'
+        "    TOSAIC_REGION_BEGIN(); TOSAIC_REGION_END(); }"
+        for place in places
+    )
+    calls = " ".join(f"at_{place}();" for place in places)
+    execution = qemu.run(build(f"{functions}\nint main(void) {{ {calls} return 0; }}"))
+    assert len(execution.regions) == len(places)
