@@ -193,7 +193,8 @@ class CmsisNnKernels:
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         library = self.find()
-        if library is None:
+        # Buffer sizes are those of the MVE code.
+        if library is None or not core.mve:
             return ()
         return tuple(Variant(function) for function in _candidates(workload) if library.has(function))
 

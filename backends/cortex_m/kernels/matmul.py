@@ -1,7 +1,7 @@
 """MATMUL of two int8 activations to int8 on MVE: the second is packed in scratch memory, then multiplied as a GEMM.
 
-With zero points az and bz the sum over k of (a - az)(b - bz) is the product of the raw bytes, less az times the
-column's sum of b, less bz times the row's sum of a, plus depth * az * bz: a seed for each column and a term for each row.
+With zero points az and bz, the sum of (a - az)(b - bz) over k is the product of the raw bytes, less az times the
+column's sum of b, less bz times the row's sum of a, plus depth * az * bz: a seed per column and a term per row.
 """
 
 from __future__ import annotations
