@@ -159,7 +159,7 @@ class TosaQuantizer(Quantizer):
         elif target in CLAMP and _is_float(node):
             if node not in fused:
                 self._plain(node, self.spec)
-        elif target in POINTWISE | COMPOSITE and _is_float(node):
+        elif (target in POINTWISE | COMPOSITE or _divides_by_number(node)) and _is_float(node):
             self._plain(node, self.spec)
         elif target in RANGED and _is_float(node):
             self._plain(node, self.formats.ranged(*RANGED[target]))
@@ -191,6 +191,8 @@ class TosaQuantizer(Quantizer):
             _note(node, inputs, self.spec)
 
     def _plain(self, node: Node, output: object) -> None:
+        if not _is_float(arguments(node)[0]):
+            return
         _note(node, {arguments(node)[0]: self.spec}, output)
 
     def _shared(self, node: Node) -> None:
@@ -257,6 +259,10 @@ def _is_float(node: object) -> bool:
     if isinstance(value, list | tuple):
         value = value[0]
     return isinstance(value, Tensor) and value.dtype == torch.float32
+
+
+def _divides_by_number(node: Node) -> bool:
+    return node.target is aten.div.Tensor and not isinstance(arguments(node)[1], Node)
 
 
 def _is_parameter(node: Node) -> bool:

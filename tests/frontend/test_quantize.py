@@ -168,3 +168,13 @@ def test_integer_tensors_are_not_quantised():
     module = import_program(quantize(model))
     assert "tensor<10x4x!quant.uniform<i8" in str(module)
     assert "tensor<1x3xi32>" in str(module)
+
+
+def test_numbers_and_integers_mix_with_quantised_tensors():
+    class Mix(nn.Module):
+        def forward(self, x):
+            return x / 3 + (x.argmax(-1, keepdim=True) + 0.5)
+
+    names = [name for name, _ in quantizers(quantize(captured(Mix(), 2, 8)))]
+    assert any("div" in name for name in names)
+    assert names.count("aten.add.Tensor") == 2
