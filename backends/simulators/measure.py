@@ -63,7 +63,7 @@ class SimulatedMeasure:
         core: the core to build for.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
-        timeout: seconds of wall time for one run of QEMU.
+        timeout: seconds of wall time for one candidate.
         include: header folders of C kernels.
         libraries: archives to link.
     """
@@ -71,7 +71,7 @@ class SimulatedMeasure:
     core: Core
     seed: int = 0
     region_limit: int = 400_000_000
-    timeout: float = 120.0
+    timeout: float = 60.0
     include: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
 
@@ -106,12 +106,24 @@ class SimulatedMeasure:
     def _run_batch(
         self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path
     ) -> dict[int, Measurement]:
-        """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds."""
-        elf = self._build(list(sources.values()), objects, folder)
+        """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
+
+        A batch that does not link is halved until the candidate at fault stands alone.
+        """
+        elf = folder / "trials.elf"
+        parts = self._parts(list(sources.values()), folder)
+        try:
+            toolchain.link([*parts, *objects, *self.libraries], folder / "trials.ld", elf, self.core)
+        except BackendError as error:
+            numbers = list(sources)
+            if len(numbers) == 1:
+                return {numbers[0]: Measurement("compile-error", message=str(error))}
+            half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
+            return self._run_batch(half, objects, folder)
         verdict_file = folder / "verdicts.bin"
         verdict_file.unlink(missing_ok=True)
         execution = qemu.execute(
-            elf, core=self.core, folder=folder, timeout=self.timeout, region_limit=self.region_limit
+            elf, core=self.core, folder=folder, timeout=self.timeout * len(sources), region_limit=self.region_limit
         )
         if not verdict_file.exists() or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
@@ -132,15 +144,14 @@ class SimulatedMeasure:
             results[culprit] = Measurement(status, message=execution.failure)
         return results
 
-    def _build(self, sources: Sequence[KernelSource], objects: Sequence[Path], folder: Path) -> Path:
+    def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:
+        """The objects of a batch beside its kernels; the linker script is written too."""
         target = Target("trials", self.core, None, _CODE, _STACK, (_MEMORY,), _CONSTANTS)
-        script, table, elf = folder / "trials.ld", folder / "trials.s", folder / "trials.elf"
-        script.write_text(linker_script(target, vectors=_VECTORS))
-        table.write_text(_trial_table(sources, folder / "params.bin"))
-        toolchain.compile_c(table, folder / "trials.o", self.core)
-        runtime = [*toolchain.runtime_objects(self.core), toolchain.runtime_object(_HARNESS, self.core)]
-        toolchain.link([*runtime, folder / "trials.o", *objects, *self.libraries], script, elf, self.core)
-        return elf
+        (folder / "trials.ld").write_text(linker_script(target, vectors=_VECTORS))
+        (folder / "trials.s").write_text(_trial_table(sources, folder / "params.bin"))
+        toolchain.compile_c(folder / "trials.s", folder / "trials.o", self.core)
+        harness = toolchain.runtime_object(_HARNESS, self.core)
+        return [*toolchain.runtime_objects(self.core), harness, folder / "trials.o"]
 
 
 def _trial_table(sources: Sequence[KernelSource], params: Path) -> str:

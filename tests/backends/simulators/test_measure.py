@@ -31,6 +31,7 @@ BODIES = {
     "crash": "*(volatile int *)0xf0000000 = 1;",
     "hang": "for (;;) *(volatile int *)scratch = 1;",
     "broken": "this is not C",
+    "unlinkable": "extern void nowhere(void); nowhere();",
 }
 
 
@@ -86,6 +87,12 @@ def test_bad_candidates_are_marked_and_the_rest_measured():
     assert "no such kernel" in messages[0] and "maximum_crash" in messages[2] and "clang" in messages[4]
     assert messages[3] == "wrote beyond the end of argument 2"
     assert messages[6] == "wrote beyond the end of argument 3"
+
+
+def test_a_candidate_that_does_not_link_is_found():
+    results = measure(["good", "table", "unlinkable", "last"])
+    assert [status for status, _ in results] == ["ok", "ok", "compile-error", "wrong"]
+    assert "undefined reference to `nowhere'" in results[2][1]
 
 
 def test_a_measurement_does_not_depend_on_the_batch_or_the_process():
