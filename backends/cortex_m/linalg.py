@@ -7,10 +7,27 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.errors import BackendError
-from tosaic.support.mlir import context, dense, dense_values, dialect, functions, ir, parse, run_pipeline, walk
+from tosaic.support.mlir import (
+    constant,
+    constant_shape,
+    context,
+    dense,
+    dense_values,
+    dialect,
+    element_type,
+    functions,
+    ir,
+    numpy_dtype,
+    parse,
+    run_pipeline,
+    shape_of,
+    walk,
+)
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
@@ -38,6 +55,8 @@ def lower(function: str, symbol: str) -> KernelSource:
         Error: an op has no lowering; the message names it.
     """
     module = standalone(function, symbol)
+    (kernel,) = functions(module).values()
+    _decompose_transpose_conv2d(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
     with module.context:
         (kernel,) = functions(module).values()
@@ -87,6 +106,57 @@ def _widen_i4(kernel: ir.Operation) -> None:
     results = [value.type for value in operations[-1].operands]
     kind = ir.FunctionType.get([value.type for value in arguments], results)
     kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+
+def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
+    """TRANSPOSE_CONV2D of int16, whose upstream decomposition pads with the wrong type, as CONV2D.
+
+    The input is spread with zeros (stride - 1 between neighbours), the kernel reversed, and the convolution of stride 1
+    padded by the kernel's size less one plus `out_pad`. The zero point of an int16 input is 0.
+    """
+    for op in walk(kernel):
+        if op.name != "tosa.transpose_conv2d" or str(element_type(op.operands[0])) != "i16":
+            continue
+        x, weights, *rest = op.operands
+        strides = list(ir.DenseI64ArrayAttr(op.attributes["stride"]))
+        kernel_size = shape_of(weights)[1:3]
+        out_pad = list(ir.DenseI64ArrayAttr(op.attributes["out_pad"]))
+        pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
+        with ir.InsertionPoint(op), op.location:
+            attributes = {
+                "pad": ir.DenseI64ArrayAttr.get(pad),
+                "stride": ir.DenseI64ArrayAttr.get([1, 1]),
+                "dilation": ir.DenseI64ArrayAttr.get([1, 1]),
+                "acc_type": op.attributes["acc_type"],
+            }
+            operands = [_spread(x, *strides), _reversed(_reversed(weights, 1), 2), *rest]
+            conv = ir.Operation.create("tosa.conv2d", [op.results[0].type], operands, attributes)
+        op.results[0].replace_all_uses_with(conv.result)
+        op.erase()
+
+
+def _spread(x: ir.Value, stride_y: int, stride_x: int) -> ir.Value:
+    """NHWC `x` with stride - 1 zeros between neighbouring rows and columns."""
+    n, h, w, c = shape_of(x)
+    element = element_type(x)
+    apart = _shaped("tosa.reshape", x, (n, h, 1, w, 1, c), [constant_shape((n, h, 1, w, 1, c))])
+    amounts = [0, 0, 0, 0, 0, stride_y - 1, 0, 0, 0, stride_x - 1, 0, 0]
+    nothing = constant(np.zeros(1, numpy_dtype(element)), element)
+    wide = _shaped("tosa.pad", apart, (n, h, stride_y, w, stride_x, c), [constant_shape(amounts), nothing])
+    whole = (n, h * stride_y, w * stride_x, c)
+    spread = _shaped("tosa.reshape", wide, whole, [constant_shape(whole)])
+    size = (n, (h - 1) * stride_y + 1, (w - 1) * stride_x + 1, c)
+    return _shaped("tosa.slice", spread, size, [constant_shape((0, 0, 0, 0)), constant_shape(size)])
+
+
+def _reversed(x: ir.Value, axis: int) -> ir.Value:
+    attributes = {"axis": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), axis)}
+    return ir.Operation.create("tosa.reverse", [x.type], [x], attributes).result
+
+
+def _shaped(name: str, x: ir.Value, shape: Sequence[int], operands: Sequence[ir.Value]) -> ir.Value:
+    kind = ir.RankedTensorType.get(list(shape), element_type(x))
+    return ir.Operation.create(name, [kind], [x, *operands]).result
 
 
 def _store_i48_as_i64(text: str) -> str:

@@ -15,6 +15,7 @@ from tosaic.backends.reference import evaluate
 from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import Error
 from tosaic.support.mlir import functions, ir
+from tosaic.tuner.space import Schedule
 
 Build = Callable[[Graph], ir.Value]
 SHAPE = (3, 5, 7)
@@ -137,6 +138,11 @@ EXACT |= {
     "transpose_conv2d-i8": lambda g: _requantized(
         g, g.transpose_conv2d(g.input((1, 4, 5, 3)), _weights(4, 3, 3, 3), _weights(4), stride=(2, 2), input_zero=9),
         "i8",
+    ),
+    "transpose_conv2d-i16": lambda g: _requantized(
+        g, g.transpose_conv2d(
+            g.input((1, 4, 5, 3), "i16"), _weights(4, 3, 3, 3), _weights(4), stride=(2, 3), out_pad=(-1, 1, 0, -2)
+        ), "i16",
     ),
     "transpose_conv2d-i8-cropped": lambda g: _requantized(
         g, g.transpose_conv2d(
@@ -273,6 +279,19 @@ def test_equals_the_reference(name, outcomes):
 def test_is_within_a_few_ulps_where_the_spec_allows_it(name, outcomes):
     for got, want in zip(*outcomes[name], strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
+
+
+def test_an_i48_result_is_sign_extended_to_eight_bytes(tmp_path):
+    g = Graph()
+    x = g.input((1, 4, 4, 2), "i16")
+    weights, bias = _weights(3, 1, 1, 2), np.array([1 << 40, -(1 << 40), 5])
+    module = g.module(g.conv2d(x, weights, bias))
+    (function,) = functions(module).values()
+    (values,) = random_inputs(np.random.default_rng(0), g)
+    source = KernelTask.of(function, CORTEX_M55).generate(Schedule.of("linalg.loops"))
+    (result,) = run_trials([Trial(source, [values], outputs_of(module))], tmp_path)
+    expected = values.astype(np.int64) @ weights.reshape(3, 2).T + bias
+    assert np.array_equal(result.outputs[0], expected)
 
 
 def test_an_op_without_a_lowering_is_named():
