@@ -95,6 +95,19 @@ def _constant_bias(op: ir.Operation, generation: str) -> str | None:
     return "a constant bias, got a computed one" if constant_operand(op, 2) is None else None
 
 
+def _scale_of_computed_weights(op: ir.Operation, generation: str) -> str | None:
+    """U85: computed weights only without a per-channel RESCALE behind.
+
+    Vela fuses that RESCALE and gives every channel the scale of the first.
+    """
+    if constant_operand(op, 1) is not None:
+        return None
+    rescales = [use.owner for use in op.results[0].uses if use.owner.name == "tosa.rescale"]
+    if any(ir.BoolAttr(rescale.attributes["per_channel"]).value for rescale in rescales):
+        return "a RESCALE for the whole tensor behind computed weights, got one per channel"
+    return None
+
+
 def _weight_type(op: ir.Operation, generation: str) -> str | None:
     """Weights i8, or i4 with i8 data."""
     found = str(element_type(op.operands[1]))
@@ -266,7 +279,9 @@ _CONVOLUTION = (_weight_type, _weight_sum, _wide_accumulator)
 
 ACCEPTANCE: dict[str, Row] = {
     # Convolutions and products
-    "conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias)),
+    "conv2d": Row(
+        "i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias, _scale_of_computed_weights)
+    ),
     "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
     "transpose_conv2d": Row("i8", "i8 i16", (*_CONVOLUTION, _constant_weights, _transpose_stride)),

@@ -61,7 +61,7 @@ class FeatureMap:
     zero_point: int
 
     def read(self, memory: Memory, box: Box) -> np.ndarray:
-        """The elements of `box`, int64 (height, width, depth), zero point subtracted."""
+        """The elements of `box` (which may be empty), int64 (height, width, depth), zero point subtracted."""
         values = np.empty(box.shape, np.int64)
         for part, address, shape, strides in self._pieces(box):
             target = values[part.y0 - box.y0 : part.y1 - box.y0, part.x0 - box.x0 : part.x1 - box.x0]
@@ -139,12 +139,17 @@ def _brick_runs(c0: int, c1: int) -> Iterator[tuple[int, int]]:
 def input_map(registers: Registers, name: str) -> FeatureMap:
     """The feature map `IFM` or `IFM2`."""
     precision = registers[f"{name}_PRECISION"]
-    return _feature_map(registers, name, precision >> 2 & 3, bool(precision & 1), precision >> 6 & 3)
+    return _feature_map(registers, name, _element_type(bool(precision & 1), precision >> 2 & 3))
 
 
 def output_map(registers: Registers) -> FeatureMap:
+    return _feature_map(registers, "OFM", output_type(registers))
+
+
+def output_type(registers: Registers) -> str:
+    """numpy's type of an element of the OFM."""
     precision = registers["OFM_PRECISION"]
-    return _feature_map(registers, "OFM", precision >> 1 & 3, bool(precision & 1), precision >> 6 & 3)
+    return _element_type(bool(precision & 1), precision >> 1 & 3)
 
 
 def zero_point(registers: Registers, name: str) -> int:
@@ -152,7 +157,11 @@ def zero_point(registers: Registers, name: str) -> int:
     return signed(value, 16) if registers[f"{name}_PRECISION"] & 1 else value
 
 
-def _feature_map(registers: Registers, name: str, log_bytes: int, is_signed: bool, layout: int) -> FeatureMap:
+def _element_type(is_signed: bool, log_bytes: int) -> str:
+    return f"<{'i' if is_signed else 'u'}{1 << log_bytes}"
+
+
+def _feature_map(registers: Registers, name: str, dtype: str) -> FeatureMap:
     return FeatureMap(
         region=registers[f"{name}_REGION"] & 7,
         bases=tuple(registers.address(f"{name}_BASE{i}") for i in range(4)),  # type: ignore[arg-type]
@@ -162,7 +171,7 @@ def _feature_map(registers: Registers, name: str, log_bytes: int, is_signed: boo
         stride_y=registers.stride(f"{name}_STRIDE_Y"),
         stride_x=registers.stride(f"{name}_STRIDE_X"),
         stride_c=registers.stride(f"{name}_STRIDE_C"),
-        bricks=layout == 1,
-        dtype=f"<{'i' if is_signed else 'u'}{1 << log_bytes}",
+        bricks=registers.bits(f"{name}_PRECISION", 6, 2) == 1,
+        dtype=dtype,
         zero_point=zero_point(registers, name),
     )

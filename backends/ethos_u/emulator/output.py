@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator.activation import activate
-from tosaic.backends.ethos_u.emulator.feature_map import output_map
+from tosaic.backends.ethos_u.emulator.feature_map import output_map, output_type, zero_point
 from tosaic.backends.ethos_u.emulator.scaling import (
     LARGE_ROUNDING,
     SMALL_ROUNDING,
@@ -81,13 +81,12 @@ def _finish_large(state: State, values: np.ndarray) -> None:
     else:
         bias, scale = large_channel_scales(registers, state.memory, values.shape[2])
         values = scale.apply(values + bias, rounding)
-    target = output_map(registers)
-    values = activate(state, values + target.zero_point)
+    values = activate(state, values + zero_point(registers, "OFM"))
     reverse = registers.bits("OFM_PRECISION", 9, 2)
     if reverse:
         values = np.flip(values, reverse - 1)
     values = values.transpose(TRANSPOSES[registers.bits("OFM_PRECISION", 11, 3)])
     if state.storage("OFM") == CHAINED:
-        state.chain[registers["OFM_REGION"] & 7] = values.astype(target.dtype).astype(np.int64)
+        state.chain[registers["OFM_REGION"] & 7] = values.astype(output_type(registers)).astype(np.int64)
     else:
-        target.write(state.memory, values)
+        output_map(registers).write(state.memory, values)

@@ -287,7 +287,7 @@ def _conversions() -> None:
 
 def conv(
     element: str = "i8", *, depthwise=False, multiplier=1, weight_type="i8", kernel=(3, 3), shape=(1, 9, 9, 8),
-    channels=8, result="", dynamic=False, **geometry,
+    channels=8, result="", per_channel=True, dynamic=False, **geometry,
 ) -> Build:  # fmt: skip
     """A convolution with random small weights, followed by a RESCALE to `result` where that is given."""
 
@@ -304,7 +304,7 @@ def conv(
             y = g.conv2d(x, weights, rng.integers(-99, 99, channels), weight_type=weight_type, **geometry)
         if not result:
             return y
-        scales = rng.uniform(0.004, 0.01, shape_of(y)[3]) * (1 if element == "i8" else 0.3)
+        scales = rng.uniform(0.004, 0.01, shape_of(y)[3] if per_channel else 1) * (1 if element == "i8" else 0.3)
         return g.requantize(y, result, scales)
 
     return build
@@ -343,8 +343,9 @@ def _convolutions() -> None:
         "conv2d first layer",
         conv(shape=(1, 16, 16, 3), channels=24, stride=(2, 2), pad=(0, 1, 0, 1), result="i8", input_zero=-128),
     )
-    _row("conv2d computed weights 3x3", conv(dynamic=True, result="i8"))
-    _row("conv2d computed weights 1x1", conv(dynamic=True, kernel=(1, 1), result="i8"))
+    _row("conv2d computed weights 3x3", conv(dynamic=True, per_channel=False, result="i8"))
+    _row("conv2d computed weights 1x1", conv(dynamic=True, per_channel=False, kernel=(1, 1), result="i8"))
+    _row("conv2d computed weights 1x1 per channel", conv(dynamic=True, kernel=(1, 1), result="i8"))
     _row("fully connected", conv(kernel=(1, 1), shape=(1, 1, 1, 300), channels=50, result="i8"))
     for element in ("i8", "i16"):
         _row(f"matmul {element} to {element}", lambda g, _, e=element: _matmul(g, e))
