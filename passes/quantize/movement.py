@@ -9,6 +9,7 @@ import numpy as np
 
 from tosaic.passes.emit import clamp, rebuild, tensor
 from tosaic.passes.quantize.lowering import lowers
+from tosaic.passes.quantize.multipliers import scale_by, widen
 from tosaic.passes.quantize.quantisation import (
     Quantisation,
     dequantise,
@@ -22,7 +23,6 @@ from tosaic.support.mlir import constant, ir, shape_of
 
 _FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.reverse", "tosa.gather",
                   "tosa.max_pool2d", "tosa.reduce_max", "tosa.reduce_min", "tosa.identity")  # fmt: skip
-_EVERY_OPERAND = ("tosa.concat", "tosa.maximum", "tosa.minimum")
 
 
 @lowers(*_FIRST_OPERAND)
@@ -31,9 +31,17 @@ def hoist_unary(op: ir.Operation, out: Quantisation) -> ir.Value:
     return _moved(op, [quantise(operands[0], out), *operands[1:]], out)
 
 
-@lowers(*_EVERY_OPERAND)
-def hoist_nary(op: ir.Operation, out: Quantisation) -> ir.Value:
+@lowers("tosa.concat")
+def hoist_concat(op: ir.Operation, out: Quantisation) -> ir.Value:
     return _moved(op, [quantise(operand, out) for operand in op.operands], out)
+
+
+@lowers("tosa.maximum", "tosa.minimum")
+def hoist_extremum(op: ir.Operation, out: Quantisation) -> ir.Value:
+    """TOSA has these on i32 only: widened and narrowed without change."""
+    wide = [widen(quantise(operand, out), 0) for operand in op.operands]
+    found = rebuild(op, wide, tensor(shape_of(op.results[0]), "i32"))
+    return scale_by(found, out.storage, [1.0])
 
 
 @lowers("tosa.select")

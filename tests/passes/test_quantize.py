@@ -95,6 +95,33 @@ def test_arithmetic(name, kind):
     assert share < 0.02
 
 
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extrema_of_tensors(name):
+    b = Casts()
+    x, y = b.input((4, 64), X[0]), b.input((4, 64), Y[0])
+    module = b.module(b.requantised(b.op(f"tosa.{name}", [x, y], (4, 64)), X[0]))
+    data = [integers(seed, (4, 64)) for seed in (1, 2)]
+    (got,) = run(module, data)
+    reals = [(data[0].astype(float) - 3) * 0.02, (data[1].astype(float) + 7) * 0.05]
+    assert off_by(got, ideal(getattr(np, name)(*reals), X))[0] <= 1
+
+
+def test_moves_keep_the_stored_integers():
+    b = Casts()
+    x = b.input((1, 4, 4, 2), X[0])
+    y = b.op("tosa.reverse", [x], x[1], "<{axis = 1 : i32}>")
+    y = b.op("tosa.slice", [y, b.shape((0, 1, 0, 0)), b.shape((1, 2, 4, 2))], (1, 2, 4, 2))
+    y = b.op("tosa.tile", [y, b.shape((1, 1, 1, 3))], (1, 2, 4, 6))
+    padding = b.constant(np.zeros(1, np.float32))
+    y = b.op("tosa.pad", [y, b.shape((0, 0, 1, 0, 0, 0, 0, 0)), padding], (1, 3, 4, 6))
+    module = b.module(b.requantised(y, X[0]))
+    data = integers(1, (1, 4, 4, 2))
+    (got,) = run(module, [data])
+    assert names(module) == ["reverse", "slice", "tile", "pad"]
+    moved = np.tile(data[:, ::-1][:, 1:3], (1, 1, 1, 3))
+    assert (got == np.pad(moved, ((0, 0), (1, 0), (0, 0), (0, 0)), constant_values=3)).all()
+
+
 def test_a_pointwise_region_is_one_table():
     b = Casts()
     x = b.input((4, 64), "i8:f32, 0.05:3")
