@@ -185,13 +185,13 @@ _ORDERS: tuple[Order, ...] = (
 
 def _best(blocks: Sequence[Block], target: Target) -> list[Placement]:
     capacities = [memory.size for memory in target.arena]
-    candidates = [sorted(blocks, key=order) for order in _ORDERS]
+    # Blocks that few memories may hold go first, so that no other block takes their only place.
+    candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     plans = [(_score(placed), order) for order in candidates if (placed := first_fit(order, capacities)) is not None]
     if not plans:
         raise _out_of_memory(blocks, target)
     score, order = min(plans, key=lambda plan: plan[0])
-    placed = _climb(order, score, capacities, _lower_bound(blocks))
-    return placed
+    return _climb(order, score, capacities, _lower_bound(blocks))
 
 
 def first_fit(order: Iterable[Block], capacities: Sequence[int]) -> list[Placement] | None:

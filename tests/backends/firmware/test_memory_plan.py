@@ -70,7 +70,7 @@ def programs(draw, sharing: bool = True) -> Program:
     return program(sizes, calls, outputs=outputs, aliases=aliases)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(programs(), st.integers(2000, 20000))
 def test_any_program_survives_its_plan(made, fast):
     plan = plan_memory(made, board(fast, 1 << 20))
@@ -79,7 +79,7 @@ def test_any_program_survives_its_plan(made, fast):
     assert plan == plan_memory(made, board(fast, 1 << 20))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(programs(sharing=False), st.data())
 def test_the_checker_sees_a_moved_block(made, data):
     plan = plan_memory(made, board(1 << 20))
@@ -127,6 +127,12 @@ def test_what_does_not_fit_the_fast_memory_goes_to_the_next():
     plan = plan_memory(program(sizes, [kernel("x", "a"), kernel("a", "y")]), board(2048, 4096))
     assert [plan.placements[name].memory for name in ("x", "a", "y")] == [1, 0, 0]
     assert "ram1            0x0 ..      0xc80  x       3200 B  calls -1 .. 0" in plan.table()
+
+
+def test_the_npus_fast_memory_has_the_first_claim_on_the_fastest():
+    call = NpuCall("npu", b"", b"", 0, 100, (Port("x", 3, 0),), (Port("y", 4, 0),))
+    plan = plan_memory(program({"x": 960, "y": 960}, [call]), board(1024, 4096))
+    assert plan.placements["call 0 region 2"].memory == 0
 
 
 def test_constants_are_not_in_the_arena():
