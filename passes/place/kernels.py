@@ -9,13 +9,15 @@ from tosaic.passes.place.graph import Node, is_convex
 from tosaic.passes.place.processors import MOVEMENT
 from tosaic.support.mlir import element_type
 
+_CONVERTERS = ("rescale", "clamp", "cast")
+
 
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     """Group `nodes` (program order, all of the CPU) into kernels.
 
-    A kernel is one op that moves data; or at most one op that is not pointwise, followed by pointwise ops that are
-    the only users of what stands before them, up to a result that the next op would widen again; or a tree of
-    pointwise ops alone. A reshape belongs to none: in `main` it is an alias.
+    A kernel is one op that moves data; or one op that is not pointwise, followed by the converters (rescale, clamp,
+    cast) that alone use what stands before them, up to a result that the next one would widen again; or a tree of
+    pointwise ops alone, whose vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -37,7 +39,7 @@ def anchor(group: Collection[Node]) -> Node:
     for node in group:
         if not _is_pointwise(node):
             return node
-    plain = [node for node in group if node.name not in ("rescale", "clamp", "cast")]
+    plain = [node for node in group if node.name not in _CONVERTERS]
     return (plain or list(group))[-1]
 
 
@@ -49,7 +51,8 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     if any(node.name in MOVEMENT for node in joined):
         return False
     anchors = sum(not _is_pointwise(node) for node in members)
-    if anchors > 1 or (anchors == 1 and _bits(reader) > _bits(producer)):
+    converts = all(node.name in _CONVERTERS for node in group)
+    if anchors > 1 or (anchors == 1 and (not converts or _bits(reader) > _bits(producer))):
         return False
     return is_convex(members)
 
