@@ -3,7 +3,7 @@ SHELL  := /bin/bash
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
-DEBIAN := qemu-system-arm gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 pkg-config libglib2.0-dev
+DEBIAN := qemu-system-arm gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test lint bench setup debian clean
@@ -25,8 +25,15 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@
 
+# The main job on a real model and real data.
+run: setup
+	@$(BIN)/python examples/digits/run.py
+
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2
+
+bench: setup
+	@$(BIN)/python benchmarks/table.py
 
 lint: setup
 	@$(BIN)/ruff check .

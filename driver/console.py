@@ -13,7 +13,8 @@ from rich.console import Console
 
 from tosaic.support.errors import Error
 
-stdout = Console()
+_PIPE_WIDTH = 150
+stdout = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 stderr = Console(stderr=True)
 
 

@@ -91,8 +91,7 @@ def run_build(
         result = run_firmware(build.folder, quantised, npu_for(build, npu), core=CORTEX_M55)
         outputs, calls = result.outputs, result.calls
         executed_by = npu
-    flatbuffer = serialize(build.module)
-    expected = [evaluate(flatbuffer, sample) for sample in quantised]
+    expected = reference_outputs(build, quantised)
     return RunReport(
         build=build,
         samples=quantised,
@@ -104,6 +103,12 @@ def run_build(
         sqnr_db=_against_float(build, samples, outputs),
         files=_write(build, outputs, output) if output else (),
     )
+
+
+def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+    """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantised first."""
+    flatbuffer = serialize(build.module)
+    return [evaluate(flatbuffer, build.quantise_inputs(sample)) for sample in samples]
 
 
 def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
