@@ -194,7 +194,7 @@ class CmsisNnKernels:
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         library = self.find()
         # Buffer sizes are those of the MVE code.
-        if library is None or not core.mve:
+        if library is None or not core.mve or workload.attributes.get("table"):
             return ()
         return tuple(Variant(function) for function in _candidates(workload) if library.has(function))
 

@@ -48,14 +48,12 @@ class Conv2d:
         epilogue = match_epilogue(ops[1:], len(weights))
         if epilogue is None:
             return None
-        attributes = {**vars(geometry), "out_channels": len(weights), "left": epilogue.left}
+        attributes = {**vars(geometry), "out_channels": len(weights), **epilogue.attributes}
         constants = {
             "weights": weights,
             "bias": np.broadcast_to(bias, (len(weights),)),
             "input_zero_point": input_zero_point,
-            "multiplier": epilogue.multiplier,
-            "shift": epilogue.shift,
-            "range": np.array(epilogue.range, np.int32),
+            **epilogue.constants,
         }
         return workload(self.name, attributes, constants)
 
@@ -77,6 +75,7 @@ class Conv2d:
             constants["multiplier"],
             constants["shift"],
             np.append(constants["range"], constants["input_zero_point"]),
+            constants.get("table"),
         )
         return KernelSource(symbol, "c", text, params, scratch)
 
@@ -89,7 +88,8 @@ class Conv2d:
 
 def _gemm(workload: Workload) -> Gemm:
     geometry = Geometry.of(workload.attributes)
-    return Gemm(geometry.pixels, geometry.depth, number(workload, "out_channels"), bool(workload.attributes["left"]))
+    channels, left, table = (number(workload, name) for name in ("out_channels", "left", "table"))
+    return Gemm(geometry.pixels, geometry.depth, channels, bool(left), bool(table))
 
 
 _ENTRY = """\

@@ -16,7 +16,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up, shift_factors
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     computing_ops,
@@ -34,6 +34,7 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 PATCH = 4
 """Rows and columns of a patch."""
 
+_LOOKUP = 16
 _TILES = ((2, 2), (4, 1), (1, 4), (2, 1), (1, 2), (1, 1))
 _STRIPS = (1, 2, 3, 4, 6, 8, 16)
 _MOST_WEIGHT_VECTORS = 24
@@ -65,16 +66,13 @@ class Depthwise:
         attributes = {
             **vars(geometry),
             "multiples": multiples,
-            "left": epilogue.left,
-            "clamped": (epilogue.low, epilogue.high) != (-128, 127),
+            **epilogue.attributes,
         }
         constants = {
             "weights": weights.reshape(*geometry.kernel, channels).transpose(2, 0, 1),
             "bias": np.broadcast_to(bias, (channels,)),
             "input_zero_point": input_zero_point,
-            "multiplier": epilogue.multiplier,
-            "shift": epilogue.shift,
-            "range": np.array(epilogue.range, np.int32),
+            **epilogue.constants,
         }
         return workload(self.name, attributes, constants)
 
@@ -230,7 +228,7 @@ def _patches(workload: Workload, tile: Choice) -> Patches:
 
 
 def _pack(workload: Workload, patches: Patches) -> bytes:
-    """A header {zero point, low, high, input's zero point}, then per channel its weight vectors and four factors."""
+    """{zero point, low, high, input's zero point}, the TABLE if any, and each channel's weight vectors and factors."""
     constants = workload.constants
     bias = fold_zero_point(constants["bias"], constants["weights"], int(constants["input_zero_point"].item()))
     multiplier, right, left = shift_factors(constants["multiplier"], constants["shift"])
@@ -238,6 +236,8 @@ def _pack(workload: Workload, patches: Patches) -> bytes:
     vectors = patches.pack_weights(constants["weights"]).reshape(len(bias), -1)
     params = Params()
     params.add(np.append(constants["range"], constants["input_zero_point"]).astype(np.int32))
+    if "table" in constants:
+        params.add(lookup_order(constants["table"]))
     params.add(np.concatenate([vectors, factors.view(np.int8)], axis=1))
     return bytes(params)
 
@@ -267,7 +267,7 @@ def _kernel(workload: Workload, patches: Patches, strips: int) -> str:
         f"      for (int g = 0; g < {patches.row_groups}; g++)",
         f"        pack(scratch + s * {patches.strip_bytes} + g * {patches.group_bytes}, in, zeros, y + g * {PATCH});",
         "    }",
-        "    const int8_t *p = params + 16;",
+        f"    const int8_t *p = params + {_LOOKUP + 256 if workload.attributes['table'] else _LOOKUP};",
         f"    for (int c = 0; c < {channels}; c++) {{",
         *(f"      const int8x16_t w{i} = vldrbq_s8(p + {i * VECTOR});" for i in range(patches.weight_vectors)),
         f"      const int32_t *factors = (const int32_t *)(p + {patches.weight_vectors * VECTOR});",
@@ -385,6 +385,9 @@ def _turn(workload: Workload, patches: Patches, channels: int) -> list[str]:
         for tile in range(patches.per_turn)
         for row, column in patches.cells
     ]
+    if workload.attributes["table"]:
+        lines.append("  const uint32x4_t entry = vandq_u32(vreinterpretq_u32_s32(v), vdupq_n_u32(255));")
+        lines.append(f"  v = vldrbq_gather_offset_s32((const int8_t *)range + {_LOOKUP}, entry);")
     places = f"(uint32x4_t){{{', '.join(map(str, offsets))}}}"
     if all(inside):
         lines.append(f"  vstrbq_scatter_offset_s32(o, {places}, v);")

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.kernels.mve import (
     VECTOR,
     Requantiser,
     accumulator_order,
+    lookup_order,
     reorder,
     requantisation_table,
     round_up,
@@ -35,12 +36,14 @@ class Gemm:
         depth: bytes of a row that count.
         channels: output channels.
         left: whether the requantisation shifts left first (shifts below 32).
+        table: whether the results go through a TABLE.
     """
 
     rows: int
     depth: int
     channels: int
     left: bool
+    table: bool
 
     @property
     def vectors(self) -> int:
@@ -82,9 +85,10 @@ class Tile:
     """C of one tile of `mr` rows:
 
         void tile(const int8_t *rows, const int8_t *w, const int32_t *seed, const int32_t *terms, const int32_t *table,
-                  const int32_t *range, int32_t *acc, int8_t *out)
+                  const int8_t *lookup, const int32_t *range, int32_t *acc, int8_t *out)
 
-    `w`, `seed` and `table` are what `pack` packs, `range` is {zero point, low, high}, `acc` holds `accumulator_bytes`.
+    `w`, `seed`, `table` and `lookup` are what `pack` packs, `range` is {zero point, low, high}, `acc` holds
+    `accumulator_bytes`.
 
     Args:
         gemm: the problem.
@@ -160,11 +164,17 @@ class Tile:
             "unrolled": float(self.schedule["unroll"] == "full"),
         }
 
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the requantisation table; the TABLE follows it."""
+        return 4 * self.padded_channels * (2 + (not self._seeded) + self.gemm.left)
+
     def call(self, rows: str, acc: str, out: str) -> str:
         """A call of `tile` on what `pack` made."""
         seed, table = VECTOR + self.weight_bytes, VECTOR + self.weight_bytes + self.seed_bytes
         at = f"params + {VECTOR}, (const int32_t *)(params + {seed}), 0, (const int32_t *)(params + {table})"
-        return f"tile({rows}, {at}, (const int32_t *)params, (int32_t *){acc}, {out});"
+        lookup = f"params + {table + self.table_bytes}"
+        return f"tile({rows}, {at}, {lookup}, (const int32_t *)params, (int32_t *){acc}, {out});"
 
     @property
     def order(self) -> np.ndarray:
@@ -179,6 +189,7 @@ class Tile:
         multiplier: np.ndarray,
         shift: np.ndarray,
         header: np.ndarray,
+        lookup: np.ndarray | None,
     ) -> bytes:
         """The params that `text` reads.
 
@@ -187,6 +198,7 @@ class Tile:
             bias: int32 (channels,), the input's zero point folded in.
             multiplier, shift: of the RESCALE, (channels,).
             header: (4,): the output's zero point, lowest and highest value; the input's zero point.
+            lookup: int8 (256,), the TABLE, where the GEMM has one.
         """
         params = Params()
         params.add(header.astype(np.int32))
@@ -194,6 +206,8 @@ class Tile:
         if self._seeded:
             params.add(reorder(bias.astype(np.int32), self.order))
         params.add(self.pack_table(multiplier, shift, None if self._seeded else bias))
+        if lookup is not None:
+            params.add(lookup_order(lookup))
         return bytes(params)
 
     def pack_table(self, multiplier: np.ndarray, shift: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -211,20 +225,26 @@ class Tile:
         """C of `tile` and the functions it calls."""
         share, left = int(self.schedule["share"]), self.gemm.left
         requantiser = Requantiser(
-            self.gemm.channels, self.padded_channels, self.mr, share, bias=not self._seeded, left=left
+            self.gemm.channels,
+            self.padded_channels,
+            self.mr,
+            share,
+            bias=not self._seeded,
+            left=left,
+            lookup=self.gemm.table,
         )
         blocks = round_up(self.gemm.channels, self.nr) // self.nr
         lines = [
             "INLINE void tile(const int8_t *restrict rows, const int8_t *restrict w, const int32_t *restrict seed,",
-            "                 const int32_t *terms, const int32_t *restrict table, const int32_t *range,",
-            "                 int32_t *restrict acc, int8_t *restrict out)",
+            "                 const int32_t *terms, const int32_t *restrict table, const int8_t *lookup,",
+            "                 const int32_t *range, int32_t *restrict acc, int8_t *restrict out)",
             "{",
             *(f"  const int32_t t{row} = terms[{row}];" for row in range(self.mr if self.row_terms else 0)),
             "  int32_t *result = acc;",
             f"  for (int n = 0; n < {blocks}; n++) {{",
             *(f"    {line}" for line in self._block()),
             "  }",
-            "  requantise(acc, table, range, out);",
+            "  requantise(acc, table, lookup, range, out);",
             "}",
             "",
         ]

@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     computing_ops,
@@ -50,13 +50,11 @@ class Matmul:
         epilogue = match_epilogue(ops[1:], columns)
         if a_zero is None or b_zero is None or epilogue is None or columns > _WIDEST:
             return None
-        attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, "left": epilogue.left}
+        attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, **epilogue.attributes}
         constants = {
             "a_zero_point": a_zero,
             "b_zero_point": b_zero,
-            "multiplier": epilogue.multiplier,
-            "shift": epilogue.shift,
-            "range": np.array(epilogue.range, np.int32),
+            **epilogue.constants,
         }
         return workload(self.name, attributes, constants)
 
@@ -81,6 +79,8 @@ class Matmul:
         params.add(header.astype(np.int32))
         params.add(tile.order[: round_up(gemm.channels, tile.nr)].astype(np.int32))
         params.add(tile.pack_table(constants["multiplier"], constants["shift"], None))
+        if gemm.table:
+            params.add(lookup_order(constants["table"]))
         return KernelSource(symbol, "c", text, bytes(params), scratch)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
@@ -91,8 +91,10 @@ class Matmul:
 
 
 def _gemm(workload: Workload) -> Gemm:
-    rows, depth, columns = (number(workload, name) for name in ("rows", "depth", "columns"))
-    return Gemm(rows, depth, columns, bool(workload.attributes["left"]))
+    rows, depth, columns, left, table = (
+        number(workload, name) for name in ("rows", "depth", "columns", "left", "table")
+    )
+    return Gemm(rows, depth, columns, bool(left), bool(table))
 
 
 def _seeded(schedule: Schedule) -> Schedule:
@@ -112,7 +114,8 @@ def _kernel(batch: int, tile: Tile) -> tuple[str, int]:
         f"for (int r = 0; r < {tile.mr}; r++)",
         f"  terms[r] = -range[4] * row_sum(rows + r * {gemm.depth});",
         f"tile(rows, scratch + {weights}, (const int32_t *)(scratch + {seeds}), terms,",
-        f"     (const int32_t *)(params + {table}), range, (int32_t *)scratch, out + row * {gemm.channels});",
+        f"     (const int32_t *)(params + {table}), params + {table + tile.table_bytes}, range, (int32_t *)scratch,",
+        f"     out + row * {gemm.channels});",
     ]
     lines = [
         *rows.functions,

@@ -14,6 +14,8 @@ _INTRINSICS = """\
 int8x16_t vldrbq_s8(const int8_t *)
 int8x16_t vldrbq_z_s8(const int8_t *, mve_pred16_t)
 int32x4_t vldrwq_s32(const int32_t *)
+int8x16_t vldrbq_gather_offset_s8(const int8_t *, uint8x16_t)
+int32x4_t vldrbq_gather_offset_s32(const int8_t *, uint32x4_t)
 int16x8_t vldrbq_gather_offset_z_s16(const int8_t *, uint16x8_t, mve_pred16_t)
 int32x4_t vldrwq_gather_offset_s32(const int32_t *, uint32x4_t)
 void vstrbq_s8(int8_t *, int8x16_t)
@@ -36,6 +38,10 @@ int8x16_t vuninitializedq_s8(void)
 int16x8_t vuninitializedq_s16(void)
 int8x16_t vreinterpretq_s8_s32(int32x4_t)
 int32x4_t vreinterpretq_s32_s8(int8x16_t)
+uint8x16_t vreinterpretq_u8_s8(int8x16_t)
+uint32x4_t vreinterpretq_u32_s32(int32x4_t)
+uint32x4_t vdupq_n_u32(uint32_t)
+uint32x4_t vandq_u32(uint32x4_t, uint32x4_t)
 int32_t vmladavq_s8(int8x16_t, int8x16_t)
 int32_t vmladavaq_s8(int32_t, int8x16_t, int8x16_t)
 int32_t vaddvaq_s8(int32_t, int8x16_t)
@@ -73,6 +79,7 @@ PRELUDE = """\
 #define ALIAS(builtin) static inline __attribute__((__clang_arm_builtin_alias(builtin)))
 #define VECTOR(lanes) __attribute__((__neon_vector_type__(lanes), __clang_arm_mve_strict_polymorphism))
 typedef VECTOR(16) int8_t int8x16_t;
+typedef VECTOR(16) uint8_t uint8x16_t;
 typedef VECTOR(8) int16_t int16x8_t;
 typedef VECTOR(8) uint16_t uint16x8_t;
 typedef VECTOR(4) int32_t int32x4_t;
@@ -131,6 +138,11 @@ def requantisation_table(
     return table.reshape(len(fields), -1, 4).transpose(1, 0, 2)
 
 
+def lookup_order(table: np.ndarray) -> np.ndarray:
+    """A TABLE of 256 int8 in the order of its index read as uint8, for gathers by the bytes of a vector."""
+    return np.roll(table, 128)
+
+
 def reorder(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """`values[order]` along the first axis, zero where `order` points past the end."""
     missing = max(0, int(order.max()) + 1 - len(values))
@@ -139,10 +151,13 @@ def reorder(values: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Requantiser:
-    """C of `void requantise(const int32_t *acc, const int32_t *table, const int32_t *range, int8_t *out)`.
+    """C of a function that requantises rows of accumulators:
+
+        void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
+                        int8_t *out)
 
     It writes `rows` dense rows of int8 channels from rows of int32 accumulators in `accumulator_order`.
-    `range` is {zero point, low, high}; `table` is a `requantisation_table`.
+    `range` is {zero point, low, high}; `table` is a `requantisation_table`; `lookup` is in `lookup_order`.
 
     Args:
         channels: channels of a row.
@@ -151,6 +166,7 @@ class Requantiser:
         share: how many rows read the table together.
         bias: whether the table has the bias, to add.
         left: whether it has left shifts.
+        lookup: whether the results go through `lookup`.
     """
 
     channels: int
@@ -159,13 +175,14 @@ class Requantiser:
     share: int
     bias: bool
     left: bool
+    lookup: bool
 
     @property
     def text(self) -> str:
         blocks, rest = divmod(self.channels, VECTOR)
         lines = [
-            "INLINE void requantise(const int32_t *acc, const int32_t *table, const int32_t *range,",
-            "                       int8_t *restrict out)",
+            "INLINE void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
+            "                       const int32_t *range, int8_t *restrict out)",
             "{",
             "  const int32_t zero = range[0], low = range[1], high = range[2];",
         ]
@@ -201,8 +218,11 @@ class Requantiser:
             body += [
                 f"even{row} = vqaddq_n_s16(even{row}, zero); odd{row} = vqaddq_n_s16(odd{row}, zero);",
                 f"int8x16_t b{row} = vqmovntq_s16(vqmovnbq_s16(vuninitializedq_s8(), even{row}), odd{row});",
-                f"vstrbq_s8(out + block * 16 + {row * self.channels}, vminq_s8(vmaxq_s8(b{row}, low8), high8));",
+                f"b{row} = vminq_s8(vmaxq_s8(b{row}, low8), high8);",
             ]
+            if self.lookup:
+                body.append(f"b{row} = vldrbq_gather_offset_s8(lookup, vreinterpretq_u8_s8(b{row}));")
+            body.append(f"vstrbq_s8(out + block * 16 + {row * self.channels}, b{row});")
         return [
             f"  for (int block = 0; block < {blocks}; block++) {{",
             f"    int16x8_t {', '.join(f'even{row}, odd{row}' for row in members)};",
@@ -217,6 +237,9 @@ class Requantiser:
         for row in members:
             value = self._scaled(f"acc + {row * self.row_stride + start}")
             value = f"vminq_s32(vmaxq_s32(vaddq_n_s32({value}, zero), low32), high32)"
+            if self.lookup:
+                entry = f"vandq_u32(vreinterpretq_u32_s32({value}), vdupq_n_u32(255))"
+                value = f"vldrbq_gather_offset_s32(lookup, {entry})"
             store = f"vstrbq_s32(@, {value});" if count == 4 else f"vstrbq_p_s32(@, {value}, vctp32q({count}));"
             lines.append("    " + store.replace("@", f"out + {row * self.channels + start}"))
         return [*lines, "  }"]

@@ -13,28 +13,40 @@ from tosaic.support.mlir import constant_value, ir, numpy_dtype, shape_of
 
 INT8 = np.dtype(np.int8)
 INT32 = np.dtype(np.int32)
+_EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"]) for table in ([], ["tosa.table"])]
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A RESCALE from int32 to int8 for `channels` channels, and the clamp of its result."""
+    """A RESCALE from int32 to int8 for each channel, the clamp of its result, and a TABLE of 256 entries after that."""
 
     multiplier: np.ndarray
     shift: np.ndarray
     zero_point: int
     low: int
     high: int
+    table: np.ndarray | None
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """What the code depends on."""
+        return {"left": self.left, "clamped": (self.low, self.high) != (-128, 127), "table": self.table is not None}
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """What goes into the params; `range` is zero point, lowest and highest output."""
+        constants = {
+            "multiplier": self.multiplier,
+            "shift": self.shift,
+            "range": np.array([self.zero_point, self.low, self.high], np.int32),
+        }
+        return constants if self.table is None else {**constants, "table": self.table}
 
     @property
     def left(self) -> bool:
         """Whether a shift lies below 32, for which the code must shift left first."""
         return bool((self.shift < 32).any())
-
-    @property
-    def range(self) -> tuple[int, int, int]:
-        """Zero point, lowest and highest output."""
-        return self.zero_point, self.low, self.high
 
 
 def computing_ops(function: ir.Operation) -> list[ir.Operation]:
@@ -73,8 +85,8 @@ def integers(op: ir.Operation, name: str) -> tuple[int, ...]:
 
 
 def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
-    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else."""
-    if not ops or ops[0].name != "tosa.rescale" or len(ops) > 2:
+    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP, perhaps a TABLE) form, None where they are anything else."""
+    if [op.name for op in ops] not in _EPILOGUES:
         return None
     rescale = ops[0]
     if dtype_of(rescale.operands[0]) != INT32 or dtype_of(rescale.results[0]) != INT8:
@@ -91,16 +103,22 @@ def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
         return None
     multiplier, shift, _, zero_point = operands
     low, high = -128, 127
-    if len(ops) == 2:
-        if ops[1].name != "tosa.clamp":
-            return None
-        low, high = (ir.IntegerAttr(ops[1].attributes[name]).value for name in ("min_val", "max_val"))
+    table = None
+    for op in ops[1:]:
+        if op.name == "tosa.clamp":
+            low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+        else:
+            found = constants_after_first(op)
+            if found is None or found[0].dtype != INT8:
+                return None
+            (table,) = found
     return Epilogue(
         np.broadcast_to(multiplier.astype(np.int32), (channels,)),
         np.broadcast_to(shift.astype(np.int8), (channels,)),
         int(zero_point.item()),
         low,
         high,
+        table,
     )
 
 

@@ -12,7 +12,7 @@ from tosa_graphs import Graph, random_input
 from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
 from tosaic.backends.reference import evaluate
 from tosaic.backends.target import CORTEX_M55
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
 
 
@@ -58,6 +58,16 @@ def _multipliers(rng: np.random.Generator, channels: int, depth: int, shifts: tu
     return multiplier, rng.integers(shifts[0], shifts[1] + 1, channels).astype(np.int8)
 
 
+def _activated(graph: Graph, y: ir.Value, clamp: tuple[int, int] | None, rng: np.random.Generator | None) -> ir.Value:
+    """`y` after an optional CLAMP and, given a generator, a random TABLE."""
+    if clamp:
+        y = graph.clamp(y, *clamp)
+    if rng is None:
+        return y
+    entries = graph.const(rng.integers(-128, 128, 256), "i8")
+    return graph.op("table", [y, entries], shape_of(y), "i8")
+
+
 def conv2d(
     rng: np.random.Generator,
     shape: tuple[int, int, int, int],
@@ -66,6 +76,7 @@ def conv2d(
     *,
     shifts: tuple[int, int] | None = None,
     clamp: tuple[int, int] | None = None,
+    table: bool = False,
     per_channel: bool = True,
     **options,
 ) -> Layer:
@@ -81,7 +92,7 @@ def conv2d(
     y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
-    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, shape)
+    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng, shape)
 
 
 def depthwise(
@@ -92,6 +103,7 @@ def depthwise(
     *,
     shifts: tuple[int, int] | None = None,
     clamp: tuple[int, int] | None = None,
+    table: bool = False,
     **options,
 ) -> Layer:
     """DEPTHWISE_CONV2D of an NHWC `shape`; `options` as in `Graph.depthwise_conv2d`."""
@@ -105,7 +117,7 @@ def depthwise(
     y = graph.depthwise_conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels, kernel[0] * kernel[1], shifts)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
-    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, shape)
+    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng, shape)
 
 
 def random_window(rng: np.random.Generator, largest_kernel: int = 4) -> dict:
@@ -136,6 +148,7 @@ def matmul(
     columns: int,
     *,
     clamp: tuple[int, int] | None = None,
+    table: bool = False,
     swap: bool = False,
 ) -> Layer:
     """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round."""
@@ -145,4 +158,5 @@ def matmul(
     y = graph.matmul(a, b, *(int(v) for v in rng.integers(-128, 128, 2)))
     multiplier, shift = _multipliers(rng, 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
-    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng, *(shapes[::-1] if swap else shapes))
+    y = _activated(graph, y, clamp, rng if table else None)
+    return _finished(graph, y, rng, *(shapes[::-1] if swap else shapes))

@@ -28,7 +28,15 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
         window = mve_layers.random_window(rng)
         clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
         channels, per_channel = int(rng.integers(1, 40)), bool(rng.integers(2))
-        layer = mve_layers.conv2d(rng, window.pop("shape"), channels, **window, clamp=clamp, per_channel=per_channel)
+        layer = mve_layers.conv2d(
+            rng,
+            window.pop("shape"),
+            channels,
+            **window,
+            clamp=clamp,
+            table=bool(rng.integers(2)),
+            per_channel=per_channel,
+        )
         cases.append(layer.case(FAMILY))
         cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
     for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
@@ -61,7 +69,11 @@ def test_equal_shapes_share_code_and_differ_in_params():
 
 def test_packed_weights_hold_every_weight_once_in_accumulator_order():
     weights = np.arange(20 * 24, dtype=np.int64).reshape(20, 24).astype(np.int8)
-    tile = Tile(Gemm(9, 24, 20, left=False), Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1), 24)
+    tile = Tile(
+        Gemm(9, 24, 20, left=False, table=False),
+        Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1),
+        24,
+    )
     packed = tile.pack_weights(weights)
     assert packed.shape == (10, 2, 2, 16)
     rows = packed.transpose(0, 2, 1, 3).reshape(20, 32)

@@ -22,7 +22,13 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
         window = mve_layers.random_window(rng, largest_kernel=5)
         clamp = (int(rng.integers(-128, 0)), int(rng.integers(0, 128))) if rng.integers(2) else None
         layer = mve_layers.depthwise(
-            rng, window.pop("shape"), window.pop("kernel"), int(rng.integers(1, 3)), clamp=clamp, **window
+            rng,
+            window.pop("shape"),
+            window.pop("kernel"),
+            int(rng.integers(1, 3)),
+            clamp=clamp,
+            table=bool(rng.integers(2)),
+            **window,
         )
         cases.append(layer.case(FAMILY))
         cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))

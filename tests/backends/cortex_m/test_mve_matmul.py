@@ -19,7 +19,7 @@ def test_random_sizes_zero_points_and_schedules_are_exact(tmp_path):
     for _ in range(16):
         batch, rows, depth, columns = (int(v) for v in rng.integers(1, (4, 14, 50, 40)))
         clamp = (-70, 80) if rng.integers(2) else None
-        layer = mve_layers.matmul(rng, batch, rows, depth, columns, clamp=clamp)
+        layer = mve_layers.matmul(rng, batch, rows, depth, columns, clamp=clamp, table=bool(rng.integers(2)))
         cases.append(layer.case(FAMILY))
         cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
     for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
