@@ -95,16 +95,46 @@ def _constant_bias(op: ir.Operation, generation: str) -> str | None:
     return "a constant bias, got a computed one" if constant_operand(op, 2) is None else None
 
 
-def _scale_of_computed_weights(op: ir.Operation, generation: str) -> str | None:
-    """U85: computed weights only without a per-channel RESCALE behind.
+def _one_scale_behind(op: ir.Operation, generation: str) -> str | None:
+    """No per-channel RESCALE behind computed weights or MATMUL.
 
     Vela fuses that RESCALE and gives every channel the scale of the first.
     """
-    if constant_operand(op, 1) is not None:
+    if op.name == "tosa.conv2d" and constant_operand(op, 1) is not None:
         return None
     rescales = [use.owner for use in op.results[0].uses if use.owner.name == "tosa.rescale"]
     if any(ir.BoolAttr(rescale.attributes["per_channel"]).value for rescale in rescales):
-        return "a RESCALE for the whole tensor behind computed weights, got one per channel"
+        return "a RESCALE behind it with one scale for the whole tensor, got one per channel"
+    return None
+
+
+def _unsliced_operands(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: no operand cut out by SLICE.
+
+    Vela then multiplies as many elements as the uncut operand has, beyond the ends of its buffers.
+    """
+    if generation == "u85":
+        return None
+    for value in list(op.operands)[:2]:
+        while not isinstance(value.owner, ir.Block) and value.owner.name in ("tosa.reshape", "tosa.identity"):
+            value = value.owner.operands[0]
+        if not isinstance(value.owner, ir.Block) and value.owner.name == "tosa.slice":
+            return "operands that are not cut out by a SLICE"
+    return None
+
+
+def _padding_below_kernel(op: ir.Operation, generation: str) -> str | None:
+    """Padding smaller than the kernel with its dilation."""
+    pad = int_array(op, "pad")
+    if op.name in ("tosa.max_pool2d", "tosa.avg_pool2d"):
+        extent = int_array(op, "kernel")
+    else:
+        shape = shape_of(op.operands[1])
+        taps = shape[:2] if op.name == "tosa.depthwise_conv2d" else shape[1:-1]
+        extent = [(k - 1) * d + 1 for k, d in zip(taps, int_array(op, "dilation"), strict=True)]
+    for axis, size in enumerate(extent):
+        if max(pad[2 * axis], pad[2 * axis + 1]) >= size:
+            return f"padding smaller than the kernel's {size}, got {max(pad[2 * axis], pad[2 * axis + 1])}"
     return None
 
 
@@ -275,20 +305,19 @@ def _resize_form(op: ir.Operation, generation: str) -> str | None:
 _ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
-_CONVOLUTION = (_weight_type, _weight_sum, _wide_accumulator)
+_WEIGHTED = (_weight_type, _weight_sum, _wide_accumulator)
+_CONVOLUTION = (*_WEIGHTED, _padding_below_kernel)
 
 ACCEPTANCE: dict[str, Row] = {
     # Convolutions and products
-    "conv2d": Row(
-        "i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias, _scale_of_computed_weights)
-    ),
+    "conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias, _one_scale_behind)),
     "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
-    "transpose_conv2d": Row("i8", "i8 i16", (*_CONVOLUTION, _constant_weights, _transpose_stride)),
-    "matmul": Row("i8", "i8 i16"),
+    "transpose_conv2d": Row("i8", "i8 i16", (*_WEIGHTED, _constant_weights, _transpose_stride)),
+    "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands)),
     # Pools
-    "max_pool2d": Row("i8 i16", "i8 i16"),
-    "avg_pool2d": Row("i8 i16", "i8 i16", (_padded_average,)),
+    "max_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel,)),
+    "avg_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _padded_average)),
     # Elementwise
     "abs": Row("i32", "i32"),
     "add": Row("i32", "i32"),

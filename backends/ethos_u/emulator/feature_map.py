@@ -61,7 +61,7 @@ class FeatureMap:
     zero_point: int
 
     def read(self, memory: Memory, box: Box) -> np.ndarray:
-        """The elements of `box` (which may be empty), int64 (height, width, depth), zero point subtracted."""
+        """The elements of `box`, int64 (height, width, depth), zero point subtracted."""
         values = np.empty(box.shape, np.int64)
         for part, address, shape, strides in self._pieces(box):
             target = values[part.y0 - box.y0 : part.y1 - box.y0, part.x0 - box.x0 : part.x1 - box.x0]

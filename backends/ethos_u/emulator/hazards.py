@@ -20,13 +20,14 @@ from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map, whole
 from tosaic.backends.ethos_u.emulator.memory import Access
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES
+from tosaic.backends.ethos_u.emulator.resize import input_span
 from tosaic.backends.ethos_u.emulator.state import State
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
 
 _OUTSTANDING_KERNELS = 2
 _OUTSTANDING_TRANSFERS = {"u55": 1, "u65": 2, "u85": 4}
 _MOST_BLOCKDEP = {"u55": 3, "u65": 3, "u85": 7}
-_INPUT_BLOCK_DEPTH = 16  # of a convolution; the smallest that the hardware uses
+_INPUT_BLOCK_DEPTH = 16  # channels that a kernel takes in at once; the smallest block that the hardware uses
 
 
 @dataclass(frozen=True)
@@ -152,14 +153,19 @@ def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
 
 
 def _window_boxes(state: State, name: str) -> Iterator[Box]:
-    """Input rows and columns under each block of the OFM; convolutions take the input channels in blocks, too."""
+    """Input rows and columns under each block of the OFM, by blocks of input channels."""
     registers = state.registers
     height, width, depth = state.output_shape()
+    bh, bw, bd = _block(state)
     if name == "RESIZE":
-        yield whole(registers["KERNEL_HEIGHT_M1"] + 1, registers["KERNEL_WIDTH_M1"] + 1, depth)
+        for y in range(0, height, bh):
+            for x in range(0, width, bw):
+                rows = input_span(state, "Y", y, min(y + bh, height))
+                columns = input_span(state, "X", x, min(x + bw, width))
+                for c in range(0, depth, _INPUT_BLOCK_DEPTH):
+                    yield Box(*rows, *columns, c, min(c + _INPUT_BLOCK_DEPTH, depth))
         return
     kernel, factor = Kernel.of(registers), upscale(registers)
-    bh, bw, bd = _block(state)
     input_depth = registers["IFM_DEPTH_M1"] + 1
     crosses_channels = name == "CONV" or (name == "POOL" and input_depth != depth)
     ih = (height - 1) * kernel.stride[0] + kernel.extent[0] - kernel.padding[0] - kernel.padding[2]
@@ -168,11 +174,8 @@ def _window_boxes(state: State, name: str) -> Iterator[Box]:
         rows = _under(y, min(bh, height - y), kernel.stride[0], kernel.extent[0], kernel.padding[0], ih, factor)
         for x in range(0, width, bw):
             columns = _under(x, min(bw, width - x), kernel.stride[1], kernel.extent[1], kernel.padding[1], iw, factor)
-            for c in range(0, depth, bd):
-                if not crosses_channels:
-                    yield Box(*rows, *columns, c, min(c + bd, depth))
-                    continue
-                for i in range(0, input_depth, _INPUT_BLOCK_DEPTH):
+            for _ in range(0, depth, bd) if crosses_channels else (0,):
+                for i in range(0, input_depth if crosses_channels else depth, _INPUT_BLOCK_DEPTH):
                     yield Box(*rows, *columns, i, min(i + _INPUT_BLOCK_DEPTH, input_depth))
 
 

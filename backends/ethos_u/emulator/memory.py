@@ -52,7 +52,7 @@ class Memory:
         Raises:
             EmulationError: an element lies outside its region or was never written.
         """
-        view, low, high = self._view(region, address, shape, strides, np.dtype(dtype))
+        view, low, high = self._view(region, address, shape, strides, np.dtype(dtype), "reads")
         written = self._written[region]
         if not written[low:high].all() and not _strided(written, address, shape, strides, np.dtype(bool)).all():
             raise EmulationError(
@@ -67,7 +67,7 @@ class Memory:
         Raises:
             EmulationError: an element lies outside its region.
         """
-        view, low, high = self._view(region, address, values.shape, strides, values.dtype)
+        view, low, high = self._view(region, address, values.shape, strides, values.dtype, "writes")
         view[...] = values
         size = values.dtype.itemsize
         marks = _strided(self._written[region], address, (*values.shape, size), (*strides, 1), np.dtype(bool))
@@ -79,13 +79,15 @@ class Memory:
             raise EmulationError(f"no memory stands behind {_name(region)}")
         return len(self._bytes[region])
 
-    def _view(self, region: int, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype):
+    def _view(
+        self, region: int, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype, verb: str
+    ):
         steps = [(count - 1) * stride for count, stride in zip(shape, strides, strict=True)]
         low = address + sum(min(step, 0) for step in steps)
         high = address + sum(max(step, 0) for step in steps) + dtype.itemsize
         size = self.size(region)
         if low < 0 or high > size:
-            raise EmulationError(f"accesses bytes {low:#x} to {high:#x} of {_name(region)}, which has {size:#x}")
+            raise EmulationError(f"{verb} bytes {low:#x} to {high:#x} of {_name(region)}, which has {size:#x}")
         return _strided(self._bytes[region], address, shape, strides, dtype), low, high
 
 

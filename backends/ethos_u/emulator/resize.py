@@ -34,6 +34,13 @@ def resize(state: State, parameter: int) -> None:
     finish(state, found << _FRACTION, Scaling.GLOBAL)
 
 
+def input_span(state: State, axis: str, start: int, end: int) -> tuple[int, int]:
+    """The input positions (end exclusive) under the output positions `start` to `end` (exclusive) of axis Y or X."""
+    size = state.registers["KERNEL_HEIGHT_M1" if axis == "Y" else "KERNEL_WIDTH_M1"] + 1
+    low, high, _, _ = _positions(state, axis, end, size)
+    return int(low[start]), int(high[end - 1]) + 1
+
+
 def _positions(state: State, axis: str, count: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """For each output position the two input positions around it, the remainder, and the scale's numerator."""
     registers = state.registers

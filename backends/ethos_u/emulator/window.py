@@ -79,8 +79,8 @@ def read_window(state: State, depth: int) -> Window:
     width = (ow - 1) * kernel.stride[1] + kernel.extent[1]
     top, left, bottom, right = kernel.padding
     ih, iw = height - top - bottom, width - left - right
-    if ih < 0 or iw < 0:
-        raise EmulationError(f"padding {kernel.padding} exceeds a window of {height}x{width}")
+    if ih < 1 or iw < 1:
+        raise EmulationError(f"padding {kernel.padding} leaves no input in a window of {height}x{width}")
     require_plausible((height, width, depth))
     factor = upscale(state.registers)
     values = state.load("IFM", -(-ih // factor), -(-iw // factor), depth)

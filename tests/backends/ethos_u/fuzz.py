@@ -62,12 +62,15 @@ class Fuzz:
     def rounding(self) -> str:
         return str(self.rng.choice(["SINGLE_ROUND", "SINGLE_ROUND", "DOUBLE_ROUND"]))
 
-    def pad_to_stride(self, size: int, extent: int, stride: int) -> tuple[int, int]:
-        """Padding under which the kernel fits and the stride divides, as TOSA demands."""
-        before, after = self.between(0, extent - 1), self.between(0, extent - 1)
-        while size + before + after < extent or (size + before + after - extent) % stride:
-            after += 1
-        return before, after
+    def padding(self, size: int, extent: int, stride: int) -> tuple[int, int] | None:
+        """Padding below the kernel's extent under which the kernel fits and the stride divides, as TOSA demands."""
+        fitting = [
+            (before, after)
+            for before in range(extent)
+            for after in range(extent)
+            if size + before + after >= extent and (size + before + after - extent) % stride == 0
+        ]
+        return fitting[self.between(0, len(fitting) - 1)] if fitting else None
 
 
 def _typed(x: ir.Value) -> str:
@@ -94,8 +97,10 @@ def convolution(f: Fuzz, x: ir.Value, *, depthwise: bool = False) -> ir.Value | 
     kernel = (1, 1) if f.chance(0.3) else (f.between(1, 7), f.between(1, 7))
     stride, dilation = (f.between(1, 3), f.between(1, 3)), (f.between(1, 2), f.between(1, 2))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    pad = (*f.pad_to_stride(h, extents[0], stride[0]), *f.pad_to_stride(w, extents[1], stride[1]))
-    geometry = {"pad": pad, "stride": stride, "dilation": dilation, "input_zero": f.zero(x)}
+    rows, columns = f.padding(h, extents[0], stride[0]), f.padding(w, extents[1], stride[1])
+    if rows is None or columns is None:
+        return None
+    geometry = {"pad": (*rows, *columns), "stride": stride, "dilation": dilation, "input_zero": f.zero(x)}
     channels = c if depthwise else f.between(1, 96)
     bias = f.rng.integers(-(2**14), 2**14, channels)
     if depthwise:
@@ -128,10 +133,10 @@ def pooling(f: Fuzz, x: ir.Value) -> ir.Value | None:
         return None
     _, h, w, _ = shape_of(x)
     kernel, stride = (f.between(1, min(8, h)), f.between(1, min(8, w))), (f.between(1, 3), f.between(1, 3))
-    pad = (*f.pad_to_stride(h, kernel[0], stride[0]), *f.pad_to_stride(w, kernel[1], stride[1]))
-    if max(pad[:2]) >= kernel[0] or max(pad[2:]) >= kernel[1]:
+    rows, columns = f.padding(h, kernel[0], stride[0]), f.padding(w, kernel[1], stride[1])
+    if rows is None or columns is None:
         return None
-    return f.graph.pool(str(f.rng.choice(["max", "avg"])), x, kernel, stride, pad, zero=f.zero(x))
+    return f.graph.pool(str(f.rng.choice(["max", "avg"])), x, kernel, stride, (*rows, *columns), zero=f.zero(x))
 
 
 def _other(f: Fuzz, x: ir.Value) -> ir.Value:
@@ -267,7 +272,7 @@ def matrix_product(f: Fuzz, x: ir.Value) -> ir.Value | None:
     y = f.graph.matmul(a, f.graph.input((n * h, c, width), _typed(x)), f.zero(x), f.zero(x))
     scale = 40 / (73 * 73 * np.sqrt(c)) if _typed(x) == "i8" else 1 / (32768 * np.sqrt(c))
     rounding = "SINGLE_ROUND" if _typed(y) == "i48" else f.rounding()
-    scale = f.rng.uniform(0.2, 1.0, width if f.chance(0.3) else 1) * scale
+    scale *= f.rng.uniform(0.2, 1.0)
     narrow = f.graph.requantize(y, _typed(x), scale, output_zero=f.zero(x), rounding=rounding)
     return f.graph.reshape(narrow, (n, h, w, width))
 
