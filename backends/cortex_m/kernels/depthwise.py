@@ -45,7 +45,7 @@ class Depthwise:
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
-    packed before the channels are walked.
+    packed before the channels are walked, `ahead` whether the next products are computed before the last are finished.
     """
 
     name = "depthwise_conv2d"
@@ -84,14 +84,15 @@ class Depthwise:
         names = tuple(f"{rows}x{columns}" for rows, columns in tiles)
 
         def legal(knobs: Mapping[str, Choice]) -> bool:
-            return _patches(workload, knobs["tile"]).legal(int(knobs["strips"]))
+            patches = _patches(workload, knobs["tile"])
+            return patches.legal(int(knobs["strips"])) and (not knobs["ahead"] or patches.turn < geometry.columns)
 
-        variant = Variant("patches", {"tile": names, "strips": _STRIPS}, legal)
+        variant = Variant("patches", {"tile": names, "strips": _STRIPS, "ahead": (True, False)}, legal)
         return (variant,) if next(variant.schedules(), None) else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         patches, strips = _patches(workload, schedule["tile"]), int(schedule["strips"])
-        symbol, text = named("depthwise", PRELUDE + _kernel(workload, patches, strips))
+        symbol, text = named("depthwise", PRELUDE + _kernel(workload, patches, strips, bool(schedule["ahead"])))
         return KernelSource(symbol, "c", text, _pack(workload, patches), patches.scratch_bytes(strips))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
@@ -113,6 +114,7 @@ class Depthwise:
             "packed": float(groups * strips * patches.row_groups * PATCH * geometry.width * geometry.channels),
             "scratch": float(patches.scratch_bytes(strips)),
             "strips": float(strips),
+            "ahead": float(schedule["ahead"]),
         }
 
 
@@ -242,7 +244,7 @@ def _pack(workload: Workload, patches: Patches) -> bytes:
     return bytes(params)
 
 
-def _kernel(workload: Workload, patches: Patches, strips: int) -> str:
+def _kernel(workload: Workload, patches: Patches, strips: int, ahead: bool) -> str:
     geometry = patches.geometry
     multiples = int(str(workload.attributes["multiples"]))
     channels = geometry.channels * multiples
@@ -251,7 +253,8 @@ def _kernel(workload: Workload, patches: Patches, strips: int) -> str:
     last_strip, last_row = patches.strip_count - strips, max(0, geometry.rows - patches.rows)
     lines = [
         *_pack_strip(patches),
-        *_turn(workload, patches, channels),
+        *_sums(patches),
+        *_finish(workload, patches, channels),
         "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
         "              int8_t *restrict scratch)",
         "{",
@@ -277,7 +280,7 @@ def _kernel(workload: Workload, patches: Patches, strips: int) -> str:
         f"      for (int s = 0; s < {strips}; s++, strip += {patches.strip_bytes}) {{",
         f"        const int row = (start + s) * {patches.rows};",
         f"        int8_t *o = out + (row < {last_row} ? row : {last_row}) * {geometry.columns * channels} + c;",
-        *(f"        {line}" for line in _row_of_turns(patches, channels)),
+        *(f"        {line}" for line in _row_of_turns(patches, channels, ahead)),
         "      }",
         "    }",
         "  }",
@@ -339,14 +342,13 @@ def _pack_strip(patches: Patches) -> list[str]:
     return [*lines, "}"]
 
 
-def _turn(workload: Workload, patches: Patches, channels: int) -> list[str]:
-    """C of the macro-like function `turn`: four outputs of one channel."""
+def _sums(patches: Patches) -> list[str]:
+    """C of `sums`: the products of one turn, four outputs of one channel."""
     geometry = patches.geometry
     pixel = geometry.channels * PATCH
     weights = ", ".join(f"int8x16_t w{i}" for i in range(patches.weight_vectors))
     lines = [
-        f"INLINE void turn(const int8_t *x, int8_t *o, {weights},",
-        "                 int32_t bias, int32_t multiplier, int32_t right, int32_t left, const int32_t *range)",
+        f"INLINE int32x4_t sums(const int8_t *x, {weights})",
         "{",
         f"  const uint32x4_t columns = vmulq_n_u32(vidupq_n_u32(0, 1), {pixel});",
     ]
@@ -365,13 +367,18 @@ def _turn(workload: Workload, patches: Patches, channels: int) -> list[str]:
             for vector, place in others:
                 total = f"vmladavaq_s8({total}, x{tile}_{place}, w{vector})"
             sums.append(total)
-    offsets = [
-        (row * geometry.columns + tile * patches.columns + column) * channels
-        for tile in range(patches.per_turn)
-        for row, column in patches.cells
+    return [*lines, f"  return (int32x4_t){{{', '.join(sums)}}};", "}"]
+
+
+def _finish(workload: Workload, patches: Patches, channels: int) -> list[str]:
+    """C of `finish`: requantise the sums of one turn and store them."""
+    geometry = patches.geometry
+    lines = [
+        "INLINE void finish(int32x4_t v, int8_t *o, const int32_t *range,",
+        "                   int32_t bias, int32_t multiplier, int32_t right, int32_t left)",
+        "{",
+        "  v = vaddq_n_s32(v, bias);",
     ]
-    lines.append(f"  int32x4_t v = {{{', '.join(sums)}}};")
-    lines.append("  v = vaddq_n_s32(v, bias);")
     if workload.attributes["left"]:
         lines.append("  v = vshlq_r_s32(v, left);")
     lines.append("  v = vaddq_n_s32(vrshlq_n_s32(vqdmulhq_n_s32(v, multiplier), right), range[0]);")
@@ -380,38 +387,60 @@ def _turn(workload: Workload, patches: Patches, channels: int) -> list[str]:
     else:
         lines.append("  const int16x8_t half = vqmovnbq_s32(vuninitializedq_s16(), v);")
         lines.append("  v = vreinterpretq_s32_s8(vqmovnbq_s16(vuninitializedq_s8(), half));")
-    inside = [
-        int(tile * patches.columns + column < geometry.columns and row < geometry.rows)
-        for tile in range(patches.per_turn)
-        for row, column in patches.cells
-    ]
     if workload.attributes["table"]:
         lines.append("  const uint32x4_t entry = vandq_u32(vreinterpretq_u32_s32(v), vdupq_n_u32(255));")
         lines.append(f"  v = vldrbq_gather_offset_s32((const int8_t *)range + {_LOOKUP}, entry);")
-    places = f"(uint32x4_t){{{', '.join(map(str, offsets))}}}"
+    outputs = [
+        (row, tile * patches.columns + column) for tile in range(patches.per_turn) for row, column in patches.cells
+    ]
+    inside = [row < geometry.rows and column < geometry.columns for row, column in outputs]
+    offsets = ", ".join(str((row * geometry.columns + column) * channels) for row, column in outputs)
     if all(inside):
-        lines.append(f"  vstrbq_scatter_offset_s32(o, {places}, v);")
+        lines.append(f"  vstrbq_scatter_offset_s32(o, (uint32x4_t){{{offsets}}}, v);")
     else:
         mask = sum(0xF << 4 * lane for lane, kept in enumerate(inside) if kept)
-        lines.append(f"  vstrbq_scatter_offset_p_s32(o, {places}, v, {mask:#x});")
+        lines.append(f"  vstrbq_scatter_offset_p_s32(o, (uint32x4_t){{{offsets}}}, v, {mask:#x});")
     return [*lines, "}"]
 
 
-def _row_of_turns(patches: Patches, channels: int) -> list[str]:
-    """Turns along a row; a last one that would pass its end starts earlier and repeats outputs."""
+def _row_of_turns(patches: Patches, channels: int, ahead: bool) -> list[str]:
+    """Turns along a row; a last one that would pass its end starts earlier and repeats outputs.
+
+    Args:
+        ahead: whether a turn's products are computed before the turn before it is finished, which hides latencies.
+    """
     geometry = patches.geometry
-    pixel = geometry.stride[1] * geometry.channels * PATCH
     weights = ", ".join(f"w{i}" for i in range(patches.weight_vectors))
-    call = f"turn(@, {weights}, bias, multiplier, right, left, range);"
-    if geometry.columns <= patches.turn:
-        return [call.replace("@", "strip, o")]
     whole, rest = divmod(geometry.columns, patches.turn)
-    lines = [
-        "const int8_t *x = strip;",
-        f"for (int t = 0; t < {whole}; t++, x += {patches.turn * pixel}, o += {patches.turn * channels})",
-        f"  {call.replace('@', 'x, o')}",
+    if whole == 0:
+        whole, rest = 1, 0
+    step = patches.turn * channels
+    x_step = patches.turn * geometry.stride[1] * geometry.channels * PATCH
+    x_back, back = x_step // patches.turn * (patches.turn - rest), channels * (patches.turn - rest)
+
+    def sums(x: str) -> str:
+        return f"sums({x}, {weights})"
+
+    def finish(value: str, o: str) -> str:
+        return f"finish({value}, {o}, range, bias, multiplier, right, left);"
+
+    lines = ["const int8_t *x = strip;"]
+    if not ahead:
+        lines.append(f"for (int t = 0; t < {whole}; t++, x += {x_step}, o += {step})")
+        lines.append(f"  {finish(sums('x'), 'o')}")
+        if rest:
+            lines.append(finish(sums(f"x - {x_back}"), f"o - {back}"))
+        return lines
+    lines += [
+        f"int32x4_t v = {sums('x')};",
+        f"for (int t = 1; t < {whole}; t++, o += {step}) {{",
+        f"  x += {x_step};",
+        f"  const int32x4_t next = {sums('x')};",
+        f"  {finish('v', 'o')}",
+        "  v = next;",
+        "}",
     ]
-    if rest:
-        back = patches.turn - rest
-        lines.append(call.replace("@", f"x - {back * pixel}, o - {back * channels}"))
-    return lines
+    if not rest:
+        return [*lines, finish("v", "o")]
+    last = [f"const int32x4_t last = {sums(f'x + {x_step - x_back}')};", finish("v", "o")]
+    return [*lines, *last, finish("last", f"o + {step - back}")]
