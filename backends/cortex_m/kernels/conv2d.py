@@ -112,8 +112,7 @@ def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
     tile = Tile(gemm, schedule, padded)
     last = gemm.rows - tile.mr
     y, x, image = _position(geometry, last)
-    image_bytes = geometry.height * geometry.width * geometry.channels
-    (top, _, left, _), (down, right) = geometry.pad, geometry.stride
+    top, _, left, _ = geometry.pad
     lines = [
         _window(geometry),
         _ENTRY,
@@ -125,13 +124,11 @@ def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
         f"  for (int p = 0; p < {round_up(gemm.rows, tile.mr)}; p += {tile.mr}) {{",
         "    int row = p;",
         f"    if (row > {last}) {{ row = {last}; y = {y}; x = {x}; image = in + {image}; }}",
+        *(f"    {line}" for line in _whole_tile(geometry, tile)),
         f"    for (int r = 0; r < {tile.mr}; r++) {{",
         f"      window(windows + r * {padded}, image, y, x, zero);",
-        f"      x += {right};",
-        f"      if (x == {geometry.columns * right - left}) {{",
-        f"        x = {-left}; y += {down};",
-        f"        if (y == {geometry.rows * down - top}) {{ y = {-top}; image += {image_bytes}; }}",
-        "      }",
+        f"      x += {geometry.stride[1]};",
+        *(f"      {line}" for line in _wrap(geometry)),
         "    }",
         f"    {tile.call('windows', 'scratch', f'out + row * {gemm.channels}')}",
         "  }",
@@ -139,6 +136,66 @@ def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
         "",
     ]
     return tile, "\n".join(lines), tile.accumulator_bytes + tile.mr * padded + VECTOR
+
+
+def _wrap(geometry: Geometry) -> list[str]:
+    """C that moves from the end of a row of outputs to the next, and from the last row to the next image."""
+    (top, _, left, _), (down, right) = geometry.pad, geometry.stride
+    return [
+        f"if (x == {geometry.columns * right - left}) {{",
+        f"  x = {-left}; y += {down};",
+        f"  if (y == {geometry.rows * down - top}) {{",
+        f"    y = {-top}; image += {geometry.height * geometry.width * geometry.channels};",
+        "  }",
+        "}",
+    ]
+
+
+def _runs(geometry: Geometry) -> list[tuple[int, int, int]]:
+    """(offset in the window's copy, offset in the image, bytes) of the stretches of one window that lie together."""
+    (height, width), (down, right), channels = geometry.kernel, geometry.dilation, geometry.channels
+    columns = 1 if right == 1 else width
+    return [
+        (
+            (ky * width + kx) * channels,
+            (ky * down * geometry.width + kx * right) * channels,
+            width // columns * channels,
+        )
+        for ky in range(height)
+        for kx in range(columns)
+    ]
+
+
+def _whole_tile(geometry: Geometry, tile: Tile) -> list[str]:
+    """C of the common case of `_im2col`: the windows of a tile lie in the image, in one row, and not at its very end.
+
+    Then they are copied by whole vectors. It ends in an `else`, or is empty where the case cannot occur.
+    """
+    right, row_bytes = geometry.stride[1], geometry.width * geometry.channels
+    fits = (geometry.height - geometry.span[0], geometry.width - geometry.span[1] - (tile.mr - 1) * right)
+    if min(fits) < 0:
+        return []
+    runs = _runs(geometry)
+    first = [r * right * geometry.channels for r in range(tile.mr)]
+    reach = first[-1] + max(source + round_up(count, VECTOR) for _, source, count in runs)
+    conditions = []
+    if any(geometry.pad):
+        conditions += [f"(unsigned)y <= {fits[0]}", f"(unsigned)x <= {fits[1]}"]
+    else:
+        conditions += [f"x <= {fits[1]}"]
+    last = geometry.height * row_bytes - reach
+    if last < fits[0] * row_bytes + fits[1] * geometry.channels:
+        conditions.append(f"y * {row_bytes} + x * {geometry.channels} <= {last}")
+    lines = [
+        f"if ({' && '.join(conditions)}) {{",
+        f"  const int8_t *from = image + y * {row_bytes} + x * {geometry.channels};",
+    ]
+    for r, start in enumerate(first):
+        for target, source, count in runs:
+            for at in range(0, count, VECTOR):
+                to = r * tile.row_stride + target + at
+                lines.append(f"  vstrbq_s8(windows + {to}, vldrbq_s8(from + {start + source + at}));")
+    return [*lines, f"  x += {tile.mr * right};", *(f"  {line}" for line in _wrap(geometry)), "} else"]
 
 
 def _position(geometry: Geometry, pixel: int) -> tuple[int, int, int]:
@@ -153,13 +210,9 @@ def _window(geometry: Geometry) -> str:
     """C of `window`, which copies one window. A copied run may spill over its end: what follows is copied later."""
     row_bytes = geometry.width * geometry.channels
     (height, width), (down, right) = geometry.kernel, geometry.dilation
-    run = width * geometry.channels if right == 1 else geometry.channels
-    inside = []
-    for ky in range(height):
-        for kx in range(1 if right == 1 else width):
-            source = ky * down * row_bytes + kx * right * geometry.channels
-            target = (ky * width + kx) * geometry.channels
-            inside += _run(f"to + {target}", f"from + {source}", run)
+    inside = [
+        line for target, source, count in _runs(geometry) for line in _run(f"to + {target}", f"from + {source}", count)
+    ]
     lines = [
         "INLINE void window(int8_t *to, const int8_t *image, int y, int x, int8x16_t zero)",
         "{",
@@ -172,11 +225,26 @@ def _window(geometry: Geometry) -> str:
         lines.append(f"  if ((unsigned)y <= {fits[0]} && (unsigned)x <= {fits[1]}) {{")
         lines += [f"    {line}" for line in [*inside, "return;"]]
         lines.append("  }")
+    whole_row = []
+    if right == 1 and fits[1] >= 0:
+        whole_row = [
+            f"if ((unsigned)x <= {fits[1]}) {{",
+            *(f"  {line}" for line in _run("to", "from", width * geometry.channels)),
+            f"  to += {width * geometry.channels};",
+            "  continue;",
+            "}",
+        ]
     lines += [
         f"  for (int ky = 0; ky < {height}; ky++, y += {down}, from += {down * row_bytes}) {{",
+        f"    if ((unsigned)y >= {geometry.height}) {{",
+        *(f"      vstrbq_s8(to + {at}, zero);" for at in range(0, width * geometry.channels, VECTOR)),
+        f"      to += {width * geometry.channels};",
+        "      continue;",
+        "    }",
+        *(f"    {line}" for line in whole_row),
         "    const int8_t *pixel = from;",
         f"    for (int kx = 0; kx < {width}; kx++, pixel += {right * geometry.channels}) {{",
-        f"      if ((unsigned)y < {geometry.height} && (unsigned)(x + kx * {right}) < {geometry.width}) {{",
+        f"      if ((unsigned)(x + kx * {right}) < {geometry.width}) {{",
         *(f"        {line}" for line in _run("to", "pixel", geometry.channels)),
         "      } else {",
         *(f"        vstrbq_s8(to + {at}, zero);" for at in range(0, geometry.channels, VECTOR)),
