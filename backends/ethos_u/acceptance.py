@@ -113,13 +113,39 @@ def _unsliced_operands(op: ir.Operation, generation: str) -> str | None:
 
     Vela then multiplies as many elements as the uncut operand has, beyond the ends of its buffers.
     """
-    if generation == "u85":
+    if generation != "u85" and any(_producer(value) == "tosa.slice" for value in list(op.operands)[:2]):
+        return "operands that are not cut out by a SLICE"
+    return None
+
+
+def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
+    """No sum over the last axis of what SLICE cut out.
+
+    Vela then sums the uncut tensor.
+    """
+    last = len(shape_of(op.operands[0])) - 1
+    if int_attribute(op, "axis") == last and _producer(op.operands[0]) == "tosa.slice":
+        return "an operand that is not cut out by a SLICE, for a sum over the last axis"
+    return None
+
+
+def _rescale_neighbours(op: ir.Operation, generation: str) -> str | None:
+    """Not beside the data movement that Vela merges it with and gets wrong.
+
+    Per channel, behind CONCAT, PAD or TILE: every part takes the scales of the first channels. On U55 and U65 a RESCALE
+    from or to i32 becomes two ops, which forget where a SLICE, CONCAT, PAD or TILE before them, or a PAD behind
+    them, begins.
+    """
+    behind = _producer(op.operands[0]).removeprefix("tosa.")
+    if behind in ("concat", "pad", "tile") and ir.BoolAttr(op.attributes["per_channel"]).value:
+        return f"one scale for the whole tensor behind {behind.upper()}, got one per channel"
+    types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
+    if generation == "u85" or "i32" not in types:
         return None
-    for value in list(op.operands)[:2]:
-        while not isinstance(value.owner, ir.Block) and value.owner.name in ("tosa.reshape", "tosa.identity"):
-            value = value.owner.operands[0]
-        if not isinstance(value.owner, ir.Block) and value.owner.name == "tosa.slice":
-            return "operands that are not cut out by a SLICE"
+    if behind in ("slice", "concat", "pad", "tile"):
+        return f"i8 and i16 behind {behind.upper()}, got {' and '.join(sorted(types))}"
+    if "tosa.pad" in _consumers(op.results[0]):
+        return f"i8 and i16 before PAD, got {' and '.join(sorted(types))}"
     return None
 
 
@@ -346,7 +372,7 @@ ACCEPTANCE: dict[str, Row] = {
     "greater_equal": Row("", "i32"),
     "select": Row("", _ANY),
     # Reductions
-    "reduce_sum": Row("i32", "i32"),
+    "reduce_sum": Row("i32", "i32", (_unsliced_channels,)),
     "reduce_max": Row("i8 i16", _ANY),
     "reduce_min": Row("i8 i16", _ANY),
     "reduce_all": Row("", "i1"),
@@ -366,7 +392,7 @@ ACCEPTANCE: dict[str, Row] = {
     "resize": Row("i8 i16", "i8 i16", (_resize_form,)),
     # Conversions
     "cast": Row(_ANY, _BOOL, (_widening_cast,)),
-    "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input)),
+    "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input, _rescale_neighbours)),
 }
 
 
@@ -386,6 +412,24 @@ def int_array(op: ir.Operation, name: str) -> list[int]:
 
 def int_attribute(op: ir.Operation, name: str) -> int:
     return int(ir.IntegerAttr(op.attributes[name]).value)
+
+
+_VIEWS = ("tosa.reshape", "tosa.identity")
+
+
+def _producer(value: ir.Value) -> str:
+    """The name of the op that made `value`, looking through reshapes; empty for an argument."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in _VIEWS:
+        value = value.owner.operands[0]
+    return "" if isinstance(value.owner, ir.Block) else value.owner.name
+
+
+def _consumers(value: ir.Value) -> set[str]:
+    """The names of the ops that use `value`, looking through reshapes."""
+    found: set[str] = set()
+    for use in value.uses:
+        found |= _consumers(use.owner.results[0]) if use.owner.name in _VIEWS else {use.owner.name}
+    return found
 
 
 def _list(array: np.ndarray | None) -> list[int] | None:
