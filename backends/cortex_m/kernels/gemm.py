@@ -24,6 +24,9 @@ from tosaic.backends.cortex_m.kernels.mve import (
 from tosaic.tuner.space import Choice, Schedule
 
 _ACCUMULATORS = 7
+_ROW_REGISTERS = 4
+_MOST_HELD = 36
+_SHORT = 8
 _LONGEST_UNROLLED = 36
 
 
@@ -56,7 +59,8 @@ class Gemm:
 
         mr, nr: rows and channels of the register block. unroll: vectors of 16 along K in one turn of the inner loop.
         bias: whether it seeds the accumulators or is added when requantising. share: rows that share one reading of
-        the requantisation table.
+        the requantisation table. reload: whether rows are loaded again for each register block; otherwise clang copies
+        what registers cannot hold to the stack, which needs fewer pointers.
         """
         return {
             "mr": (3, 2, 4, 1),
@@ -64,6 +68,7 @@ class Gemm:
             "unroll": ("full", 4, 2, 1),
             "bias": ("requantise", "seed"),
             "share": (3, 2, 1),
+            "reload": (self.vectors > _SHORT, self.vectors <= _SHORT),
         }
 
     def legal(self, knobs: Mapping[str, Choice]) -> bool:
@@ -75,8 +80,11 @@ class Gemm:
             return False
         if int(knobs["share"]) > mr:
             return False
+        held = mr * self.vectors
+        if knobs["reload"]:
+            return unroll == "full" and held > _ROW_REGISTERS and self.vectors <= _LONGEST_UNROLLED
         if unroll == "full":
-            return self.vectors <= _LONGEST_UNROLLED
+            return held <= _MOST_HELD
         return int(unroll) < self.vectors and self.vectors % int(unroll) == 0
 
 
@@ -162,6 +170,7 @@ class Tile:
             "accumulators": float(self.mr * self.nr),
             "vectors": float(self.gemm.vectors),
             "unrolled": float(self.schedule["unroll"] == "full"),
+            "reload": float(self.schedule["reload"]),
         }
 
     @property
@@ -241,6 +250,7 @@ class Tile:
             "{",
             *(f"  const int32_t t{row} = terms[{row}];" for row in range(self.mr if self.row_terms else 0)),
             "  int32_t *result = acc;",
+            *(f"  const int8_t *p{row} = rows + {row * self.row_stride + self._centre};" for row in range(self.mr)),
             f"  for (int n = 0; n < {blocks}; n++) {{",
             *(f"    {line}" for line in self._block()),
             "  }",
@@ -259,39 +269,50 @@ class Tile:
             lines.append(f"seed += {self.nr};")
         else:
             lines.append("int32_t " + ", ".join(f"s{r}{c}" for r, c in cells) + ";")
-        unroll = self.schedule["unroll"]
-        if unroll == "full":
+        if self.schedule["unroll"] == "full":
+            if self.schedule["reload"]:
+                pointers = ", ".join(f'"+r"(p{row})' for row in range(self.mr))
+                lines.append(f'__asm__ volatile("" : {pointers});')
             for vector in range(self.gemm.vectors):
-                lines += self._step("rows", vector, vector, accumulate=self._seeded or vector > 0)
+                lines += self._step("p", vector, accumulate=self._seeded or vector > 0)
             lines.append(f"w += {self.gemm.vectors * self.nr * VECTOR};")
         else:
-            count = int(unroll)
-            lines.append("const int8_t *x = rows;")
+            count = int(self.schedule["unroll"])
+            lines += [f"const int8_t *k{row} = p{row};" for row in range(self.mr)]
             lines.append(f"for (int k = 0; k < {self.gemm.vectors // count}; k++) {{")
             for vector in range(count):
-                lines += [f"  {line}" for line in self._step("x", vector, vector, accumulate=True)]
-            lines.append(f"  x += {count * VECTOR}; w += {count * self.nr * VECTOR};")
+                lines += [f"  {line}" for line in self._step("k", vector, accumulate=True)]
+            advance = " ".join(f"k{row} += {count * VECTOR};" for row in range(self.mr))
+            lines.append(f"  {advance} w += {count * self.nr * VECTOR};")
             lines.append("}")
         lines += [f"result[{r * self.padded_channels + c}] = s{r}{c};" for r, c in cells]
         lines.append(f"result += {self.nr};")
         return lines
 
-    def _step(self, rows: str, row_vector: int, weight_vector: int, accumulate: bool) -> list[str]:
+    @property
+    def _centre(self) -> int:
+        """Where in a row its pointer stands: offsets of VLDRW reach 508 bytes to either side."""
+        return 256 if self.schedule["reload"] and self.gemm.vectors * VECTOR > 512 else 0
+
+    def _step(self, pointer: str, vector: int, accumulate: bool) -> list[str]:
+        """One vector of 16 along K: load it from all rows and channels, and multiply each with each."""
         lines = ["{"]
         for row in range(self.mr):
-            lines.append(
-                f"  const int8x16_t x{row} = vldrbq_s8({rows} + {row * self.row_stride + row_vector * VECTOR});"
-            )
+            address = f"{pointer}{row} + {vector * VECTOR - self._centre}"
+            lines.append(f"  const int8x16_t x{row} = {self._load(address)};")
         for channel in range(self.nr):
-            at = (weight_vector * self.nr + channel) * VECTOR
-            lines.append(f"  const int8x16_t w{channel} = vldrbq_s8(w + {at});")
+            lines.append(f"  const int8x16_t w{channel} = vldrbq_s8(w + {(vector * self.nr + channel) * VECTOR});")
             for row in range(self.mr):
-                cell = f"s{row}{channel}"
-                product = (
-                    f"vmladavaq_s8({cell}, x{row}, w{channel})" if accumulate else f"vmladavq_s8(x{row}, w{channel})"
-                )
+                cell, pair = f"s{row}{channel}", f"x{row}, w{channel}"
+                product = f"vmladavaq_s8({cell}, {pair})" if accumulate else f"vmladavq_s8({pair})"
                 lines.append(f"  {cell} = {product};")
         return [*lines, "}"]
+
+    def _load(self, address: str) -> str:
+        """A vector of a row. VLDRW reaches further than VLDRB from one base register, but wants words aligned."""
+        if self.row_stride % 4:
+            return f"vldrbq_s8({address})"
+        return f"vreinterpretq_s8_s32(vldrwq_s32((const int32_t *)({address})))"
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_packed_weights_hold_every_weight_once_in_accumulator_order():
     weights = np.arange(20 * 24, dtype=np.int64).reshape(20, 24).astype(np.int8)
     tile = Tile(
         Gemm(9, 24, 20, left=False, table=False),
-        Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1),
+        Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1, reload=False),
         24,
     )
     packed = tile.pack_weights(weights)
