@@ -118,6 +118,31 @@ def _unsliced_operands(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
+def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: the product, with its RESCALE, not before CONCAT or PAD.
+
+    Vela then writes the columns of the product past the place that the CONCAT or PAD gives them.
+    """
+    if generation == "u85":
+        return None
+    found = _consumers(op.results[0], (*_VIEWS, "tosa.rescale")) & {"tosa.concat", "tosa.pad"}
+    return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
+
+
+def _unsliced_window(op: ir.Operation, generation: str) -> str | None:
+    """Behind SLICE, no padding with a batch above 1, and no TRANSPOSE_CONV2D.
+
+    Vela then takes the edge of the uncut tensor for the edge of the cut one.
+    """
+    if _producer(op.operands[0]) != "tosa.slice":
+        return None
+    if op.name == "tosa.transpose_conv2d":
+        return "an operand that is not cut out by a SLICE"
+    if shape_of(op.operands[0])[0] > 1 and any(int_array(op, "pad")):
+        return "batch 1 or no padding behind SLICE"
+    return None
+
+
 def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
     """No sum over the last axis of what SLICE cut out.
 
@@ -331,7 +356,7 @@ def _resize_form(op: ir.Operation, generation: str) -> str | None:
 _ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
-_WEIGHTED = (_weight_type, _weight_sum, _wide_accumulator)
+_WEIGHTED = (_weight_type, _weight_sum, _wide_accumulator, _unsliced_window)
 _CONVOLUTION = (*_WEIGHTED, _padding_below_kernel)
 
 ACCEPTANCE: dict[str, Row] = {
@@ -340,10 +365,10 @@ ACCEPTANCE: dict[str, Row] = {
     "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
     "transpose_conv2d": Row("i8", "i8 i16", (*_WEIGHTED, _constant_weights, _transpose_stride)),
-    "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands)),
+    "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands, _unmerged_result)),
     # Pools
-    "max_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel,)),
-    "avg_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _padded_average)),
+    "max_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window)),
+    "avg_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window, _padded_average)),
     # Elementwise
     "abs": Row("i32", "i32"),
     "add": Row("i32", "i32"),
@@ -424,11 +449,12 @@ def _producer(value: ir.Value) -> str:
     return "" if isinstance(value.owner, ir.Block) else value.owner.name
 
 
-def _consumers(value: ir.Value) -> set[str]:
-    """The names of the ops that use `value`, looking through reshapes."""
+def _consumers(value: ir.Value, through: tuple[str, ...] = _VIEWS) -> set[str]:
+    """The names of the ops that use `value`, looking through reshapes or the ops named."""
     found: set[str] = set()
     for use in value.uses:
-        found |= _consumers(use.owner.results[0]) if use.owner.name in _VIEWS else {use.owner.name}
+        name = use.owner.name
+        found |= _consumers(use.owner.results[0], through) if name in through else {name}
     return found
 
 

@@ -230,6 +230,8 @@ def _region(compiled: Any, flatbuffer: bytes, target: Accelerator) -> NpuRegion:
 def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]]) -> tuple[NpuPort, ...]:
     if len(tensors) != len(kinds):
         raise BackendError(f"Vela made {len(tensors)} ports of {len(kinds)} arguments or results of the region")
+    if any(not 0 <= tensor.address < 2**32 for tensor in tensors):
+        raise BackendError("Vela gave an argument or result of the region no address")
     return tuple(
         NpuPort(tensor.region, tensor.address, tensor.size, shape, dtype)
         for tensor, (shape, dtype) in zip(tensors, kinds, strict=True)

@@ -18,8 +18,8 @@ _LSR, _DIV = 10, 11
 _CMP_EQ, _CMP_NE, _CMP_GE, _CMP_GT = range(16, 20)
 _AND, _OR, _XOR, _NOT, _AND_NOT = 33, 34, 35, 36, 42
 _UNARY = (_LRELU, _ABS, _CLZ, _NOT)
-_SWAP, _SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
-_LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
+_SWAP, SMALL_SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
+LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
 
 
 def elementwise(state: State, parameter: int) -> None:
@@ -36,7 +36,7 @@ def _small(state: State, mode: int) -> np.ndarray:
     if mode in _UNARY:
         return _one_operand(mode, a)
     broadcast = state.registers["IFM2_BROADCAST"]
-    if broadcast & _SCALAR:
+    if broadcast & SMALL_SCALAR:
         scalar = state.registers["IFM2_SCALAR"]
         if state.registers["IFM2_PRECISION"] & 1:
             scalar = signed(scalar, 16)
@@ -87,7 +87,7 @@ def _large(state: State, mode: int) -> np.ndarray:
 def _large_operand(state: State, name: str, shape: tuple[int, int, int]) -> np.ndarray:
     """An input broadcast along the axes of its BROADCAST register, or OP_SCALAR."""
     broadcast = state.registers.get(f"{name}_BROADCAST", 0)
-    if state.storage(name) == SCALAR or broadcast & _LARGE_SCALAR:
+    if state.storage(name) == SCALAR or broadcast & LARGE_SCALAR:
         scalar = signed(state.registers["OP_SCALAR"], 32) - zero_point(state.registers, name)
         return np.full((1, 1, 1), scalar, np.int64)
     return state.load(name, *broadcast_shape(shape, broadcast))

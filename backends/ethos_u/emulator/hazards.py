@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import Accelerator
-from tosaic.backends.ethos_u.emulator.elementwise import broadcast_shape
+from tosaic.backends.ethos_u.emulator.elementwise import LARGE_SCALAR, SMALL_SCALAR, broadcast_shape
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map, whole
 from tosaic.backends.ethos_u.emulator.memory import Access
@@ -132,10 +132,14 @@ def _first_inputs(state: State, name: str, accesses: list[Access], count: int) -
     for which in ("IFM", "IFM2") if name == "ELEMENTWISE" else ("IFM",):
         if f"{which}_REGION" not in registers.payload or registers[f"{which}_REGION"] & 7 not in read:
             continue
-        if state.storage(which) != 0:
+        if state.storage(which) != 0 or _is_scalar(state, which):
             continue
         boxes = _elementwise_boxes(state, which) if name == "ELEMENTWISE" else _window_boxes(state, name)
         yield Blocks(input_map(registers, which), tuple(box for box in islice(boxes, count) if not box.empty))
+
+
+def _is_scalar(state: State, which: str) -> bool:
+    return bool(state.registers.get(f"{which}_BROADCAST", 0) & (LARGE_SCALAR if state.large else SMALL_SCALAR))
 
 
 def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
@@ -153,37 +157,37 @@ def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
 
 
 def _window_boxes(state: State, name: str) -> Iterator[Box]:
-    """Input rows and columns under each block of the OFM, by blocks of input channels."""
+    """The input in blocks: as many rows and columns as a block of the OFM reads, by blocks of channels.
+
+    This is Vela's own model of the order of work. It lets the input blocks of a strided kernel advance by all that they
+    read, which is further than the kernel's stride; whether hardware needs more care there is not known.
+    """
     registers = state.registers
     height, width, depth = state.output_shape()
-    bh, bw, bd = _block(state)
+    bh, bw, _ = _block(state)
     if name == "RESIZE":
         for y in range(0, height, bh):
             for x in range(0, width, bw):
-                rows = input_span(state, "Y", y, min(y + bh, height))
-                columns = input_span(state, "X", x, min(x + bw, width))
+                y_span = input_span(state, "Y", y, min(y + bh, height))
+                x_span = input_span(state, "X", x, min(x + bw, width))
                 for c in range(0, depth, _INPUT_BLOCK_DEPTH):
-                    yield Box(*rows, *columns, c, min(c + _INPUT_BLOCK_DEPTH, depth))
+                    yield Box(*y_span, *x_span, c, min(c + _INPUT_BLOCK_DEPTH, depth))
         return
-    kernel, factor = Kernel.of(registers), upscale(registers)
-    input_depth = registers["IFM_DEPTH_M1"] + 1
-    crosses_channels = name == "CONV" or (name == "POOL" and input_depth != depth)
-    ih = (height - 1) * kernel.stride[0] + kernel.extent[0] - kernel.padding[0] - kernel.padding[2]
-    iw = (width - 1) * kernel.stride[1] + kernel.extent[1] - kernel.padding[1] - kernel.padding[3]
-    for y in range(0, height, bh):
-        rows = _under(y, min(bh, height - y), kernel.stride[0], kernel.extent[0], kernel.padding[0], ih, factor)
-        for x in range(0, width, bw):
-            columns = _under(x, min(bw, width - x), kernel.stride[1], kernel.extent[1], kernel.padding[1], iw, factor)
-            for _ in range(0, depth, bd) if crosses_channels else (0,):
-                for i in range(0, input_depth if crosses_channels else depth, _INPUT_BLOCK_DEPTH):
-                    yield Box(*rows, *columns, i, min(i + _INPUT_BLOCK_DEPTH, input_depth))
-
-
-def _under(start: int, count: int, stride: int, extent: int, pad: int, size: int, factor: int) -> tuple[int, int]:
-    """The input positions under `count` outputs from `start` on, before upscaling by `factor`."""
-    low = max(0, start * stride - pad)
-    high = min(size, (start + count - 1) * stride + extent - pad)
-    return low // factor, -(-high // factor)
+    kernel = Kernel.of(registers)
+    crosses_channels = name == "CONV" or (name == "POOL" and registers["IFM_DEPTH_M1"] + 1 != depth)
+    if crosses_channels:
+        depth = registers["IFM_DEPTH_M1"] + 1
+    factor = upscale(registers)
+    ih = -(-((height - 1) * kernel.stride[0] + kernel.extent[0] - kernel.padding[0] - kernel.padding[2]) // factor)
+    iw = -(-((width - 1) * kernel.stride[1] + kernel.extent[1] - kernel.padding[1] - kernel.padding[3]) // factor)
+    rows, columns = (
+        (size - 1) * stride + extent
+        for size, stride, extent in zip((bh, bw), kernel.stride, kernel.extent, strict=True)
+    )
+    for y in range(0, ih, rows):
+        for x in range(0, iw, columns):
+            for c in range(0, depth, _INPUT_BLOCK_DEPTH):
+                yield Box(y, min(y + rows, ih), x, min(x + columns, iw), c, min(c + _INPUT_BLOCK_DEPTH, depth))
 
 
 def _require_blocks_apart(current: Blocks, previous: Blocks, depth: int) -> None:
