@@ -96,7 +96,7 @@ def run_build(
         build=build,
         samples=quantised,
         outputs=outputs,
-        difference=_difference(expected, outputs),
+        difference=difference_of_samples(expected, outputs),
         calls=calls,
         npu=executed_by if build.manifest["npu_regions"] else "none",
         npu_cycles=build.manifest["npu_cycles"],
@@ -109,6 +109,14 @@ def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.n
     """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantised first."""
     flatbuffer = serialize(build.module)
     return [evaluate(flatbuffer, build.quantise_inputs(sample)) for sample in samples]
+
+
+def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:
+    """The first element that differs, and in which sample; empty where all are equal to the bit."""
+    for number, (wanted, got) in enumerate(zip(expected, outputs, strict=True)):
+        if found := first_difference(list(wanted), list(got)):
+            return f"sample {number}: {found}"
+    return ""
 
 
 def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
@@ -159,13 +167,6 @@ def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:
     if shape[:1] == [1] and list(array.shape[1:]) == shape[1:]:
         return [sample[None] for sample in array]
     raise Error(f"`{name}` has the shape {shape}, the file has {list(array.shape)}")
-
-
-def _difference(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:
-    for number, (wanted, got) in enumerate(zip(expected, outputs, strict=True)):
-        if found := first_difference(list(wanted), list(got)):
-            return f"sample {number}: {found}"
-    return ""
 
 
 def _against_float(

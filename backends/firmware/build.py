@@ -13,7 +13,7 @@ from tosaic.backends.firmware.emit import Constants, emit_header, emit_source
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
 from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_memory
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
-from tosaic.backends.target import Target
+from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
 
 # The NPU's registers as secure code sees them: Corstone-320 for the U85, Corstone-300 for the others.
@@ -130,6 +130,14 @@ def npu_address(target: Target) -> int:
     return _NPU_ADDRESS_U85 if (target.accelerator or "").startswith("ethos-u85") else _NPU_ADDRESS
 
 
+def simulator_objects(folder: Path, core: Core, has_npu: bool) -> list[Path]:
+    """What the ELF of a build folder is linked from: the simulator's `main`, the runtime, `libmodel.a`."""
+    objects = [*toolchain.runtime_objects(core), folder / "objects" / "simulator_main.o"]
+    if has_npu:
+        objects.append(toolchain.runtime_object("npu_bridge.c", core))
+    return [*objects, folder / "libmodel.a"]
+
+
 def _write_sources(program: Program, plan: MemoryPlan, folder: Path) -> None:
     constants = Constants()
     emit_source(program, plan, constants)  # the first pass collects the constants that the text declares
@@ -179,10 +187,7 @@ def _archive(archive: Path, objects: Sequence[Path], libraries: Sequence[Path]) 
 
 def _link_elf(program: Program, target: Target, folder: Path) -> None:
     """Code goes to the target's code memory, or beside the constants where it does not fit there."""
-    objects = [*toolchain.runtime_objects(target.core), folder / "objects" / "simulator_main.o"]
-    if any(isinstance(call, NpuCall) for call in program.calls):
-        objects.append(toolchain.runtime_object("npu_bridge.c", target.core))
-    objects.append(folder / "libmodel.a")
+    objects = simulator_objects(folder, target.core, any(isinstance(call, NpuCall) for call in program.calls))
     script, elf = folder / "model.ld", folder / "model.elf"
     script.write_text(linker_script(target))
     try:

@@ -55,7 +55,7 @@ def runtime_objects(core: Core) -> list[Path]:
     return [runtime_object(source, core) for source in ("startup.c", "semihosting.c")]
 
 
-def link(objects: Sequence[Path], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
-    """Link `objects` with newlib-nano as the linker script says; unused sections are dropped."""
+def link(objects: Sequence[Path | str], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
+    """Link `objects` (or options) with newlib-nano as the linker script says; unused sections are dropped."""
     run_tool("arm-none-eabi-gcc", [*core_flags(core), "-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections",
              "-Wl,--no-warn-rwx-segments", f"-Wl,-e,{entry}", "-T", script, *objects, "-lm", "-o", elf])  # fmt: skip

@@ -1,0 +1,144 @@
+"""Run a built firmware with every tensor that its kernels read and write brought to the host."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.build import Firmware, simulator_objects
+from tosaic.backends.simulators import qemu
+from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
+from tosaic.backends.simulators.run import check_inputs, read_outputs, write_inputs
+from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.support.errors import SimulatorError
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The bytes of each tensor that a kernel reads and writes, in the order of its arguments."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """One call of a kernel: the bytes of its inputs before, and of its outputs after."""
+
+    inputs: tuple[bytes, ...]
+    outputs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The model's outputs and the kernel calls in order, for each sample. NPU calls are not among them."""
+
+    outputs: tuple[tuple[np.ndarray, ...], ...]
+    calls: tuple[tuple[TracedCall, ...], ...]
+
+
+def trace_firmware(
+    build: Path,
+    signatures: Mapping[str, Signature],
+    samples: Sequence[Sequence[np.ndarray]],
+    npu: Execute | None = None,
+    *,
+    core: Core = CORTEX_M55,
+    timeout: float = 600.0,
+) -> Trace:
+    """Link `libmodel.a` of a build folder anew, each kernel in a wrapper that writes its tensors to a file, and run it.
+
+    Kernels, constants and memory plan are those of `model.elf`.
+
+    Args:
+        signatures: of every kernel, by symbol.
+        samples: as `run_firmware` takes them.
+        npu: executes NPU calls on the host.
+
+    Raises:
+        BackendError: the folder holds no firmware, or it does not link.
+        SimulatorError: the run failed, or a kernel has no signature.
+    """
+    firmware = Firmware.load(build)
+    check_inputs(firmware.inputs, samples)
+    called = [call.name for call in firmware.calls if call.processor == "cpu"]
+    if unknown := set(called) - set(signatures):
+        raise SimulatorError(f"no signature of the kernel `{min(unknown)}` is known")
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
+        folder = Path(name)
+        elf = _link(build, {symbol: signatures[symbol] for symbol in called}, folder, core, npu is not None)
+        write_inputs(folder, samples)
+        with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
+            execution = qemu.execute(elf, core=core, folder=folder, timeout=timeout, count=False)
+        if execution.failure or execution.exit_code:
+            why = execution.failure or execution.console.strip()
+            raise SimulatorError("the traced firmware did not run to its end", why=why)
+        outputs = read_outputs(folder, firmware.outputs, len(samples))
+        data = (folder / _TRACE).read_bytes() if called else b""
+    stream = _calls(data, [signatures[symbol] for symbol in called] * len(samples))
+    return Trace(outputs, tuple(tuple(next(stream) for _ in called) for _ in samples))
+
+
+_TRACE = "trace.bin"
+
+
+def _link(build: Path, signatures: Mapping[str, Signature], folder: Path, core: Core, has_npu: bool) -> Path:
+    source, wrappers, elf = folder / "trace.c", folder / "trace.o", folder / "traced.elf"
+    source.write_text(_HEAD + "".join(_wrapper(symbol, signature) for symbol, signature in signatures.items()))
+    toolchain.compile_c(source, wrappers, core)
+    redirected = [f"-Wl,--wrap={symbol}" for symbol in signatures]
+    objects: list[Path | str] = [*redirected, wrappers, *simulator_objects(build, core, has_npu)]
+    toolchain.link(objects, build / "model.ld", elf, core)
+    return elf
+
+
+_HEAD = f"""\
+#include "semihosting.h"
+
+void trace(const void *data, uint32_t bytes);
+void trace(const void *data, uint32_t bytes)
+{{
+    static host_file file;
+    static int is_open;
+    if (!is_open)
+        file = host_open("{_TRACE}", HOST_WRITE);
+    is_open = 1;
+    if (host_write(file, data, bytes) != bytes)
+        host_exit(73);
+}}
+"""
+
+
+def _wrapper(symbol: str, signature: Signature) -> str:
+    """A function that traces the inputs, calls the kernel, and traces the outputs."""
+    inputs = [f"in{index}" for index in range(len(signature.inputs))]
+    outputs = [f"out{index}" for index in range(len(signature.outputs))]
+    declared = [*(f"const void *{name}" for name in inputs), *(f"void *{name}" for name in outputs)]
+    arguments = ", ".join([*declared, "const void *params", "void *scratch"])
+    before = "".join(f"    trace({n}, {size}u);\n" for n, size in zip(inputs, signature.inputs, strict=True))
+    after = "".join(f"    trace({n}, {size}u);\n" for n, size in zip(outputs, signature.outputs, strict=True))
+    call = f"    __real_{symbol}({', '.join([*inputs, *outputs, 'params', 'scratch'])});\n"
+    return (
+        f"\nvoid __real_{symbol}({arguments});\nvoid __wrap_{symbol}({arguments});\n"
+        f"void __wrap_{symbol}({arguments})\n{{\n{before}{call}{after}}}\n"
+    )
+
+
+def _calls(data: bytes, called: Sequence[Signature]) -> Iterator[TracedCall]:
+    offset = 0
+
+    def take(size: int) -> bytes:
+        nonlocal offset
+        offset += size
+        if offset > len(data):
+            raise SimulatorError(f"the trace ends after {len(data)} bytes, in a tensor")
+        return data[offset - size : offset]
+
+    for signature in called:
+        yield TracedCall(tuple(map(take, signature.inputs)), tuple(map(take, signature.outputs)))
