@@ -26,7 +26,7 @@ from tosaic.tuner.space import Schedule, Variant
 
 
 class Conv2d:
-    """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP.
+    """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE.
 
     Variants: `gemm` where the input is the GEMM's matrix as it lies (1x1, or a window that covers the image), `im2col`
     elsewhere: the windows of `mr` pixels are copied to scratch memory and multiplied with all channels.

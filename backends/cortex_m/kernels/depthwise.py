@@ -42,7 +42,7 @@ _MOST_STRIP_BYTES = 1 << 16
 
 
 class Depthwise:
-    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP.
+    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `ahead` whether the next products are computed before the last are finished.

@@ -23,10 +23,15 @@ from tosaic.backends.cortex_m.kernels.mve import (
 )
 from tosaic.tuner.space import Choice, Schedule
 
+# VMLADAVA accumulates in even general registers; one more than these counts the loop.
 _ACCUMULATORS = 7
+# Vectors of a tile's rows that stay in vector registers beside weights and factors.
 _ROW_REGISTERS = 4
+# Vectors of a tile's rows that clang may copy to the stack.
 _MOST_HELD = 36
+# Vectors along K up to which the stack is the better guess than loading rows again.
 _SHORT = 8
+# A longer unrolled body leaves the reach of a low-overhead loop's branch back.
 _LONGEST_UNROLLED = 36
 
 

@@ -33,7 +33,7 @@ _WIDEST = (1 << 16) // 8
 
 
 class Matmul:
-    """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments, RESCALE to int8, optional CLAMP."""
+    """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE."""
 
     name = "matmul"
 

@@ -27,6 +27,7 @@ _TARGET = Target(
 )
 _VECTORS = Memory("itcm", 0, 0x0008_0000)
 _GUARD = 32
+_MEMORY_END = 0x2140_0000
 _FILL = 0x5A
 
 
@@ -91,7 +92,7 @@ def _data(cases: Sequence[Case], folder: Path) -> str:
 
 
 def _main(cases: Sequence[Case]) -> str:
-    """One call of each case through a table, so that all share the markers of a region."""
+    """One call of each case through a table. The first input ends where memory does: reading past it is a fault."""
     largest = max(array.nbytes for case in cases for array in case.expected) + _GUARD
     scratch = max(case.source.scratch_bytes for case in cases) + _GUARD
     declared, rows = {}, []
@@ -104,7 +105,7 @@ def _main(cases: Sequence[Case]) -> str:
         inputs = ", ".join([*labels, "0"][:2])
         rows.append(
             f"  {{(void *){case.source.symbol}, {len(labels)}, {{{inputs}}}, case{number}_params, case{number}_want0, "
-            f"{case.expected[0].nbytes}, {case.source.scratch_bytes}}},"
+            f"{case.inputs[0].nbytes}, {case.expected[0].nbytes}, {case.source.scratch_bytes}}},"
         )
     newline = "\n"
     return f"""\
@@ -113,7 +114,7 @@ def _main(cases: Sequence[Case]) -> str:
 #include "markers.h"
 {newline.join(declared.values())}
 static const struct {{
-  void *kernel; int inputs; const char *in[2], *params, *want; int size, scratch;
+  void *kernel; int inputs; const char *in[2], *params, *want; int in_size, size, scratch;
 }} cases[] = {{
 {newline.join(rows)}
 }};
@@ -127,7 +128,9 @@ int main(void)
     memset(out, {_FILL}, sizeof out);
     memset(scratch, {_FILL}, sizeof scratch);
     void *kernel = cases[i].kernel;
-    const void *a = cases[i].in[0], *b = cases[i].in[1], *params = cases[i].params;
+    char *a = (char *){_MEMORY_END:#x} - (cases[i].in_size + 15) / 16 * 16;
+    memcpy(a, cases[i].in[0], cases[i].in_size);
+    const void *b = cases[i].in[1], *params = cases[i].params;
     int two = cases[i].inputs == 2;
     TOSAIC_REGION_BEGIN();
     if (two)
