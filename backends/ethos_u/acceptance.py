@@ -155,20 +155,20 @@ def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
 
 
 def _rescale_neighbours(op: ir.Operation, generation: str) -> str | None:
-    """Not beside the data movement that Vela merges it with and gets wrong.
+    """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, nor behind SLICE or before PAD.
 
-    Per channel, behind CONCAT, PAD or TILE: every part takes the scales of the first channels. On U55 and U65 a RESCALE
-    from or to i32 becomes two ops, which forget where a SLICE, CONCAT, PAD or TILE before them, or a PAD behind
-    them, begins.
+    Vela moves the RESCALE into the copies that those ops are made of: per channel, every copy then takes the scales of
+    the first channels, and one behind two such ops misses a part. On U55 and U65 a RESCALE from or to i32 becomes two
+    ops, which forget where a SLICE before them or a PAD behind them begins.
     """
     behind = _producer(op.operands[0]).removeprefix("tosa.")
-    if behind in ("concat", "pad", "tile") and ir.BoolAttr(op.attributes["per_channel"]).value:
-        return f"one scale for the whole tensor behind {behind.upper()}, got one per channel"
+    if behind in ("concat", "pad", "tile"):
+        return f"another op between it and {behind.upper()}"
     types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
     if generation == "u85" or "i32" not in types:
         return None
-    if behind in ("slice", "concat", "pad", "tile"):
-        return f"i8 and i16 behind {behind.upper()}, got {' and '.join(sorted(types))}"
+    if behind == "slice":
+        return f"i8 and i16 behind SLICE, got {' and '.join(sorted(types))}"
     if "tosa.pad" in _consumers(op.results[0]):
         return f"i8 and i16 before PAD, got {' and '.join(sorted(types))}"
     return None

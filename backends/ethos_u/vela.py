@@ -172,7 +172,7 @@ def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, mode: s
         sender.send(_region(compiled, flatbuffer, target))
     except RuntimeError as error:
         sender.send(VelaRefusal(str(error), target.name))
-    except Exception as error:
+    except Exception as error:  # the parent raises it
         sender.send(error)
 
 
@@ -219,19 +219,19 @@ def _region(compiled: Any, flatbuffer: bytes, target: Accelerator) -> NpuRegion:
         constants=bytes(compiled.read_only.data),
         scratch_bytes=compiled.scratch.size,
         fast_bytes=fast.size if fast.region == 2 else 0,
-        inputs=_ports(compiled.inputs, graph.inputs),
-        outputs=_ports(compiled.outputs, graph.outputs),
+        inputs=_ports(compiled.inputs, graph.inputs, target.name),
+        outputs=_ports(compiled.outputs, graph.outputs, target.name),
         cycles=compiled.perf_report.totalCycles,
         ops=_schedule(compiled.opt_database, graph),
         memory={name: used.peakUsage for name, used in compiled.perf_report.memories.items() if used.peakUsage},
     )
 
 
-def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]]) -> tuple[NpuPort, ...]:
+def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]], accelerator: str) -> tuple[NpuPort, ...]:
     if len(tensors) != len(kinds):
-        raise BackendError(f"Vela made {len(tensors)} ports of {len(kinds)} arguments or results of the region")
+        raise VelaRefusal(f"{len(kinds)} arguments or results became {len(tensors)}: one has no use", accelerator)
     if any(not 0 <= tensor.address < 2**32 for tensor in tensors):
-        raise BackendError("Vela gave an argument or result of the region no address")
+        raise VelaRefusal("an argument or result was given no address", accelerator)
     return tuple(
         NpuPort(tensor.region, tensor.address, tensor.size, shape, dtype)
         for tensor, (shape, dtype) in zip(tensors, kinds, strict=True)
