@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import importlib.metadata
+import pkgutil
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from tosaic.support.errors import PassError
@@ -20,10 +25,12 @@ class ModulePass:
     """Transforms a module in place. The dataclass fields are the options of the textual pipeline.
 
     An option `max_rank: int = 4` is written `my-pass{max-rank=4}`. Options are of type int, float, bool or str and
-    have a default.
+    have a default. A pass that names a `phase` runs at that phase's end; the others run where a phase or a pipeline
+    lists them.
     """
 
     name: ClassVar[str]
+    phase: ClassVar[str] = ""
 
     def run(self, module: ir.Module) -> None:
         """Transform `module` in place.
@@ -78,10 +85,32 @@ def register(cls: _P) -> _P:
 
 
 def registered() -> dict[str, type[ModulePass]]:
-    """Every known pass by name: our own, and those that installed packages name in the group `tosaic.passes`."""
+    """Every known pass by name: those in files below `tosaic.passes`, and those of installed packages.
+
+    A package names its passes as entry points in the group `tosaic.passes`.
+    """
+    _import_own()
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        register(entry.load())
+        with _importing(entry.value):
+            register(entry.load())
     return dict(sorted(_REGISTRY.items()))
+
+
+@cache
+def _import_own() -> None:
+    from tosaic import passes
+
+    for found in pkgutil.walk_packages(passes.__path__, f"{passes.__name__}."):
+        with _importing(found.name):
+            importlib.import_module(found.name)
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, AttributeError, SyntaxError, NameError, TypeError) as error:
+        raise PassError(f"the pass file `{name}` does not import", why=f"{type(error).__name__}: {error}") from error
 
 
 def create(name: str, options: dict[str, str]) -> ModulePass:

@@ -12,7 +12,7 @@ from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
 from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
 from tosaic.passes.layout.weights import TransposeIntoWeights
-from tosaic.passes.module_pass import ModulePass, UpstreamPass
+from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
 from tosaic.passes.quantize.boundary import QuantizeBoundary
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
@@ -26,15 +26,20 @@ class Phase:
     """Passes that together leave an invariant.
 
     Args:
-        passes: in the order they run.
+        listed: in the order they run, before those that join it by naming the phase.
         check: raises PassError where the invariant does not hold.
         exact: whether every pass leaves the outputs equal to the bit.
     """
 
     name: str
-    passes: tuple[ModulePass, ...]
+    listed: tuple[ModulePass, ...]
     check: Callable[[ir.Module], None]
     exact: bool = False
+
+    @property
+    def passes(self) -> tuple[ModulePass, ...]:
+        """In the order they run; those that join the phase are ordered by name."""
+        return (*self.listed, *(cls() for cls in registered().values() if cls.phase == self.name))
 
 
 def check_legal(module: ir.Module) -> None:

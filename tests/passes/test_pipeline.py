@@ -81,5 +81,5 @@ def test_an_installed_package_adds_a_pass(monkeypatch):
     monkeypatch.setattr(module_pass, "_REGISTRY", {})
     entry = EntryPoint("example", f"{__name__}:Example", module_pass.ENTRY_POINTS)
     monkeypatch.setattr(module_pass.importlib.metadata, "entry_points", lambda group: [entry])
-    assert module_pass.registered() == {"example": Example}
+    assert module_pass.registered()["example"] is Example
     assert Example.summary() == "An example."
