@@ -96,11 +96,11 @@ def _constant_bias(op: ir.Operation, generation: str) -> str | None:
 
 
 def _one_scale_behind(op: ir.Operation, generation: str) -> str | None:
-    """No per-channel RESCALE behind computed weights or MATMUL.
+    """U85: no per-channel RESCALE behind computed weights or MATMUL.
 
     Vela fuses that RESCALE and gives every channel the scale of the first.
     """
-    if op.name == "tosa.conv2d" and constant_operand(op, 1) is not None:
+    if generation != "u85" or (op.name == "tosa.conv2d" and constant_operand(op, 1) is not None):
         return None
     rescales = [use.owner for use in op.results[0].uses if use.owner.name == "tosa.rescale"]
     if any(ir.BoolAttr(rescale.attributes["per_channel"]).value for rescale in rescales):
@@ -119,14 +119,25 @@ def _unsliced_operands(op: ir.Operation, generation: str) -> str | None:
 
 
 def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: the product, with its RESCALE, not before CONCAT or PAD.
+    """U55, U65: the result, with its RESCALE, not before CONCAT or PAD.
 
-    Vela then writes the columns of the product past the place that the CONCAT or PAD gives them.
+    Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
     """
     if generation == "u85":
         return None
-    found = _consumers(op.results[0], (*_VIEWS, "tosa.rescale")) & {"tosa.concat", "tosa.pad"}
+    found = _consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"}
     return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
+
+
+def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: not before CLAMP, TABLE or RESCALE.
+
+    Vela fuses those, and then lets the next op start before the reversed rows are written.
+    """
+    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table", "tosa.rescale"}
+    if generation == "u85" or not found:
+        return None
+    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
 
 
 def _unsliced_window(op: ir.Operation, generation: str) -> str | None:
@@ -397,24 +408,24 @@ ACCEPTANCE: dict[str, Row] = {
     "greater_equal": Row("", "i32"),
     "select": Row("", _ANY),
     # Reductions
-    "reduce_sum": Row("i32", "i32", (_unsliced_channels,)),
-    "reduce_max": Row("i8 i16", _ANY),
-    "reduce_min": Row("i8 i16", _ANY),
+    "reduce_sum": Row("i32", "i32", (_unsliced_channels, _unmerged_result)),
+    "reduce_max": Row("i8 i16", _ANY, (_unmerged_result,)),
+    "reduce_min": Row("i8 i16", _ANY, (_unmerged_result,)),
     "reduce_all": Row("", "i1"),
     "reduce_any": Row("", "i1"),
-    "argmax": Row("i8", "i8 i16", (_argmax_axis,)),
+    "argmax": Row("i8", "i8 i16", (_argmax_axis, _unmerged_result)),
     # Data movement
     "concat": Row(_ANY, _BOOL),
     "identity": Row(_ANY, _BOOL),
     "pad": Row(_ANY, _ANY),
     "reshape": Row(_ANY, _BOOL),
-    "reverse": Row(_ANY, _ANY, (_reversed_axis,)),
+    "reverse": Row(_ANY, _ANY, (_reversed_axis, _unfused_reverse)),
     "slice": Row(_ANY, _ANY),
     "tile": Row(_ANY, _ANY),
     "transpose": Row(_ANY, _ANY),
     "gather": Row("", _ANY),
     "scatter": Row("", _ANY),
-    "resize": Row("i8 i16", "i8 i16", (_resize_form,)),
+    "resize": Row("i8 i16", "i8 i16", (_resize_form, _unmerged_result)),
     # Conversions
     "cast": Row(_ANY, _BOOL, (_widening_cast,)),
     "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input, _rescale_neighbours)),
@@ -439,22 +450,28 @@ def int_attribute(op: ir.Operation, name: str) -> int:
     return int(ir.IntegerAttr(op.attributes[name]).value)
 
 
-_VIEWS = ("tosa.reshape", "tosa.identity")
+def _is_view(op: ir.Operation | ir.OpView) -> bool:
+    """Whether Vela drops the op: a reshape, or a reduction over an axis of size 1."""
+    if op.name in ("tosa.reshape", "tosa.identity"):
+        return True
+    return op.name.startswith("tosa.reduce_") and op.operands[0].type == op.results[0].type
 
 
 def _producer(value: ir.Value) -> str:
-    """The name of the op that made `value`, looking through reshapes; empty for an argument."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in _VIEWS:
+    """The name of the op that made `value`, looking through views; empty for an argument."""
+    while not isinstance(value.owner, ir.Block) and _is_view(value.owner):
         value = value.owner.operands[0]
     return "" if isinstance(value.owner, ir.Block) else value.owner.name
 
 
-def _consumers(value: ir.Value, through: tuple[str, ...] = _VIEWS) -> set[str]:
-    """The names of the ops that use `value`, looking through reshapes or the ops named."""
+def _consumers(value: ir.Value, *through: str) -> set[str]:
+    """The names of the ops that use `value`, looking through views and the ops named."""
     found: set[str] = set()
     for use in value.uses:
-        name = use.owner.name
-        found |= _consumers(use.owner.results[0], through) if name in through else {name}
+        if _is_view(use.owner) or use.owner.name in through:
+            found |= _consumers(use.owner.results[0], *through)
+        else:
+            found.add(use.owner.name)
     return found
 
 
