@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,12 +58,18 @@ class Build:
     @cached_property
     def module(self) -> ir.Module:
         """The integer module."""
-        return parse((self.folder / "module.mlirbc").read_bytes())
+        return self._module("module.mlirbc")
 
     @cached_property
     def placed(self) -> ir.Module:
         """The module as it was placed on the processors."""
-        return parse((self.folder / "placed.mlirbc").read_bytes())
+        return self._module("placed.mlirbc")
+
+    def _module(self, name: str) -> ir.Module:
+        try:
+            return parse((self.folder / name).read_bytes())
+        except (OSError, Error) as error:
+            raise Error(f"cannot read `{self.folder / name}`", why=str(error), hint="compile again") from None
 
     def quantise_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """One sample as the firmware takes it: floats are quantised, integers of the firmware's dtype pass.
@@ -136,6 +142,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     folder = folder.absolute()
     if folder.exists() and not (folder / MANIFEST).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
+    missing = [parent for parent in folder.parents if not parent.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -148,5 +155,9 @@ def replacing(folder: Path) -> Iterator[Path]:
             os.replace(folder, old)
             shutil.rmtree(old)
         os.replace(fresh, folder)
-    finally:
+    except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
+        with suppress(OSError):
+            for parent in missing:
+                parent.rmdir()
+        raise

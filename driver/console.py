@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 from rich.console import Console
@@ -23,13 +26,27 @@ def print_json(result: dict) -> None:
     click.echo(json.dumps(result, allow_nan=False))
 
 
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep what PyTorch and its kind log and warn of, which no user can act on, off stderr."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
 def reports_errors(command: Callable) -> Callable:
     """Turn an Error into a message and exit code 1, Ctrl-C into exit code 130; `--debug` shows the traceback."""
 
     @functools.wraps(command)
     def guarded(*args, debug: bool, **kwargs):
         try:
-            return command(*args, **kwargs)
+            with quiet_libraries():
+                return command(*args, **kwargs)
         except Error as error:
             if debug:
                 traceback.print_exc()

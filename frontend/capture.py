@@ -75,13 +75,18 @@ def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgra
         examples = _as_batch(inputs or own_inputs)
         return factory, _export(module, examples), examples, samples
     if model.endswith(".pt2"):
-        program = _read_program(Path(model))
+        program = read_program(Path(model))
         saved, _ = program.example_inputs or ((), {})
         return Path(model).stem, program, _as_batch(inputs or saved), ()
     raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
 
 
-def _read_program(path: Path) -> ExportedProgram:
+def read_program(path: Path) -> ExportedProgram:
+    """The program in a `.pt2` file.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
     try:

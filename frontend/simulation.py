@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from tosaic.frontend.capture import Capture
+from tosaic.frontend.capture import Capture, read_program
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
@@ -28,8 +28,12 @@ def save_float(capture: Capture, path: Path) -> None:
 
 
 def load_float(path: Path) -> ExportedProgram:
-    """The program that `save_float` kept."""
-    return torch.export.load(path)
+    """The program that `save_float` kept.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    return read_program(path)
 
 
 def input_statistics(capture: Capture) -> list[dict[str, float]]:

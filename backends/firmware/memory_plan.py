@@ -97,6 +97,8 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
     groups = _shared_in_place(program)
     blocks = program_blocks(program, len(target.arena), groups)
     placed = _best(blocks, target)
+    if placed is None:
+        raise _out_of_memory(program, blocks, target)
     by_name = {placement.block.name: placement for placement in placed}
     placements = dict(by_name)
     for name, leader in groups.items():
@@ -183,13 +185,13 @@ _ORDERS: tuple[Order, ...] = (
 )
 
 
-def _best(blocks: Sequence[Block], target: Target) -> list[Placement]:
+def _best(blocks: Sequence[Block], target: Target) -> list[Placement] | None:
     capacities = [memory.size for memory in target.arena]
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     plans = [(_score(placed), order) for order in candidates if (placed := first_fit(order, capacities)) is not None]
     if not plans:
-        raise _out_of_memory(blocks, target)
+        return None
     score, order = min(plans, key=lambda plan: plan[0])
     return _climb(order, score, capacities, _lower_bound(blocks))
 
@@ -250,13 +252,14 @@ def _live_bytes(blocks: Sequence[Block], moment: int) -> int:
     return sum(block.size for block in blocks if block.first <= moment <= block.last)
 
 
-def _out_of_memory(blocks: Sequence[Block], target: Target) -> OutOfMemoryError:
+def _out_of_memory(program: Program, blocks: Sequence[Block], target: Target) -> OutOfMemoryError:
     peak = max({block.first for block in blocks}, key=lambda moment: (_live_bytes(blocks, moment), -moment))
     users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
     listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])
     room = ", ".join(f"{memory.name} {memory.size} B" for memory in target.arena)
     return OutOfMemoryError(
         f"the model needs more memory than `{target.name}` has for its arena",
+        where=program.calls[peak].where if 0 <= peak < len(program.calls) else "",
         why=f"call {peak} needs {_live_bytes(blocks, peak)} B at once, and there is {room}; biggest users: {listed}",
         hint="a larger arena, a target with more memory, or smaller activations",
     )

@@ -1,0 +1,63 @@
+"""The command line in process, in a working directory that must stay empty and with records of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tosaic.cli import main
+
+NETS = Path(__file__).parent / "models" / "nets.py"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_stray(tmp_path_factory):
+    """Every command of a module runs here and leaves nothing behind."""
+    here = tmp_path_factory.mktemp("working-directory")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield here
+    assert list(here.iterdir()) == []
+
+
+@pytest.fixture(scope="session")
+def tosaic() -> Callable[..., Result]:
+    """Run a command; whatever is no deliberate exit is raised."""
+
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def succeed(tosaic) -> Callable[..., dict]:
+    """Run a command with --json that must succeed; the one object on its stdout."""
+
+    def run(*arguments: object) -> dict:
+        result = tosaic(*arguments, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.count("\n") == 1
+        return json.loads(result.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def refused(tosaic) -> Callable[..., str]:
+    """Run a command that must end with exit code 1 and a message: the message."""
+
+    def run(*arguments: object) -> str:
+        result = tosaic(*arguments)
+        assert result.exit_code == 1, result.output
+        assert result.stderr.startswith("error: ")
+        assert "Traceback" not in result.output
+        assert result.stdout == ""
+        return result.stderr
+
+    return run

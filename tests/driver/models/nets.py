@@ -1,0 +1,76 @@
+"""Models for the driver's tests: one that everything takes, and one for each way in which a model can be refused."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+SHAPE = (1, 3, 12, 12)
+
+
+class Net(nn.Module):
+    """A residual block, a depthwise convolution and a classifier: f32[1, 3, 12, 12] -> f32[1, 5]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.depthwise = nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8)
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = torch.relu(self.second(x) + x)
+        x = torch.relu(self.depthwise(x))
+        return self.classifier(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def _made(module: nn.Module) -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
+    batches = torch.randn(4, *SHAPE, generator=torch.Generator().manual_seed(1))
+    return module.eval(), (batches[0],), [(batch,) for batch in batches]
+
+
+def net():
+    torch.manual_seed(0)
+    return _made(Net())
+
+
+def nan_weight():
+    module, *rest = net()
+    with torch.no_grad():
+        module.second.weight[0, 0, 0, 0] = float("nan")
+    return module, *rest
+
+
+class Fourier(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.fft(x).real
+
+
+def without_lowering():
+    return _made(Fourier())
+
+
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[x > 0]
+
+
+def data_dependent():
+    return _made(Branching())
+
+
+class Small(nn.Module):
+    """One layer, for runs in a process of their own: f32[1, 16] -> f32[1, 24]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layer(x))
+
+
+def small():
+    torch.manual_seed(0)
+    return Small().eval(), (torch.randn(1, 16),)

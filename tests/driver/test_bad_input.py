@@ -1,0 +1,233 @@
+"""Bad input: a clear message, exit code 1, no traceback, and no half-written output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+import torch
+from conftest import NETS
+
+NET, SMALL = f"{NETS}:net", f"{NETS}:small"
+
+
+@pytest.fixture(scope="module")
+def build(succeed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("build") / "small"
+    succeed("compile", SMALL, "-o", folder)
+    return folder
+
+
+@pytest.fixture
+def compile_refused(refused, tmp_path):
+    """The message of a compilation that must fail and leave nothing where its output would be."""
+
+    def run(*arguments: object) -> str:
+        home = tmp_path / "outputs"
+        home.mkdir()
+        message = refused("compile", *arguments, "-o", home / "build")
+        assert list(home.iterdir()) == []
+        return message
+
+    return run
+
+
+def test_a_missing_pt2(compile_refused, tmp_path):
+    assert f"there is no file {tmp_path / 'absent.pt2'}" in compile_refused(tmp_path / "absent.pt2")
+
+
+def test_a_corrupt_pt2(compile_refused, tmp_path):
+    corrupt = tmp_path / "corrupt.pt2"
+    corrupt.write_bytes(b"PK\x03\x04" + bytes(200))
+    message = compile_refused(corrupt)
+    assert f"{corrupt} cannot be read as a .pt2 program" in message
+    assert "torch.export.save" in message
+
+
+def test_no_model_at_all(compile_refused):
+    assert "give a .pt2 file, file.py:factory or zoo:NAME" in compile_refused("model.onnx")
+
+
+def test_an_unknown_model_of_the_zoo(compile_refused):
+    assert "resnet8" in compile_refused("zoo:resnet9")
+
+
+def test_a_missing_factory(compile_refused):
+    message = compile_refused(f"{NETS}:nett")
+    assert "has no function `nett`" in message and "net" in message
+
+
+def test_an_op_without_a_lowering(compile_refused):
+    message = compile_refused(f"{NETS}:without_lowering")
+    line = next(n for n, text in enumerate(NETS.read_text().splitlines(), 1) if "torch.fft" in text)
+    assert "no lowering for aten.fft_fft.default" in message
+    assert f"nets.py:{line} aten.fft_fft.default" in message
+    assert "frontend/lowerings" in message
+
+
+def test_a_dynamic_shape(compile_refused, tmp_path):
+    batch = torch.export.Dim("batch", min=1, max=8)
+    layer = torch.nn.Linear(16, 4)
+    program = torch.export.export(layer, (torch.randn(2, 16),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "dynamic.pt2")
+    message = compile_refused(tmp_path / "dynamic.pt2")
+    assert "dynamic" in message and "input" in message
+
+
+def test_nan_in_the_weights(compile_refused):
+    assert "the weight `second.weight` holds NaN or infinity" in compile_refused(f"{NETS}:nan_weight")
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((4, 3, 8, 8), np.float32), "calibration data for the input `x` is"),
+        (np.full((4, 3, 12, 12), np.nan, np.float32), "calibration data for the input `x` holds NaN"),
+    ],
+)
+def test_calibration_data_that_do_not_fit(compile_refused, tmp_path, array, words):
+    np.savez(tmp_path / "cal.npz", x=array)
+    assert words in compile_refused(NET, "--calibration", tmp_path / "cal.npz")
+
+
+def test_missing_calibration_data(compile_refused, tmp_path):
+    assert "there is no calibration file" in compile_refused(NET, "--calibration", tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--target", "corston-300", "there is no target `corston-300`\n  try: did you mean `corstone-300`?"),
+        ("--target", "pdp11", "there is no target `pdp11`\n  try: one of cortex-m55"),
+        ("--accelerator", "ethos-u55-127", "there is no accelerator `ethos-u55-127`\n  try: did you mean"),
+    ],
+)
+def test_a_target_that_does_not_exist(compile_refused, option, value, words):
+    assert words in compile_refused(NET, option, value)
+
+
+def test_too_small_a_memory_says_who_uses_it(compile_refused):
+    message = compile_refused(NET, "--arena-size", 1000)
+    assert "the model needs more memory than `cortex-m55` has" in message
+    assert "dtcm 1000 B" in message and "biggest users: " in message
+    assert "at: nets.py:" in message
+
+
+def test_a_misspelt_pass(refused, tmp_path):
+    module = tmp_path / "module.mlir"
+    module.write_text("module {}\n")
+    message = refused("opt", module, "--pass-pipeline", "fuse-clmp")
+    assert "there is no pass `fuse-clmp`" in message and "did you mean `fuse-clamp`?" in message
+
+
+def test_damaged_records(compile_refused, tmp_path):
+    records = tmp_path / "records.db"
+    records.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
+    message = compile_refused(SMALL, "--records", records)
+    assert f"the tuning database {records} is damaged" in message and "move the file away" in message
+
+
+def test_records_of_another_program(compile_refused, tmp_path):
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE fruit (name TEXT)")
+    assert "is not a tuning database" in compile_refused(SMALL, "--records", tmp_path / "other.db")
+
+
+def test_an_output_folder_that_is_no_build(refused, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    message = refused("compile", SMALL, "-o", tmp_path)
+    assert f"`{tmp_path}` exists and is no build" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_failed_compile_leaves_the_old_build(refused, build):
+    before = {path.name: path.stat().st_mtime_ns for path in build.iterdir()}
+    refused("compile", f"{NETS}:nan_weight", "-o", build)
+    assert {path.name: path.stat().st_mtime_ns for path in build.iterdir()} == before
+    assert [path.name for path in build.parent.iterdir()] == [build.name]
+
+
+@pytest.mark.parametrize("command", [("run", "--random", 1), ("verify",)])
+def test_a_folder_without_a_manifest(refused, tmp_path, command):
+    name, *rest = command
+    message = refused(name, tmp_path, *rest)
+    assert f"`{tmp_path}` holds no build" in message and "tosaic compile MODEL" in message
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])
+def test_a_manifest_that_is_none(refused, tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    assert "compile again" in refused("run", tmp_path, "--random", 1)
+
+
+@pytest.mark.parametrize("missing", ["model.elf", "module.mlirbc", "placed.mlirbc", "firmware.json", "float.pt2"])
+def test_a_build_that_lost_a_file(refused, build, tmp_path, missing):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    (folder / missing).unlink()
+    command = ("verify", folder) if missing == "placed.mlirbc" else ("run", folder, "--random", 1)
+    assert str(folder) in refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((1, 17), np.float32), "has the shape [1, 16], the file has [1, 17]"),
+        (np.zeros((1, 16), np.int16), "is int8, got int16"),
+        (np.zeros((1, 16), "U4"), "is int8, got <U4"),
+        (np.full((1, 16), np.inf, np.float32), "holds a NaN or an infinity"),
+    ],
+)
+def test_inputs_that_do_not_fit(refused, build, tmp_path, array, words):
+    np.save(tmp_path / "x.npy", array)
+    assert words in refused("run", build, "--input", tmp_path / "x.npy")
+    assert not (build / "run").exists()
+
+
+def test_an_input_file_that_is_none(refused, build, tmp_path):
+    (tmp_path / "x.npy").write_text("not numpy")
+    assert f"cannot read `{tmp_path / 'x.npy'}`" in refused("run", build, "--input", tmp_path / "x.npy")
+    assert f"cannot read `{tmp_path / 'y.npy'}`" in refused("run", build, "--input", tmp_path / "y.npy")
+
+
+def test_too_many_inputs(refused, build, tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros((1, 16)), b=np.zeros((1, 16)))
+    assert "the model takes 1 inputs, got 2" in refused("run", build, "--input", tmp_path / "x.npz")
+
+
+def test_nothing_to_run_on(refused, build):
+    assert "either --input x.npy or --random N" in refused("run", build)
+
+
+def test_an_fvp_that_is_not_there(refused, build, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "FVP" in refused("run", build, "--random", 1, "--simulator", "fvp")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--target",), ("--tune-trials", "-1"), ("--activations", "int4"), ("--kernels", "none"), ("--bogus",)],
+)
+def test_options_that_cannot_be_are_answered_by_the_parser(tosaic, arguments):
+    result = tosaic("compile", NET, *arguments)
+    assert result.exit_code == 2 and "Error:" in result.stderr and result.stdout == ""
+
+
+def test_a_failed_compile_makes_no_folder_at_all(refused, tmp_path):
+    refused("compile", "model.onnx", "-o", tmp_path / "a" / "b" / "build")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tosaic):
+    result = tosaic("compile", "model.onnx", "--debug")
+    assert result.exit_code == 1 and "Traceback" in result.stderr and "is not a model" in result.stderr
+
+
+def test_records_that_are_none_are_not_imported(refused, tosaic, tmp_path):
+    records, lines = tmp_path / "records.db", tmp_path / "lines.jsonl"
+    lines.write_text(json.dumps({"key": 1}) + "\n")
+    message = refused("records", "import", lines, "--records", records)
+    assert "this is not a tuning record" in message and f"{lines}:1" in message

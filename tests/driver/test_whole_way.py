@@ -1,0 +1,144 @@
+"""compile, then run, on every target: what is printed, what is written, and that the board equals the reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import NETS
+
+import tosaic as api
+from tosaic.build import Build
+
+MODEL = f"{NETS}:net"
+TARGETS = {"cortex-m55": None, "corstone-300": "ethos-u55-128", "corstone-320": "ethos-u85-256"}
+COMPILE_KEYS = {
+    "model", "target", "regions", "ops_per_processor", "ops", "arena_bytes", "flash_bytes", "npu_cycles", "trials",
+    "seconds",
+}  # fmt: skip
+RUN_KEYS = {"exact", "instructions", "cycles", "npu_cycles", "npu", "kernels", "sqnr_db", "outputs"}
+FILES = {
+    "manifest.json", "firmware.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
+    "model.elf", "memory_plan.txt",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def builds(succeed, tmp_path_factory):
+    """What `compile --json` printed, by target."""
+    folder = tmp_path_factory.mktemp("builds")
+    return {name: succeed("compile", MODEL, "--target", name, "-o", folder / name) for name in TARGETS}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_compile_says_where_each_op_runs(builds, target):
+    report = builds[target]
+    assert set(report) >= COMPILE_KEYS
+    assert (report["model"], report["target"], report["accelerator"]) == (MODEL, target, TARGETS[target])
+    assert sum(report["ops_per_processor"].values()) == len(report["ops"]) > 5
+    assert {op["processor"] for op in report["ops"]} == set(report["ops_per_processor"])
+    convolution = next(op for op in report["ops"] if op["op"] == "CONV2D")
+    lines = NETS.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "self.first(x)" in text)
+    assert convolution["where"] == f"nets.py:{line} aten.conv2d.default"
+    assert report["arena_bytes"] > 12 * 12 * 8
+    assert report["flash_bytes"] > 8 * 8 * 9
+    assert set(report["seconds"]) == {
+        "capture",
+        "quantise",
+        "import",
+        "passes",
+        "place",
+        "generate",
+        "firmware",
+        "write",
+    }
+
+
+def test_without_an_npu_all_is_kernels(builds):
+    report = builds["cortex-m55"]
+    assert report["regions"] == {"npu": 0, "cpu": len(report["kernels"])}
+    assert report["npu_cycles"] == 0 and set(report["ops_per_processor"]) == {"cpu"}
+
+
+@pytest.mark.parametrize("target", ["corstone-300", "corstone-320"])
+def test_an_npu_takes_the_net_as_one_region(builds, target):
+    report = builds[target]
+    assert report["regions"]["npu"] == 1
+    assert report["npu_cycles"] == report["npu_regions"][0]["cycles"] > 0
+    assert all(op["reason"] for op in report["ops"] if op["processor"] == "cpu")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_build_folder_is_whole(builds, target):
+    build = Build.load(Path(builds[target]["build"]))
+    assert {path.name for path in build.folder.iterdir()} >= FILES
+    assert json.loads((build.folder / "manifest.json").read_text())["target"] == target
+    assert not [path for path in build.folder.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_board_equals_the_reference(succeed, builds, target):
+    report = succeed("run", builds[target]["build"], "--random", 3)
+    assert set(report) >= RUN_KEYS
+    assert report["exact"] is True and report["difference"] == ""
+    assert report["npu"] == ("emulator" if TARGETS[target] else "none")
+    assert report["instructions"] == sum(k["instructions"] for k in report["kernels"] if k["processor"] == "cpu")
+    assert (report["instructions"] > 0) == (builds[target]["regions"]["cpu"] > 0)
+    assert report["npu_cycles"] == builds[target]["npu_cycles"]
+    assert report["sqnr_db"][0] > 15
+    (output,) = report["outputs"]
+    assert np.load(output).shape == (3, 1, 5)
+
+
+def test_npu_regions_may_be_executed_by_the_reference(succeed, builds):
+    report = succeed("run", builds["corstone-300"]["build"], "--random", 1, "--npu", "reference")
+    assert report["exact"] and report["npu"] == "reference"
+
+
+def test_all_targets_compute_the_same(succeed, builds, tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(2, 3, 12, 12)).astype(np.float32))
+    outputs = []
+    for target in TARGETS:
+        report = succeed("run", builds[target]["build"], "--input", tmp_path / "x.npy", "-o", tmp_path / target)
+        outputs.append(np.load(report["outputs"][0]))
+    assert outputs[0].shape == (2, 1, 5) and len(np.unique(outputs[0])) > 3
+    assert all(np.array_equal(outputs[0], other) for other in outputs[1:])
+
+
+def test_a_second_compile_replaces_the_build(succeed, builds, tmp_path):
+    first = succeed("compile", f"{NETS}:small", "-o", tmp_path / "build")
+    (tmp_path / "build" / "stray").write_text("of the old build")
+    second = succeed("compile", f"{NETS}:small", "-o", tmp_path / "build")
+    assert not (tmp_path / "build" / "stray").exists()
+    assert first["flash_bytes"] == second["flash_bytes"] and first["kernels"] == second["kernels"]
+    assert [path.name for path in tmp_path.iterdir()] == ["build"]
+
+
+def test_reports_for_people(tosaic, builds):
+    compiled = tosaic("compile", f"{NETS}:small", "-o", builds["cortex-m55"]["build"] + "-small")
+    assert compiled.exit_code == 0
+    assert all(word in compiled.stdout for word in ("runs on", "nets.py", "arena", "flash", "trials"))
+    ran = tosaic("run", builds["corstone-300"]["build"], "--random", 2)
+    assert "yes, 2 samples" in ran.stdout
+    assert "NPU command streams executed by tosaic's emulator" in ran.stdout
+
+
+def test_the_api_does_the_same(builds):
+    build = Build.load(Path(builds["corstone-300"]["build"]))
+    samples = [[np.zeros((1, 3, 12, 12), np.float32)]]
+    report = api.run_build(build, samples)
+    assert report.exact
+    assert np.array_equal(report.outputs[0][0], api.reference_outputs(build, samples)[0][0])
+
+
+def test_a_model_of_the_zoo(succeed, tmp_path):
+    report = succeed("compile", "zoo:dscnn", "--target", "corstone-300", "-o", tmp_path / "dscnn")
+    assert report["regions"]["npu"] == 1
+    assert succeed("run", tmp_path / "dscnn", "--random", 1)["exact"]
+
+
+def test_targets(succeed):
+    assert {row["name"]: row["accelerator"] for row in succeed("targets")["targets"]} == TARGETS
