@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from op_rows import RESIZES, ROWS, S
+from op_rows import RESIZES, ROWS
 from tosa_graphs import Graph, random_input
 
 from tosaic.backends import reference
@@ -69,6 +69,10 @@ def test_the_listing_has_each_op_and_its_constraints():
     assert "U55, U65: stride <= 3" in listing
 
 
+def _doubled(g: Graph, x: ir.Value) -> ir.Value:
+    return g.resize(x, "NEAREST_NEIGHBOR", *RESIZES["x4 aligned"])
+
+
 def _product(g: Graph, scale: float | np.ndarray) -> ir.Value:
     return g.requantize(g.matmul(g.input((5, 9, 33)), g.input((5, 33, 12)), 3, 4), "i8", scale)
 
@@ -106,7 +110,7 @@ NEIGHBOURS = {
     ),
     "RESIZE before CONCAT": (
         lambda g: g.concat(
-            [g.input((1, 13, 21, 5)), g.resize(g.input(S), "NEAREST_NEIGHBOR", *RESIZES["x4 aligned"])], 3
+            [_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3
         ),
         "a use other than CONCAT",
     ),
