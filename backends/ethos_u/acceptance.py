@@ -119,14 +119,17 @@ def _unsliced_operands(op: ir.Operation, generation: str) -> str | None:
 
 
 def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: the result, with its RESCALE, not before CONCAT or PAD.
+    """The result, with its RESCALE, not before CONCAT or PAD.
 
     Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
     """
-    if generation == "u85":
-        return None
     found = _consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"}
     return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
+
+
+def _unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: the result, with its RESCALE, not before CONCAT or PAD."""
+    return None if generation == "u85" else _unmerged_result(op, generation)
 
 
 def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
@@ -376,7 +379,7 @@ ACCEPTANCE: dict[str, Row] = {
     "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
     "transpose_conv2d": Row("i8", "i8 i16", (*_WEIGHTED, _constant_weights, _transpose_stride)),
-    "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands, _unmerged_result)),
+    "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands, _unmerged_result_small)),
     # Pools
     "max_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window)),
     "avg_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window, _padded_average)),
@@ -425,7 +428,7 @@ ACCEPTANCE: dict[str, Row] = {
     "transpose": Row(_ANY, _ANY),
     "gather": Row("", _ANY),
     "scatter": Row("", _ANY),
-    "resize": Row("i8 i16", "i8 i16", (_resize_form, _unmerged_result)),
+    "resize": Row("i8 i16", "i8 i16", (_resize_form, _unmerged_result_small)),
     # Conversions
     "cast": Row(_ANY, _BOOL, (_widening_cast,)),
     "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input, _rescale_neighbours)),
