@@ -64,11 +64,12 @@ class Builder:
     """Emits ops at the current insertion point and location.
 
     `attention` to TOSA's rule that operands have equal rank is paid in `pointwise`; every other method takes operands
-    as its op does.
+    as its op does. While `stays_float` is set, ops and calls of composites get the attribute `tosaic.float`.
     """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
+        self.stays_float = False
         self.f32 = ir.F32Type.get()
         self.i32 = ir.IntegerType.get_signless(32)
         self.bool = ir.IntegerType.get_signless(1)
@@ -89,8 +90,11 @@ class Builder:
             f"tosa.{name}",
             operands=values,
             results=[ir.RankedTensorType.get(list(result), element)],
-            attributes=attributes,
+            attributes=attributes | self._mark(),
         ).result
+
+    def _mark(self) -> dict[str, ir.Attribute]:
+        return {"tosaic.float": ir.UnitAttr.get()} if self.stays_float else {}
 
     def value(self, operand: Operand) -> ir.Value:
         """The operand as a value; a quantised constant becomes `tosa.const` -> `quant.scast` -> `quant.dcast`."""
@@ -280,7 +284,7 @@ class Builder:
             self._composites[key] = self._define(kind, types, body, attributes)
         callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(self._composites[key].attributes["sym_name"]).value)
         return ir.Operation.create(
-            "func.call", operands=values, results=[types[0]], attributes={"callee": callee}
+            "func.call", operands=values, results=[types[0]], attributes={"callee": callee} | self._mark()
         ).result
 
     def _define(self, kind: str, types: list[ir.Type], body: Callable, attributes: dict) -> ir.Operation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
 from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.registry import LOWERINGS
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -71,8 +72,11 @@ def origin(node: Node) -> Origin:
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
 
 
-def import_program(program: ExportedProgram) -> ir.Module:
+def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
     """Import a program, quantised or not, into a new context.
+
+    Args:
+        exclude: module paths and op types whose ops carry `tosaic.float`, so that they stay float32.
 
     Returns:
         A verified module with one public `main`: float32, int32 (from int64) or bool tensors, in the user's layout.
@@ -84,7 +88,7 @@ def import_program(program: ExportedProgram) -> ir.Module:
     _refuse_unknown(program)
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
-        _Importer(program, Builder(module)).run()
+        _Importer(program, Builder(module), exclude).run()
         try:
             module.operation.verify()
         except ir.MLIRError as error:
@@ -118,8 +122,8 @@ def _computed(program: ExportedProgram) -> Iterator[Node]:
 
 
 class _Importer:
-    def __init__(self, program: ExportedProgram, builder: Builder) -> None:
-        self.program, self.builder = program, builder
+    def __init__(self, program: ExportedProgram, builder: Builder, exclude: Sequence[str]) -> None:
+        self.program, self.builder, self.exclude = program, builder, exclude
         self.env: dict[Node, Any] = {}
         self.state = {**program.state_dict, **program.constants}
 
@@ -161,6 +165,7 @@ class _Importer:
         return ir.RankedTensorType.get(list(tensor.shape), mlir.mlir_type(compiled_dtype(tensor.dtype)))
 
     def _visit(self, node: Node) -> None:
+        self.builder.stays_float = is_excluded(node, self.exclude)
         with origin(node).location():
             try:
                 self.env[node] = self._lower(node)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e.observer import HistogramObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
@@ -24,8 +23,11 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
+from tosaic.frontend.bias_correction import correct_biases
 from tosaic.frontend.canonical import arguments, canonical, is_quantized
 from tosaic.frontend.capture import Capture
+from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
+from tosaic.frontend.observer import RangeObserver
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
@@ -66,6 +68,8 @@ SHARED: set[Any] = {
     aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
     aten.mean.dim, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
 }  # fmt: skip
+_BIAS_AXES = {target: -1 if target is aten.linear.default else 1 for target in WEIGHTED}
+_CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 _LISTS: set[Any] = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
 
 
@@ -82,6 +86,7 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
     """
     if activations not in ("int8", "int16"):
         raise ModelError(f"activations cannot be `{activations}`", hint="choose int8 or int16")
+    refuse_unmatched(capture.program.graph, exclude)
     if is_quantized(capture.program):
         return capture.program
     with warnings.catch_warnings(), torch.no_grad():
@@ -89,6 +94,7 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
         prepared = prepare_pt2e(capture.program.module(), TosaQuantizer(activations, tuple(exclude)))
         for batch in capture.calibration:
             prepared(*batch)
+        correct_biases(prepared, capture.calibration[:_CORRECTING], _BIAS_AXES)
         converted = convert_pt2e(prepared)
         return canonical(torch.export.export(converted, capture.inputs))
 
@@ -104,8 +110,7 @@ class Formats:
 
     def activation(self) -> QuantizationSpec:
         scheme = torch.per_tensor_symmetric if self.symmetric else torch.per_tensor_affine
-        observer = HistogramObserver.with_args(eps=2**-16)
-        return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
+        return QuantizationSpec(self.dtype, RangeObserver, self.low, self.high, scheme)
 
     def ranged(self, least: float, greatest: float) -> FixedQParamsQuantizationSpec:
         """Scale and zero point that need no calibration: 1/256 and -128 for [0, 1] in int8."""
@@ -137,7 +142,6 @@ class TosaQuantizer(Quantizer):
         self.exclude = exclude
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        _refuse_unmatched(model, self.exclude)
         fused: dict[Node, Node] = {}
         for node in model.graph.nodes:
             if node.op == "call_function" and not self._excluded(node):
@@ -148,7 +152,7 @@ class TosaQuantizer(Quantizer):
         """Nothing to check: `annotate` writes only what the importer reads."""
 
     def _excluded(self, node: Node) -> bool:
-        return any(_matches(node, pattern) for pattern in self.exclude)
+        return is_excluded(node, self.exclude)
 
     def _annotate(self, node: Node, fused: dict[Node, Node]) -> None:
         target = node.target
@@ -226,7 +230,7 @@ def _weight_spec(node: Node) -> QuantizationSpec:
     elif groups > 1:
         out, inner = arguments(node)[1].meta["val"].shape[:2]
         per_channel = inner > 1 or out == groups
-    observer = PerChannelMinMaxObserver if per_channel else HistogramObserver
+    observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
     scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
     return QuantizationSpec(
         torch.int8, observer.with_args(eps=2**-24), -127, 127, scheme, ch_axis=axis if per_channel else None
@@ -271,24 +275,3 @@ def _is_parameter(node: Node) -> bool:
 
 def _is_quantised(node: Node) -> bool:
     return node.op in ("placeholder", "get_attr") or _KEY in node.meta
-
-
-def _names(node: Node) -> list[str]:
-    """What a user may call a node: its op type, and every module path it is in."""
-    op = str(node.target).removeprefix("aten.").partition(".")[0]
-    return [op, *(path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path)]
-
-
-def _matches(node: Node, pattern: str) -> bool:
-    return pattern.removeprefix("aten.") in _names(node)
-
-
-def _refuse_unmatched(model: GraphModule, patterns: Iterable[str]) -> None:
-    known = sorted({name for node in model.graph.nodes if node.op == "call_function" for name in _names(node)})
-    for pattern in patterns:
-        if pattern.removeprefix("aten.") not in known:
-            near = difflib.get_close_matches(pattern, known, 3)
-            raise ModelError(
-                f"the exclusion `{pattern}` names no module and no op of the model",
-                hint=f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(known)}",
-            )

@@ -6,7 +6,7 @@ import itertools
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 WIDTHS = (640, 128, 128, 128, 128, 8, 128, 128, 128, 128)
 
@@ -31,4 +31,4 @@ def build() -> nn.Module:
 
 def samples() -> list[tuple[Tensor, ...]]:
     """Five frames of 128 mel bands each."""
-    return [(image.reshape(1, 640),) for (image,) in smooth(17, 1, 5, 128)]
+    return [(image.reshape(1, 640),) for (image,) in images(11, 6, 1, 5, 128)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 
 class Separable(nn.Sequential):
@@ -42,4 +42,4 @@ def build() -> nn.Module:
 
 
 def samples() -> list[tuple[Tensor, ...]]:
-    return smooth(13, 1, 49, 10)
+    return images(9, 4, 1, 49, 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 # (output channels at width 1, stride of the depthwise convolution)
 BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -43,4 +43,4 @@ def build() -> nn.Module:
 
 
 def samples() -> list[tuple[Tensor, ...]]:
-    return smooth(13, 3, 96, 96)
+    return images(9, 4, 3, 96, 96)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 # (expansion, output channels, repeats, stride of the first)
 STAGES = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
@@ -59,4 +59,4 @@ def build() -> nn.Module:
 
 
 def samples() -> list[tuple[Tensor, ...]]:
-    return smooth(9, 3, 224, 224)
+    return images(6, 3, 3, 224, 224)

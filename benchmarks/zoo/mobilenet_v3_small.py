@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 # (kernel, hidden channels, output channels, squeeze and excite, hardswish, stride)
 BLOCKS = [
@@ -96,4 +96,4 @@ def build() -> nn.Module:
 
 
 def samples() -> list[tuple[Tensor, ...]]:
-    return smooth(9, 3, 224, 224)
+    return images(6, 3, 3, 224, 224)

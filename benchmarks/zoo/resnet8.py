@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 
 class Block(nn.Module):
@@ -44,4 +44,4 @@ def build() -> nn.Module:
 
 
 def samples() -> list[tuple[Tensor, ...]]:
-    return smooth(13, 3, 32, 32)
+    return images(9, 4, 3, 32, 32)

@@ -12,12 +12,20 @@ SEED = 2026
 
 
 def initialise(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Module:
-    """Seed all weights, then the statistics of the batch norms."""
+    """Seed all weights, then the statistics of the batch norms.
+
+    A depthwise filter is its centre tap plus half the usual randomness: filters of mean 0 alone would leave of deep
+    stacks of them little but noise.
+    """
     generator = torch.Generator().manual_seed(SEED)
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             fan_in = layer.weight[0].numel()
             layer.weight.data.normal_(0.0, (2.0 / fan_in) ** 0.5, generator=generator)
+            if isinstance(layer, nn.Conv2d) and layer.groups > 1:
+                rows, columns = layer.kernel_size
+                layer.weight.data *= 0.5
+                layer.weight.data[:, :, rows // 2, columns // 2] += 1.0
             if layer.bias is not None:
                 layer.bias.data.normal_(0.0, 0.05, generator=generator)
         elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -49,13 +57,14 @@ def _randomise_statistics(module: nn.Module, batches: list[tuple[Tensor, ...]], 
         hook.remove()
 
 
-def smooth(count: int, channels: int, height: int, width: int) -> list[tuple[Tensor, ...]]:
-    """Images of large blobs, finer texture and a little noise, standardised to mean 0 and deviation 1."""
+def images(smooth: int, noisy: int, channels: int, height: int, width: int) -> list[tuple[Tensor, ...]]:
+    """Batches of one image of mean 0 and deviation 1: `smooth` ones of blobs and texture, then `noisy` ones of noise."""
     generator = torch.Generator().manual_seed(SEED + 1)
-    total = torch.zeros(count, channels, height, width)
+    total = torch.zeros(smooth, channels, height, width)
     for cells, weight in ((3, 1.0), (9, 0.5), (24, 0.2)):
-        grid = torch.randn(count, channels, min(cells, height), min(cells, width), generator=generator)
+        grid = torch.randn(smooth, channels, min(cells, height), min(cells, width), generator=generator)
         total += weight * functional.interpolate(grid, size=(height, width), mode="bilinear", align_corners=False)
-    total += 0.05 * torch.randn(count, channels, height, width, generator=generator)
+    total += 0.05 * torch.randn(smooth, channels, height, width, generator=generator)
     total = (total - total.mean((1, 2, 3), keepdim=True)) / total.std((1, 2, 3), keepdim=True)
-    return [(image[None],) for image in total]
+    noise = torch.randn(noisy, channels, height, width, generator=generator)
+    return [(image[None],) for image in torch.cat([total, noise])]

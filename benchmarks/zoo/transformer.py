@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tosaic.zoo.seeded import smooth
+from tosaic.zoo.seeded import images
 
 
 class Attention(nn.Module):
@@ -60,4 +60,4 @@ def build() -> nn.Module:
 
 def samples() -> list[tuple[Tensor, ...]]:
     """Sequences that change smoothly over time and features."""
-    return [(image.reshape(1, 32, 64),) for (image,) in smooth(17, 1, 32, 64)]
+    return [(image.reshape(1, 32, 64),) for (image,) in images(11, 6, 1, 32, 64)]

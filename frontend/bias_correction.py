@@ -1,0 +1,98 @@
+"""Takes the mean error that quantisation leaves in each channel out by way of the bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+from torchao.quantization.pt2e.observer import ObserverBase
+
+
+def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]], axes: dict[Any, int]) -> None:
+    """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
+
+    Args:
+        prepared: a calibrated graph, its observers in place; its biases are replaced.
+        batches: what the error is measured on; all of them are held in memory at once.
+        axes: the ops that have a bias as their third argument, and the axis of their result that it adds to.
+    """
+    _Corrector(prepared, len(batches), axes).run(*zip(*batches, strict=True), enable_io_processing=False)
+
+
+@dataclass(frozen=True)
+class _Twin:
+    """A value with and without quantisation, one of each for every batch."""
+
+    exact: list[Any]
+    rounded: list[Any]
+
+
+class _Corrector(Interpreter):
+    def __init__(self, prepared: GraphModule, count: int, axes: dict[Any, int]) -> None:
+        super().__init__(prepared)
+        self.count, self.axes = count, axes
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
+        values = list(super().placeholder(target, args, kwargs))
+        return _Twin(values, values)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        observer, value = self.fetch_attr(target), args[0]
+        if not isinstance(observer, ObserverBase):
+            return value
+        if isinstance(value, _Twin):
+            return _Twin(value.exact, [_fake_quantize(observer, tensor) for tensor in value.rounded])
+        return _Twin([value] * self.count, [_fake_quantize(observer, value)] * self.count)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if not any(isinstance(leaf, _Twin) for leaf in pytree.tree_leaves((args, kwargs))):
+            return super().call_function(target, args, kwargs)
+
+        def side(pick: Callable[[_Twin], list], index: int) -> Any:
+            own_args, own_kwargs = pytree.tree_map_only(_Twin, lambda twin: pick(twin)[index], (args, kwargs))
+            return target(*own_args, **own_kwargs)
+
+        return _Twin(
+            [side(lambda twin: twin.exact, index) for index in range(self.count)],
+            [side(lambda twin: twin.rounded, index) for index in range(self.count)],
+        )
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        bias = _own_bias(n) if n.target in self.axes else None
+        if bias is None or not isinstance(result, _Twin):
+            return result
+        axis = self.axes[n.target]
+        missing = torch.stack(result.exact) - torch.stack(result.rounded)
+        error = missing.movedim(axis if axis < 0 else axis + 1, 0).flatten(1).mean(1)
+        owner, _, name = str(bias.target).rpartition(".")
+        assert isinstance(self.module, GraphModule)
+        module = self.module.get_submodule(owner)
+        setattr(module, name, nn.Parameter(getattr(module, name) + error, requires_grad=False))
+        shape = [1] * result.exact[0].ndim
+        shape[axis] = -1
+        return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
+
+
+def _own_bias(node: Node) -> Node | None:
+    """The parameter behind a node's bias, where no other node has it."""
+    bias: Any = node.args[2] if len(node.args) > 2 else None
+    while isinstance(bias, Node) and bias.op == "call_module" and len(bias.users) == 1:
+        bias = bias.args[0]
+    return bias if isinstance(bias, Node) and bias.op == "get_attr" and len(bias.users) == 1 else None
+
+
+def _fake_quantize(observer: Any, x: Tensor) -> Tensor:
+    """What quantisation and dequantisation make of `x`; a bias, whose int32 is fine enough, stays as it is."""
+    if hasattr(observer, "derive_qparams_fn") or x.dtype != torch.float32:
+        return x
+    scale, zero_point = observer.calculate_qparams()
+    limits = (observer.quant_min, observer.quant_max)
+    if observer.qscheme is torch.per_channel_symmetric:
+        return torch.fake_quantize_per_channel_affine(x, scale, zero_point.int(), observer.ch_axis, *limits)
+    return torch.fake_quantize_per_tensor_affine(x, scale.float().reshape(()), zero_point.int().reshape(()), *limits)

@@ -1,0 +1,98 @@
+"""Chooses the range of a quantised activation from what calibration shows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchao.quantization.pt2e.observer import ObserverBase
+
+_BINS = 4096
+_CANDIDATES = 65
+_LEAST = 0.25
+
+
+class RangeObserver(ObserverBase):
+    """A histogram of a tensor's values, and the range that loses least.
+
+    The bins share [-2^e, 2^e] evenly; a value beyond doubles the range, which joins bins in pairs and loses nothing.
+    Exact zeros are left out: every range holds 0 and represents it without error.
+
+    Args:
+        dtype: the integer dtype that the tensor is quantised to.
+        quant_min, quant_max: least and greatest stored value.
+        qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
+        eps: the least scale.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        quant_min: int,
+        quant_max: int,
+        qscheme: torch.qscheme,
+        eps: float = 2**-16,
+        is_dynamic: bool = False,
+    ) -> None:
+        super().__init__(dtype, is_dynamic)
+        self.quant_min, self.quant_max = quant_min, quant_max
+        self.qscheme, self.eps = qscheme, eps
+        self.exponent = -24
+        self.low = self.high = 0.0
+        self.counts = torch.zeros(_BINS, dtype=torch.float64)
+        self.chosen: tuple[float, float] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Count the values of `x`; returns `x`."""
+        if x.numel():
+            low, high = (value.item() for value in torch.aminmax(x))
+            self._widen(max(-low, high))
+            self.low, self.high = min(self.low, low), max(self.high, high)
+            reach = 2.0**self.exponent
+            counts = torch.histc(x, _BINS, -reach, reach)
+            counts[_BINS // 2] -= x.numel() - torch.count_nonzero(x)
+            self.counts += counts
+            self.chosen = None
+        return x
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+        """(scale float32 [1], zero point int32 [1])."""
+        self.chosen = self.chosen or self._range()
+        low, high = self.chosen
+        if self.qscheme == torch.per_tensor_symmetric:
+            scale = max(high / (self.quant_max + 0.5), self.eps)
+            return torch.tensor([scale]), torch.zeros(1, dtype=torch.int32)
+        scale = max((high - low) / (self.quant_max - self.quant_min), self.eps)
+        zero_point = min(max(self.quant_min - round(low / scale), self.quant_min), self.quant_max)
+        return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int32)
+
+    def _widen(self, reach: float) -> None:
+        while 2.0**self.exponent < reach:
+            joined = self.counts.reshape(-1, 2).sum(1)
+            self.counts.zero_()
+            self.counts[_BINS // 4 : 3 * _BINS // 4] = joined
+            self.exponent += 1
+
+    def _range(self) -> tuple[float, float]:
+        """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not."""
+        shrink = torch.linspace(_LEAST, 1.0, _CANDIDATES, dtype=torch.float64)
+        reach = 2.0**self.exponent
+        centres = (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
+        if self.qscheme == torch.per_tensor_symmetric:
+            highs = max(-self.low, self.high) * shrink
+            lows, clipped = -highs, _beyond(centres, self.counts, highs) + _beyond(centres, self.counts.flip(0), highs)
+        else:
+            lows, highs = (self.low * shrink)[:, None], (self.high * shrink)[None, :]
+            clipped = _beyond(centres, self.counts.flip(0), -lows) + _beyond(centres, self.counts, highs)
+        step = (highs - lows) / (self.quant_max - self.quant_min)
+        error = step.square() / 12 * self.counts.sum() + clipped
+        best = error.argmin()
+        return lows.expand_as(error).flatten()[best].item(), highs.expand_as(error).flatten()[best].item()
+
+
+def _beyond(centres: Tensor, counts: Tensor, limits: Tensor) -> Tensor:
+    """For each limit the sum of count * (centre - limit)^2 over the ascending centres above it."""
+    moments = [counts * centres**power for power in range(3)]
+    above = [torch.cat([moment.flip(0).cumsum(0).flip(0), moment.new_zeros(1)]) for moment in moments]
+    first = torch.searchsorted(centres, limits.contiguous(), right=True)
+    total, mean, square = (column[first] for column in above)
+    return square - 2 * limits * mean + limits.square() * total
