@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.linalg import Linalg
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
+from tosaic.backends.cortex_m.kernels.movement import Movement
 from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
 from tosaic.backends.cortex_m.kernels.pool import Pool
 from tosaic.backends.cortex_m.linalg import standalone
@@ -20,7 +21,16 @@ from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Schedule, Space, Variant
 
-FAMILIES: list[KernelFamily] = [Conv2d(), Depthwise(), Matmul(), Pointwise(), Pool(), CmsisNnKernels(), Linalg()]
+FAMILIES: list[KernelFamily] = [
+    Conv2d(),
+    Depthwise(),
+    Matmul(),
+    Pointwise(),
+    Pool(),
+    Movement(),
+    CmsisNnKernels(),
+    Linalg(),
+]
 """Every kernel family, best untuned guess first; the last one covers every function."""
 
 

@@ -1,0 +1,312 @@
+"""TRANSPOSE, SLICE, PAD, CONCAT and TILE on MVE: strided boxes that move as whole vectors.
+
+Every one of these ops fills the result with boxes: a box of an input under other strides, or a box of one value.
+Where input and result have a common run of neighbours, a box moves run by run. Where they have none, sixteen, eight
+or four neighbours of the input are scattered over the result, or gathered into neighbours of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named
+from tosaic.backends.target import Core
+from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.tuner.space import Schedule, Variant
+
+_OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
+_CONSTANTS = ("tosa.const", "tosa.const_shape")
+_LETTER = {1: "b", 2: "h", 4: "w"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop over a box: how often, and the strides of source and result in elements."""
+
+    extent: int
+    source: int
+    result: int
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of the result, and where its elements come from.
+
+    Args:
+        argument: the input they come from; None fills the box with the op's pad value.
+        source: the first element in that input.
+        result: the first element in the result.
+        axes: the loops, outermost first; none has one turn, and no two neighbours could be one.
+    """
+
+    argument: int | None
+    source: int
+    result: int
+    axes: tuple[Axis, ...]
+
+    @staticmethod
+    def of(argument: int | None, source: int, result: int, axes: Sequence[Axis]) -> Box:
+        merged: list[Axis] = []
+        for axis in sorted((a for a in axes if a.extent > 1), key=lambda a: (-a.result, -a.source)):
+            if merged:
+                outer, reach = merged[-1], axis.extent
+                if (outer.source, outer.result) == (axis.source * reach, axis.result * reach):
+                    merged[-1] = Axis(outer.extent * reach, axis.source, axis.result)
+                    continue
+            merged.append(axis)
+        return Box(argument, source, result, tuple(merged))
+
+    @property
+    def run(self) -> bool:
+        """Whether neighbours of the result are neighbours of the source, too."""
+        return not self.axes or self.argument is None or self.axes[-1].source == self.axes[-1].result == 1
+
+    @property
+    def elements(self) -> int:
+        return math.prod(axis.extent for axis in self.axes)
+
+
+class Movement:
+    """One op that only moves elements of one, two or four bytes.
+
+    Knob `walk`, where a box has no run: `scatter` reads vectors, `gather` writes them. Knob `unroll`, where a box has
+    one: vectors of a run in flight.
+    """
+
+    name = "movement"
+
+    def match(self, function: ir.Operation) -> Workload | None:
+        block = function.regions[0].blocks[0]
+        *ops, end = [op.operation for op in block.operations]
+        body = [op for op in ops if op.name not in _CONSTANTS]
+        if len(body) != 1 or body[0].name not in _OPS or list(end.operands) != list(body[0].results):
+            return None
+        (op,) = body
+        size = numpy_dtype(element_type(op.results[0])).itemsize
+        boxes = _boxes(op, list(block.arguments))
+        if size not in _LETTER or not boxes:
+            return None
+        fill = constant_value(op.operands[2]) if op.name == "tosa.pad" else None
+        attributes = {
+            "arguments": len(block.arguments),
+            "size": size,
+            "boxes": tuple(boxes),
+            "fill": "" if fill is None else fill.tobytes().hex(),
+        }
+        return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, {})
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        if not core.mve:
+            return ()
+        boxes = _boxes_of(workload)
+        knobs: dict[str, tuple[int | str | bool, ...]] = {}
+        if any(not box.run for box in boxes):
+            knobs["walk"] = ("scatter", "gather")
+        if any(box.run for box in boxes):
+            knobs["unroll"] = (4, 1)
+        return (Variant("vectors", knobs),)
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        size, fill = int(str(workload.attributes["size"])), bytes.fromhex(str(workload.attributes["fill"]))
+        knobs = dict(schedule.knobs)
+        lines = []
+        for box in _boxes_of(workload):
+            lines += _run(box, size, int(knobs["unroll"])) if box.run else _crossing(box, size, str(knobs["walk"]))
+        inputs = [f"const int8_t *restrict in{i}" for i in range(int(str(workload.attributes["arguments"])))]
+        arguments = ", ".join([*inputs, "int8_t *restrict out", "const void *params", "void *scratch"])
+        text = "\n".join([_PRELUDE + f"void @SYMBOL@({arguments})", "{", *_fill(fill), *lines, "}", ""])
+        symbol, text = named(self.name, text)
+        return KernelSource(symbol, "c", text)
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        boxes = _boxes_of(workload)
+        return {
+            "bytes": float(str(workload.attributes["size"])) * sum(box.elements for box in boxes),
+            "crossing": float(sum(box.elements for box in boxes if not box.run)),
+            "gather": float(dict(schedule.knobs).get("walk") == "gather"),
+            "unroll": float(dict(schedule.knobs).get("unroll", 0)),
+        }
+
+
+def _boxes_of(workload: Workload) -> tuple[Box, ...]:
+    boxes = workload.attributes["boxes"]
+    assert isinstance(boxes, tuple)
+    return boxes
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
+    """The boxes of an op; none where an operand that should be a constant or an argument is not."""
+    data = list(op.operands) if op.name == "tosa.concat" else list(op.operands)[:1]
+    if any(value not in arguments for value in data):
+        return []
+    shape = shape_of(op.results[0])
+    targets = _strides(shape)
+    first = arguments.index(data[0])
+    extents = shape_of(data[0])
+    sources = _strides(extents)
+    if op.name == "tosa.transpose":
+        perms = list(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+        return [Box.of(first, 0, 0, [Axis(shape[i], sources[p], targets[i]) for i, p in enumerate(perms)])]
+    if op.name == "tosa.concat":
+        return _concatenation(op, data, arguments)
+    amounts = constant_value(op.operands[1])
+    if amounts is None:
+        return []
+    numbers = [int(n) for n in amounts.reshape(-1)]
+    if op.name == "tosa.slice":
+        start = sum(n * stride for n, stride in zip(numbers, sources, strict=True))
+        return [Box.of(first, start, 0, list(map(Axis, shape, sources, targets)))]
+    if op.name == "tosa.tile":
+        repeats = [Axis(n, 0, extent * to) for n, extent, to in zip(numbers, extents, targets, strict=True)]
+        return [Box.of(first, 0, 0, [*repeats, *map(Axis, extents, sources, targets)])]
+    if constant_value(op.operands[2]) is None:
+        return []
+    return _padding(first, extents, numbers, shape)
+
+
+def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequence[ir.Value]) -> list[Box]:
+    axis, targets = ir.IntegerAttr(op.attributes["axis"]).value, _strides(shape_of(op.results[0]))
+    boxes, at = [], 0
+    for value in data:
+        extents = shape_of(value)
+        axes = list(map(Axis, extents, _strides(extents), targets))
+        boxes.append(Box.of(list(arguments).index(value), 0, at * targets[axis], axes))
+        at += extents[axis]
+    return boxes
+
+
+def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[Box]:
+    """The input in the middle, and for each axis what lies before and after it, as wide as the axes behind it."""
+    targets = _strides(shape)
+    before, after = amounts[::2], amounts[1::2]
+    start = sum(n * stride for n, stride in zip(before, targets, strict=True))
+    boxes = [Box.of(argument, 0, start, list(map(Axis, extents, _strides(extents), targets)))]
+    corner = 0
+    for axis, stride in enumerate(targets):
+        for thick, place in ((before[axis], 0), (after[axis], before[axis] + extents[axis])):
+            if thick:
+                widths = [*extents[:axis], thick, *shape[axis + 1 :]]
+                axes = [Axis(width, 0, to) for width, to in zip(widths, targets, strict=True)]
+                boxes.append(Box.of(None, 0, corner + place * stride, axes))
+        corner += before[axis] * stride
+    return boxes
+
+
+def _fill(value: bytes) -> list[str]:
+    """C of the vector that holds the pad value in every element."""
+    if not value:
+        return []
+    word = int.from_bytes(value * (4 // len(value)), "little", signed=True)
+    return [f"  const int8x16_t fill = vreinterpretq_s8_s32(vdupq_n_s32({word}));"]
+
+
+def _nest(box: Box, axes: Sequence[Axis], size: int, inner: Sequence[str]) -> list[str]:
+    """C of loops over `axes` around `inner`, which reads at `from` and writes at `to`."""
+    opening, source, result = [], f"in{box.argument} + {box.source * size}", f"out + {box.result * size}"
+    for depth, axis in enumerate(axes):
+        i = f"i{depth}"
+        opening.append(f"  for (int {i} = 0; {i} < {axis.extent}; {i}++)")
+        source += f" + {i} * {axis.source * size}"
+        result += f" + {i} * {axis.result * size}"
+    pointers = [] if box.argument is None else [f"    const int8_t *from = {source};"]
+    return [*opening, "  {", *pointers, f"    int8_t *to = {result};", *(f"    {line}" for line in inner), "  }"]
+
+
+def _run(box: Box, size: int, unroll: int) -> list[str]:
+    """C that moves a box run by run."""
+    axes, length = box.axes, size
+    if axes and axes[-1].result == 1:
+        *axes, last = axes
+        length *= last.extent
+    step = VECTOR * unroll
+    whole, rest = length // step * step, length % step
+    lines = []
+    if whole:
+        lines += [f"for (int i = 0; i < {whole}; i += {step}) {{", *_vectors(box, "i + ", [VECTOR] * unroll), "}"]
+    if rest:
+        counts = [VECTOR] * (rest // VECTOR) + ([rest % VECTOR] if rest % VECTOR else [])
+        lines += _vectors(box, f"{whole} + ", counts)
+    return _nest(box, axes, size, lines)
+
+
+def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:
+    """C that moves neighbouring vectors, the last of them perhaps in part."""
+    lines, stores = ["{"], []
+    for n, count in enumerate(counts):
+        place, part = f"{at}{n * VECTOR}", count < VECTOR
+        value = "fill"
+        if box.argument is not None:
+            value = f"v{n}"
+            load = f"vldrbq_z_s8(from + {place}, vctp8q({count}))" if part else f"vldrbq_s8(from + {place})"
+            lines.append(f"  const int8x16_t {value} = {load};")
+        store = f"vstrbq_p_s8(to + {place}, {value}, vctp8q({count}))" if part else f"vstrbq_s8(to + {place}, {value})"
+        stores.append(f"  {store};")
+    return [*lines, *stores, "}"]
+
+
+def _crossing(box: Box, size: int, walk: str) -> list[str]:
+    """C that moves a box without runs: neighbours of one side are loaded or stored together."""
+    read, written = (
+        next((axis for axis in box.axes if near(axis) == 1), None)
+        for near in (lambda axis: axis.source, lambda axis: axis.result)
+    )
+    scatter = read is not None and (walk == "scatter" or written is None)
+    along = read if scatter else written
+    assert along is not None, "an op reads or writes neighbours"
+    stride = (along.result if scatter else along.source) * size
+    bits = next(b for b in (8, 16, 32) if b >= 8 * size and (b == 32 or (128 // b - 1) * stride < 1 << b))
+    lanes, letter = 128 // bits, _LETTER[size]
+    memory, kind = f"int{8 * size}_t", f"s{bits}"
+    offsets = ", ".join(str(stride * lane) for lane in range(lanes))
+
+    def move(at: str, left: int) -> list[str]:
+        mask, z, p = (f", vctp{bits}q({left})", "_z", "_p") if left < lanes else ("", "", "")
+        near, far = f"{at} * {size})", f"{at} * {stride}), offsets"
+        load, store = f"vldr{letter}q", f"vstr{letter}q"
+        if scatter:
+            value = f"{load}{z}_{kind}((const {memory} *)(from + {near}{mask})"
+            return [f"{store}_scatter_offset{p}_{kind}(({memory} *)(to + {far}, {value}{mask});"]
+        value = f"{load}_gather_offset{z}_{kind}((const {memory} *)(from + {far}{mask})"
+        return [f"{store}{p}_{kind}(({memory} *)(to + {near}, {value}{mask});"]
+
+    whole, rest = along.extent // lanes * lanes, along.extent % lanes
+    lines = [f"const uint{bits}x{lanes}_t offsets = {{{offsets}}};"]
+    if whole:
+        lines += [f"for (int i = 0; i < {whole}; i += {lanes}) {{", *move("i", lanes), "}"]
+    if rest:
+        lines += move(str(whole), rest)
+    return _nest(box, [axis for axis in box.axes if axis is not along], size, lines)
+
+
+def _declarations() -> str:
+    """The loads and stores that the common prelude lacks."""
+    names = []
+    for size, letter in _LETTER.items():
+        for bits in (8, 16, 32):
+            if bits < 8 * size:
+                continue
+            lanes, memory = 128 // bits, f"int{8 * size}_t *"
+            vector, offsets = f"int{bits}x{lanes}_t", f"uint{bits}x{lanes}_t"
+            load, store, kind = f"vldr{letter}q", f"vstr{letter}q", f"s{bits}"
+            names += [
+                f"{vector} {load}_{kind}(const {memory})",
+                f"{vector} {load}_z_{kind}(const {memory}, mve_pred16_t)",
+                f"{vector} {load}_gather_offset_{kind}(const {memory}, {offsets})",
+                f"{vector} {load}_gather_offset_z_{kind}(const {memory}, {offsets}, mve_pred16_t)",
+                f"void {store}_{kind}({memory}, {vector})",
+                f"void {store}_p_{kind}({memory}, {vector}, mve_pred16_t)",
+                f"void {store}_scatter_offset_{kind}({memory}, {offsets}, {vector})",
+                f"void {store}_scatter_offset_p_{kind}({memory}, {offsets}, {vector}, mve_pred16_t)",
+            ]
+    missing = [text for text in names if f" {text.partition('(')[0].split()[-1]}(" not in PRELUDE]
+    return "".join(f"ALIAS(__builtin_arm_mve_{text.partition('(')[0].split()[-1]}) {text};\n" for text in missing)
+
+
+_PRELUDE = PRELUDE + _declarations()

@@ -1,0 +1,70 @@
+"""Every schedule of many small functions against the reference model: one flatbuffer, one ELF, one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from kernel_runner import Trial, outputs_of, run_trials
+from tosa_graphs import Graph, random_inputs
+
+from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.reference import evaluate
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.mlir import functions, ir
+from tosaic.tuner.space import Schedule
+
+Build = Callable[[Graph], ir.Value]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    schedule: Schedule
+    got: np.ndarray
+    want: np.ndarray
+    instructions: int
+
+
+def task_of(build: Build, families: Sequence[str] = ()) -> KernelTask:
+    """The task of the graph that `build` makes."""
+    graph = Graph()
+    (function,) = functions(graph.module(build(graph))).values()
+    return KernelTask.of(function, CORTEX_M55, families)
+
+
+def evaluate_all(cases: Mapping[str, Build], seed: int = 0) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
+    """(inputs, expected output) of every case, from one module that has all their results."""
+    rng, graph = np.random.default_rng(seed), Graph()
+    results, counts = [], []
+    for build in cases.values():
+        before = len(graph.inputs)
+        results.append(build(graph))
+        counts.append(len(graph.inputs) - before)
+    inputs = random_inputs(rng, graph)
+    outputs = iter(evaluate(graph.module(*results), inputs))
+    arrays = iter(inputs)
+    return {
+        name: ([next(arrays) for _ in range(count)], next(outputs)) for name, count in zip(cases, counts, strict=True)
+    }
+
+
+def outcomes_of(cases: Mapping[str, Build], families: Sequence[str], folder: Path) -> dict[str, list[Outcome]]:
+    """What every schedule of each of `families` computes for every case on the board."""
+    expected = evaluate_all(cases)
+    trials, labels = [], []
+    for name, build in cases.items():
+        graph = Graph()
+        module = graph.module(build(graph))
+        (function,) = functions(module).values()
+        for family in families:
+            task = KernelTask.of(function, CORTEX_M55, (family,))
+            for schedule in task.space.schedules():
+                assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
+                trials.append(Trial(task.generate(schedule), expected[name][0], outputs_of(module)))
+                labels.append((name, schedule))
+    found: dict[str, list[Outcome]] = {name: [] for name in cases}
+    for (name, schedule), result in zip(labels, run_trials(trials, folder), strict=True):
+        found[name].append(Outcome(schedule, result.outputs[0], expected[name][1], result.instructions))
+    return found

@@ -1,0 +1,62 @@
+"""Moving elements: every schedule, under QEMU, equals the reference model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from family_cases import Build, outcomes_of, task_of
+
+CASES: dict[str, Build] = {}
+for e in ("i8", "i16", "i32", "f32"):
+    for channels in (1, 2, 3, 4, 5, 17, 40):
+        CASES[f"{channels} planes to {channels} channels of {e}"] = lambda g, e=e, c=channels: g.transpose(
+            g.input((1, c, 5, 7), e), (0, 2, 3, 1)
+        )
+        CASES[f"{channels} channels to {channels} planes of {e}"] = lambda g, e=e, c=channels: g.transpose(
+            g.input((2, 5, 7, c), e), (0, 3, 1, 2)
+        )
+    for perms in ((1, 0, 2, 3), (0, 2, 1, 3), (3, 2, 1, 0), (2, 0, 3, 1), (0, 1, 2, 3)):
+        CASES[f"transpose {perms} of {e}"] = lambda g, e=e, p=perms: g.transpose(g.input((2, 3, 5, 19), e), p)
+    CASES |= {
+        f"transpose of {e} with far offsets": lambda g, e=e: g.transpose(g.input((3, 10000), e), (1, 0)),
+        f"slice of {e}": lambda g, e=e: g.slice(g.input((3, 5, 71), e), (1, 0, 2), (2, 5, 67)),
+        f"slice of {e} to one channel": lambda g, e=e: g.slice(g.input((3, 5, 7), e), (0, 0, 2), (3, 5, 1)),
+        f"pad of {e}": lambda g, e=e: g.pad(g.input((3, 5, 7), e), (1, 0, 2, 1, 0, 3), -5),
+        f"pad of the image of {e}": lambda g, e=e: g.pad(g.input((1, 5, 4, 35), e), (0, 0, 1, 2, 3, 1, 0, 0), 9),
+        f"pad of {e} by nothing": lambda g, e=e: g.pad(g.input((3, 5), e), (0, 0, 0, 0), 9),
+        f"concat of rows of {e}": lambda g, e=e: g.concat([g.input((3, 5, 7), e), g.input((3, 2, 7), e)], 1),
+        f"concat of channels of {e}": lambda g, e=e: g.concat(
+            [g.input((3, 5, 7), e), g.input((3, 5, 1), e), g.input((3, 5, 16), e)], 2
+        ),
+        f"tile of {e}": lambda g, e=e: g.tile(g.input((3, 5, 7), e), (2, 1, 3)),
+        f"tile of {e} of one channel": lambda g, e=e: g.tile(g.input((3, 5, 1), e), (1, 2, 37)),
+    }
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    return outcomes_of(CASES, ("movement",), tmp_path_factory.mktemp("movement"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_equals_the_reference(name, outcomes):
+    assert outcomes[name]
+    for outcome in outcomes[name]:
+        assert np.array_equal(outcome.got, outcome.want), outcome.schedule
+
+
+def test_an_image_of_three_planes_takes_less_than_an_instruction_for_two_bytes(tmp_path):
+    image = {"image": lambda g: g.transpose(g.input((1, 3, 32, 32)), (0, 2, 3, 1))}
+    (found,) = outcomes_of(image, ("movement",), tmp_path).values()
+    assert found[0].instructions < 3 * 32 * 32 / 2
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda g: g.transpose(g.requantize(g.input((3, 5)), "i8", 0.5), (1, 0)),
+        lambda g: g.concat([g.input((3, 5)), g.const(np.zeros((3, 5)), "i8")], 0),
+    ],
+)
+def test_what_is_not_one_move_of_arguments_is_left_to_the_generic_path(build):
+    assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
