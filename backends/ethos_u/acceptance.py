@@ -163,7 +163,7 @@ def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
     Vela then sums the uncut tensor.
     """
     last = len(shape_of(op.operands[0])) - 1
-    if int_attribute(op, "axis") == last and _producer(op.operands[0]) == "tosa.slice":
+    if int_attribute(op, "axis") == last and _producer(op.operands[0], "tosa.rescale") == "tosa.slice":
         return "an operand that is not cut out by a SLICE, for a sum over the last axis"
     return None
 
@@ -460,9 +460,9 @@ def _is_view(op: ir.Operation | ir.OpView) -> bool:
     return op.name.startswith("tosa.reduce_") and op.operands[0].type == op.results[0].type
 
 
-def _producer(value: ir.Value) -> str:
-    """The name of the op that made `value`, looking through views; empty for an argument."""
-    while not isinstance(value.owner, ir.Block) and _is_view(value.owner):
+def _producer(value: ir.Value, *through: str) -> str:
+    """The name of the op that made `value`, looking through views and the ops named; empty for an argument."""
+    while not isinstance(value.owner, ir.Block) and (_is_view(value.owner) or value.owner.name in through):
         value = value.owner.operands[0]
     return "" if isinstance(value.owner, ir.Block) else value.owner.name
 

@@ -17,7 +17,7 @@ import numpy as np
 from tosaic.backends.ethos_u.accelerators import Accelerator
 from tosaic.backends.ethos_u.emulator.elementwise import LARGE_SCALAR, SMALL_SCALAR, broadcast_shape
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
-from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map, whole
+from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map
 from tosaic.backends.ethos_u.emulator.memory import Access
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES
 from tosaic.backends.ethos_u.emulator.resize import input_span
@@ -99,25 +99,32 @@ def _require_apart(accesses: list[Access], outstanding: deque[list[Access]], wai
 
 
 def _last_outputs(state: State, count: int) -> Blocks:
-    """The last blocks of the OFM, the very last one first. A transposed or reversed OFM counts as one block."""
-    feature_map = output_map(state.registers)
-    height, width, depth = state.output_shape()
-    if state.large and state.registers.bits("OFM_PRECISION", 9, 5):
-        order = _written_shape(state, (height, width, depth))
-        return Blocks(feature_map, (whole(*order),) * count)
-    bh, bw, bd = _block(state)
+    """The last blocks of the OFM as it stands in memory, the very last one first."""
+    shape = state.output_shape()
+    block = _block(state)
     boxes = (
-        Box(y, min(y + bh, height), x, min(x + bw, width), c, min(c + bd, depth))
-        for y in reversed(range(0, height, bh))
-        for x in reversed(range(0, width, bw))
-        for c in reversed(range(0, depth, bd))
+        _as_written(
+            state, Box(y, min(y + block[0], shape[0]), x, min(x + block[1], shape[1]), c, min(c + block[2], shape[2]))
+        )
+        for y in reversed(range(0, shape[0], block[0]))
+        for x in reversed(range(0, shape[1], block[1]))
+        for c in reversed(range(0, shape[2], block[2]))
     )
-    return Blocks(feature_map, tuple(islice(boxes, count)))
+    return Blocks(output_map(state.registers), tuple(islice(boxes, count)))
 
 
-def _written_shape(state: State, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def _as_written(state: State, box: Box) -> Box:
+    """Where a U85 puts a block that it reverses and transposes on the way to memory."""
+    if not state.large:
+        return box
+    spans = [(box.y0, box.y1), (box.x0, box.x1), (box.c0, box.c1)]
+    reverse = state.registers.bits("OFM_PRECISION", 9, 2)
+    if reverse:
+        size = state.output_shape()[reverse - 1]
+        start, end = spans[reverse - 1]
+        spans[reverse - 1] = size - end, size - start
     axes = TRANSPOSES[state.registers.bits("OFM_PRECISION", 11, 3)]
-    return tuple(shape[axis] for axis in axes)  # type: ignore[return-value]
+    return Box(*(end for axis in axes for end in spans[axis]))
 
 
 def _block(state: State) -> tuple[int, int, int]:

@@ -17,6 +17,7 @@ from tosaic.backends.ethos_u.emulator.errors import EmulationError
 _NO_ZERO_RUNS, _END_OF_STREAM = 6, 7  # values of a slice's zero-run divisor
 _UNCOMPRESSED = 7  # value of its weight divisor
 _CHUNK = 12  # unary bits of the weights in one chunk
+_SLACK = 64  # bytes beyond the end that a chunk may look at before its length is checked
 _POPCOUNT = [bin(value).count("1") for value in range(1 << _CHUNK)]
 
 
@@ -24,7 +25,7 @@ class _Bits:
     """A little-endian bit stream. `windows[i]` is the 64-bit word that starts at byte i."""
 
     def __init__(self, data: bytes) -> None:
-        octets = np.frombuffer(data + bytes(16), np.uint8)
+        octets = np.frombuffer(data + bytes(_SLACK), np.uint8)
         self.words = np.lib.stride_tricks.sliding_window_view(octets, 8).copy().view("<u8").ravel()
         self.windows = self.words.tolist()
         self.length = 8 * len(data)
@@ -161,37 +162,44 @@ def _read_chunks(bits, count, divisor, uncompressed, truncated, zero_divisor, ne
     zero_width = _CHUNK if zero_divisor < 3 else 8
     most = 8 if uncompressed and divisor > 5 else _CHUNK
     weights = zeros = pending = zero_pending = 0
-    take = bits.take
+    windows, position = bits.windows, bits.position
     while True:
         balance = weights - zeros if with_zeros else 0
         want_weights = balance < 8 and weights < count
         want_zeros = with_zeros and balance >= 0 and zeros < zero_count
-        symbols = zero_symbols = 0
-        unary0 = take(_CHUNK) if want_weights and not uncompressed else 0
+        symbols = zero_symbols = unary0 = unary1 = 0
+        if want_weights and not uncompressed:
+            unary0 = windows[position >> 3] >> (position & 7) & 0xFFF
+            position += _CHUNK
         if want_zeros:
-            unary = take(zero_width)
+            unary = windows[position >> 3] >> (position & 7) & (1 << zero_width) - 1
+            position += zero_width
             chunks.zero_unary.append(unary)
             zero_symbols = min(zero_width - _POPCOUNT[unary], zero_count - zeros)
             zeros += zero_symbols
         if want_weights:
-            unary1 = take(_POPCOUNT[unary0]) if unary0 else 0
+            if unary0:
+                ones = _POPCOUNT[unary0]
+                unary1 = windows[position >> 3] >> (position & 7) & (1 << ones) - 1
+                position += ones
             symbols = min(most if truncated else most - _POPCOUNT[unary1], count - weights)
             weights += symbols
             chunks.unary0.append(unary0)
             chunks.unary1.append(unary1)
         if pending:
-            chunks.remainders.append(bits.position)
+            chunks.remainders.append(position)
             chunks.symbols.append(pending)
-            bits.position += pending * divisor
+            position += pending * divisor
         if zero_pending:
-            chunks.zero_remainders.append(bits.position)
+            chunks.zero_remainders.append(position)
             chunks.zero_symbols.append(zero_pending)
-            bits.position += zero_pending * zero_divisor
-        if bits.position > bits.length:
+            position += zero_pending * zero_divisor
+        if position > bits.length:
             raise EmulationError("a weight stream ends inside a slice")
         pending, zero_pending = symbols, zero_symbols
         if not want_weights and not want_zeros:
             break
+    bits.position = position
     if weights < count or (with_zeros and zeros < zero_count):
         raise EmulationError("a weight slice and its zero runs do not fit together")
     return chunks
