@@ -98,7 +98,7 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("quantise"):
         program = quantize(captured, options.quantisation.activations, options.quantisation.exclude)
     with stations.station("import"):
-        module = import_program(program)
+        module = import_program(program, options.quantisation.exclude)
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []

@@ -89,8 +89,7 @@ PHASES: dict[str, Phase] = {
         Phase("legalize", (_CLEAN,), check_legal),
         Phase(
             "quantize",
-            (FoldCasts(), _INLINE, FoldCasts(), _CLEAN, QuantizeBoundary(),
-             ExplicitCasts(), _CLEAN),
+            (FoldCasts(), _INLINE, _CLEAN, QuantizeBoundary(), ExplicitCasts(), _CLEAN),
             check_quantized,
         ),
         Phase(

@@ -10,20 +10,23 @@ import numpy as np
 from tosaic.passes.emit import emit, mul
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.fold_casts import fold_storage_cast
-from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantisation_of, storage
+from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantisation_of, stays_float, storage
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
-from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.mlir import constant, ir, shape_of, walk
 
 
 @register
 @dataclass(frozen=True)
 class ExplicitCasts(ModulePass):
-    """Write the casts that stay between float and integer parts as f32 TOSA arithmetic."""
+    """Write the casts that stay between float and integer parts as f32 TOSA arithmetic, and drop `tosaic.float`."""
 
     name: ClassVar[str] = "explicit-casts"
 
     def run(self, module: ir.Module) -> None:
         rewrite(module, [fold_storage_cast, dequantise, quantise])
+        for op in walk(module):
+            if stays_float(op):
+                del op.attributes["tosaic.float"]
 
 
 @pattern("quant.dcast")

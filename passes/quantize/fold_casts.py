@@ -15,10 +15,11 @@ from tosaic.passes.quantize.quantisation import (
     owner_name,
     quantisation_of,
     quantise,
+    stays_float,
     storage,
 )
 from tosaic.passes.quantize.tables import table_of
-from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir
 
@@ -26,12 +27,17 @@ from tosaic.support.mlir import ir
 @register
 @dataclass(frozen=True)
 class FoldCasts(ModulePass):
-    """Fold quantising casts into integer TOSA."""
+    """Fold quantising casts into integer TOSA; ops with `tosaic.float` stay as they are."""
 
     name: ClassVar[str] = "fold-casts"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [fold_storage_cast, lower_quantise, *movement.PATTERNS, *arithmetic.PATTERNS])
+        sinking = [_unless_float(one) for one in (*movement.PATTERNS, *arithmetic.PATTERNS)]
+        rewrite(module, [fold_storage_cast, lower_quantise, *sinking])
+
+
+def _unless_float(one: Pattern) -> Pattern:
+    return Pattern(one.names, lambda op: None if stays_float(op) else one.rule(op))
 
 
 @pattern("quant.scast")
@@ -54,6 +60,8 @@ def lower_quantise(op: ir.Operation) -> Replacement:
     if isinstance(source.owner, ir.Block):
         return None
     producer = source.owner.operation
+    if stays_float(producer):
+        return None
     with producer.location:
         stored = _integer(producer, source, out)
     return None if stored is None else as_quantised(stored, out)

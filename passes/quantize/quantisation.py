@@ -106,6 +106,11 @@ def quantisation_of(value: ir.Value) -> Quantisation:
     return Quantisation(storage, scales, zero_points, axis, base.storage_type_min, base.storage_type_max)
 
 
+def stays_float(op: ir.Operation) -> bool:
+    """Whether the user keeps `op` in f32."""
+    return "tosaic.float" in op.attributes
+
+
 def owner_name(value: ir.Value) -> str:
     """The name of the op that makes `value`; empty for a block argument."""
     return "" if isinstance(value.owner, ir.Block) else value.owner.operation.name

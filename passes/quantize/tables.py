@@ -14,6 +14,7 @@ from tosaic.passes.quantize.quantisation import (
     float_constant,
     owner_name,
     quantisation_of,
+    stays_float,
     storage,
 )
 from tosaic.support.mlir import constant, ir, shape_of
@@ -44,7 +45,7 @@ class _Region:
             first = self.source is None
             self.source = op.operands[0] if first else self.source
             return first or op.operands[0] == self.source
-        if not is_pointwise(op):
+        if not is_pointwise(op) or stays_float(op):
             return False
         if op not in self.ops:
             if not all(self.grow(operand) for operand in value_operands(op)):
