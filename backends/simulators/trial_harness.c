@@ -8,7 +8,7 @@
 #define MAX_TENSORS 14
 #define WORDS (MAX_TENSORS + 2)
 #define GUARD 32u
-#define UNTOUCHED 0x5aa5a55au
+#define UNTOUCHED 0x5a5a5a5au
 
 struct trial {
     void (*kernel)(void);
@@ -55,8 +55,10 @@ static void fill(void *area, uint32_t size)
     uint8_t *byte = area;
     for (; (uintptr_t)byte & 3; size--)
         *byte++ = (uint8_t)UNTOUCHED;
-    for (uint32_t i = 0; i < size / 4; i++)
-        ((uint32_t *)byte)[i] = UNTOUCHED;
+    for (; size >= 4; size -= 4, byte += 4)
+        *(uint32_t *)byte = UNTOUCHED;
+    while (size--)
+        *byte++ = (uint8_t)UNTOUCHED;
 }
 
 static int touched(const void *area, uint32_t size)
@@ -65,8 +67,11 @@ static int touched(const void *area, uint32_t size)
     for (; (uintptr_t)byte & 3; size--)
         if (*byte++ != (uint8_t)UNTOUCHED)
             return 1;
-    for (uint32_t i = 0; i < size / 4; i++)
-        if (((const uint32_t *)byte)[i] != UNTOUCHED)
+    for (; size >= 4; size -= 4, byte += 4)
+        if (*(const uint32_t *)byte != UNTOUCHED)
+            return 1;
+    while (size--)
+        if (*byte++ != (uint8_t)UNTOUCHED)
             return 1;
     return 0;
 }

@@ -181,6 +181,7 @@ for e in ("i8", "i16"):
         f"avg_pool2d-{e}": lambda g, e=e, z=zero: g.pool(
             "avg", g.input((1, 7, 6, 5), e), (3, 3), (2, 2), (1, 1, 1, 0), zero=z, out_zero=-z
         ),
+        f"avg_pool2d-{e}-of-a-power-of-two": lambda g, e=e: g.pool("avg", g.input((1, 4, 4, 48), e), (4, 4)),
         f"avg_pool2d-{e}-global": lambda g, e=e: g.pool("avg", g.input((1, 7, 6, 5), e), (7, 6)),
     }  # fmt: skip
     for i, ratio in enumerate([((2, 1, 2, 1), (0, 0), (0, 0)), ((4, 2, 4, 2), (-1, -1), (1, 1)),
