@@ -1,4 +1,4 @@
-"""The main job on a real model and real data: compile, tune, run held-back scans on the board, report.
+"""The main job on a real model and real data: compile, tune, run held-back scans on simulated boards, report.
 
 `make run`, or `python examples/digits/run.py --target cortex-m55`.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,59 +23,69 @@ from model import HELD_BACK, SEGMENTS, digits, scans  # noqa: E402
 
 
 @click.command()
-@click.option("--target", default="corstone-300", show_default=True)
+@click.option("--target", "targets", multiple=True, default=("corstone-300", "cortex-m55"), show_default=True)
 @click.option("--trials", default=200, show_default=True, help="Tuning trials over all CPU kernels.")
-@click.option("--images", default=HELD_BACK, show_default=True, help="Held-back scans to run on the board.")
+@click.option("--images", default=200, show_default=True, help=f"Held-back scans to run, at most {HELD_BACK}.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/digits"), show_default=True)
-def main(target: str, trials: int, images: int, output: Path) -> None:
-    """Compile the digit reader, run it on the simulated board, and print what happened."""
-    options = tosaic.CompileOptions(
-        model=f"{HERE / 'model.py'}:digits",
-        target=tosaic.find_target(target),
-        tuning=tosaic.Tuning(trials=trials, records=output.parent / "digits-records.db"),
-    )
-    build = tosaic.compile_model(options, output)
-    tosaic.print_compile_report(build)
-
+def main(targets: Sequence[str], trials: int, images: int, output: Path) -> None:
+    """Compile the digit reader for each target, run it on the simulated board, and print what happened."""
     pixels, labels = (tensor[-HELD_BACK:][:images].numpy() for tensor in scans())
     samples = [[image[None]] for image in pixels]
-    report = tosaic.run_build(build, samples, output=output / "run")
-    tosaic.print_run_report(report)
-
-    reference = tosaic.reference_outputs(build, samples)
-    module, _, _ = digits()
-    with torch.no_grad():
-        float_logits = module(torch.tensor(pixels))[0].numpy()
-    console = Console()
-    table = Table(title=f"{len(labels)} held-back scans", title_justify="left", box=None)
-    table.add_column("computed by")
-    table.add_column("digits read right", justify="right")
-    table.add_column("displays lit right", justify="right")
-    for name, logits, segments in (
-        ("PyTorch, float", float_logits, None),
-        ("reference model, int8", *_columns(build, reference)),
-        (f"{target}, simulated", *_columns(build, report.outputs)),
+    table = Table("computed by", title=f"{len(labels)} held-back scans", title_justify="left", box=None)
+    for column in (
+        "digits right",
+        "displays right",
+        "instructions",
+        "cycles (model)",
+        "NPU cycles",
+        "arena B",
+        "flash B",
     ):
-        table.add_row(name, f"{_accuracy(logits, labels):.2%}", "" if segments is None else _lit(segments, labels))
+        table.add_column(column, justify="right")
+    table.add_row("PyTorch, float", f"{_accuracy(_float_logits(pixels), labels):.2%}")
+
+    exact = True
+    for target in targets:
+        options = tosaic.CompileOptions(
+            model=f"{HERE / 'model.py'}:digits",
+            target=tosaic.find_target(target),
+            tuning=tosaic.Tuning(trials=trials, records=output / "records.db"),
+        )
+        build = tosaic.compile_model(options, output / target)
+        tosaic.print_compile_report(build)
+        report = tosaic.run_build(build, samples, output=output / target / "run")
+        tosaic.print_run_report(report)
+        exact = exact and report.exact
+        reference = _right(build, tosaic.reference_outputs(build, samples), labels)
+        table.add_row(f"reference model, int8, {target}", *reference)
+        figures = (report.instructions, report.cycles, report.npu_cycles)
+        sizes = (build.manifest["arena_bytes"], build.manifest["flash_bytes"])
+        right = _right(build, report.outputs, labels)
+        table.add_row(f"{target}, simulated board", *right, *(f"{figure:,}" for figure in (*figures, *sizes)))
+
+    console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
-    console.print(f"board and reference: {'equal to the bit' if report.exact else report.difference}")
-    if not report.exact:
+    console.print(f"boards and reference: {'equal to the bit' if exact else 'DIFFERENT'}")
+    if not exact:
         raise SystemExit(1)
 
 
-def _columns(build: tosaic.Build, outputs: list) -> tuple[np.ndarray, np.ndarray]:
-    """Logits [N, 10] and segments [N, 7] of all samples, in float."""
-    rows = [build.dequantise_outputs(list(row)) for row in outputs]
-    return np.concatenate([row[0] for row in rows]), np.concatenate([row[1] for row in rows])
+def _float_logits(pixels: np.ndarray) -> np.ndarray:
+    module, _, _ = digits()
+    with torch.no_grad():
+        return module(torch.tensor(pixels))[0].numpy()
 
 
 def _accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((logits.argmax(1) == labels).mean())
 
 
-def _lit(segments: np.ndarray, labels: np.ndarray) -> str:
-    wanted = np.array([[int(s) for s in SEGMENTS[label]] for label in labels])
-    return f"{(np.rint(segments) == wanted).all(1).mean():.2%}"
+def _right(build: tosaic.Build, outputs: Sequence[Sequence[np.ndarray]], labels: np.ndarray) -> tuple[str, str]:
+    """The share of digits read right, and of seven-segment displays lit right."""
+    rows = [build.dequantise_outputs(list(row)) for row in outputs]
+    logits, segments = (np.concatenate([row[index] for row in rows]) for index in (0, 1))
+    wanted = np.array([[int(lit) for lit in SEGMENTS[label]] for label in labels])
+    return f"{_accuracy(logits, labels):.2%}", f"{(np.rint(segments) == wanted).all(1).mean():.2%}"
 
 
 if __name__ == "__main__":
