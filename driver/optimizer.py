@@ -54,11 +54,18 @@ def optimize(
     run_passes(module, passes, callbacks)
     text = module.operation.get_asm(enable_debug_info=True)
     if output:
-        output.write_text(text)
+        _write(output, text)
     else:
         click.echo(text)
     if time_passes:
         _show_times(timing)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise Error(f"cannot write `{file}`", why=error.strerror or str(error)) from None
 
 
 def read_module(file: Path) -> ir.Module:

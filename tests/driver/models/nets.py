@@ -71,6 +71,17 @@ class Small(nn.Module):
         return torch.relu(self.layer(x))
 
 
+class SumOfTwo(nn.Module):
+    """f32[1, 16] -> f32[1, 16]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) + x
+
+
+def sum_of_two():
+    return SumOfTwo().eval(), (torch.linspace(-2, 2, 16)[None],)
+
+
 def small():
     torch.manual_seed(0)
     return Small().eval(), (torch.randn(1, 16),)
