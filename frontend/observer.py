@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torchao.quantization.pt2e.observer import ObserverBase
@@ -22,6 +24,7 @@ class RangeObserver(ObserverBase):
         quant_min, quant_max: least and greatest stored value.
         qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
         eps: the least scale.
+        floor, ceiling: limits beyond which the tensor's reader sees no difference.
     """
 
     def __init__(
@@ -31,11 +34,14 @@ class RangeObserver(ObserverBase):
         quant_max: int,
         qscheme: torch.qscheme,
         eps: float = 2**-16,
+        floor: float = -math.inf,
+        ceiling: float = math.inf,
         is_dynamic: bool = False,
     ) -> None:
         super().__init__(dtype, is_dynamic)
         self.quant_min, self.quant_max = quant_min, quant_max
         self.qscheme, self.eps = qscheme, eps
+        self.floor, self.ceiling = floor, ceiling
         self.exponent = -24
         self.low = self.high = 0.0
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
@@ -44,11 +50,12 @@ class RangeObserver(ObserverBase):
     def forward(self, x: Tensor) -> Tensor:
         """Count the values of `x`; returns `x`."""
         if x.numel():
-            low, high = (value.item() for value in torch.aminmax(x))
+            seen = x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
+            low, high = (value.item() for value in torch.aminmax(seen))
             self._widen(max(-low, high))
             self.low, self.high = min(self.low, low), max(self.high, high)
             reach = 2.0**self.exponent
-            counts = torch.histc(x, _BINS, -reach, reach)
+            counts = torch.histc(seen, _BINS, -reach, reach)
             counts[_BINS // 2] -= x.numel() - torch.count_nonzero(x)
             self.counts += counts
             self.chosen = None

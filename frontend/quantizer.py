@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import warnings
 from collections.abc import Sequence
@@ -58,6 +59,12 @@ RANGED: dict[Any, tuple[float, float]] = {
     aten.hardsigmoid.default: (0.0, 1.0),
     aten.tanh.default: (-1.0, 1.0),
 }
+# Ops that are constant below (above) a limit, or in gelu's case within 2e-4 of it.
+SATURATING: dict[Any, tuple[float, float]] = {
+    aten.hardswish.default: (-3.0, math.inf),
+    aten.hardsigmoid.default: (-3.0, 3.0),
+    aten.gelu.default: (-4.0, math.inf),
+}
 SHARED: set[Any] = {
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.permute.default, aten.transpose.int,
     aten.t.default, aten.expand.default, aten.repeat.default, aten.squeeze.dim, aten.squeeze.dims,
@@ -108,9 +115,11 @@ class Formats:
     high: int
     symmetric: bool
 
-    def activation(self) -> QuantizationSpec:
+    def activation(self, floor: float = -math.inf, ceiling: float = math.inf) -> QuantizationSpec:
+        """A calibrated format; what lies beyond the limits may be cut off."""
         scheme = torch.per_tensor_symmetric if self.symmetric else torch.per_tensor_affine
-        return QuantizationSpec(self.dtype, RangeObserver, self.low, self.high, scheme)
+        observer = RangeObserver.with_args(floor=floor, ceiling=ceiling)
+        return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
 
     def ranged(self, least: float, greatest: float) -> FixedQParamsQuantizationSpec:
         """Scale and zero point that need no calibration: 1/256 and -128 for [0, 1] in int8."""
@@ -192,7 +201,13 @@ class TosaQuantizer(Quantizer):
             _note(node, inputs, None)
             _note(users[0], {}, self.spec)
         else:
-            _note(node, inputs, self.spec)
+            _note(node, inputs, self._read_by(users))
+
+    def _read_by(self, users: list[Node]) -> QuantizationSpec:
+        """The format of what these read: one saturating op needs no range beyond its limits."""
+        if len(users) == 1 and users[0].target in SATURATING and not self._excluded(users[0]):
+            return self.formats.activation(*SATURATING[users[0].target])
+        return self.spec
 
     def _plain(self, node: Node, output: object) -> None:
         if not _is_float(arguments(node)[0]):
