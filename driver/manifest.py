@@ -69,6 +69,7 @@ def manifest(
         "trials_reused": tuned.reused if tuned else 0,
         "trials_failed": dict(tuned.failed) if tuned else {},
         "trials_of_other_environments": tuned.ignored if tuned else 0,
+        "tuning_interrupted": tuned.interrupted if tuned else False,
         "seconds": dict(seconds),
     }
 

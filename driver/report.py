@@ -15,7 +15,7 @@ from tosaic.tuner.tune import TuningResult
 _COMPILE_KEYS = (
     "model", "target", "accelerator", "regions", "ops_per_processor", "ops", "kernels", "npu_regions", "arena_bytes",
     "memories", "flash_bytes", "npu_cycles", "trials", "trials_reused", "trials_failed", "trials_of_other_environments",
-    "seconds",
+    "tuning_interrupted", "seconds",
 )  # fmt: skip
 
 
@@ -42,7 +42,11 @@ def print_compile_report(build: Build) -> None:
         ("arena", _bytes(manifest["arena_bytes"])),
         ("flash", _bytes(manifest["flash_bytes"])),
         ("NPU cycles", f"{manifest['npu_cycles']:,} (Vela's estimate)" if manifest["npu_regions"] else "none"),
-        ("trials", f"{manifest['trials']} measured, {manifest['trials_reused']} from records"),
+        (
+            "trials",
+            f"{manifest['trials']} measured, {manifest['trials_reused']} from records"
+            + (", then interrupted" if manifest["tuning_interrupted"] else ""),
+        ),
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest["seconds"].items())),
         ("build", str(build.folder)),
     ]
