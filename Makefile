@@ -30,7 +30,7 @@ run: setup
 	@$(BIN)/python examples/digits/run.py
 
 test: setup
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: setup
 	@$(BIN)/python benchmarks/table.py

@@ -1,0 +1,1 @@
+../../driver/npu_bisection.py
