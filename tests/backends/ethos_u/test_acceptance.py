@@ -88,7 +88,7 @@ NEIGHBOURS = {
     ),
     "REDUCE_SUM behind SLICE": (
         lambda g: g.reduce("reduce_sum", g.slice(g.input((1, 4, 6, 8), "i32"), (0, 1, 1, 0), (1, 2, 3, 8)), 3),
-        "an operand that is not cut out by a SLICE, for a sum over the last axis",
+        "an operand that is not cut out by a SLICE",
     ),
     "MATMUL behind SLICE": (
         lambda g: g.matmul(g.slice(g.input((2, 5, 16)), (0, 1, 0), (2, 3, 16)), g.input((2, 16, 7))),
@@ -109,9 +109,7 @@ NEIGHBOURS = {
         "a use other than PAD",
     ),
     "RESIZE before CONCAT": (
-        lambda g: g.concat(
-            [_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3
-        ),
+        lambda g: g.concat([_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3),
         "a use other than CONCAT",
     ),
     "padded pool of a batch behind SLICE": (
