@@ -172,45 +172,6 @@ def _unmerged_table(op: ir.Operation, generation: str) -> str | None:
     return _unmerged_result_small(op, generation) if _data_type(op) == "i16" else None
 
 
-def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
-    """The result, with its RESCALE, not before CONCAT or PAD.
-
-    Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
-    """
-    found = _consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"}
-    return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
-
-
-def _unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: the result, with its RESCALE, not before CONCAT or PAD."""
-    return None if generation == "u85" else _unmerged_result(op, generation)
-
-
-def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: not before CLAMP, TABLE or RESCALE.
-
-    Vela fuses those, and then lets the next op start before the reversed rows are written.
-    """
-    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table", "tosa.rescale"}
-    if generation == "u85" or not found:
-        return None
-    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
-
-
-def _unsliced_window(op: ir.Operation, generation: str) -> str | None:
-    """Behind SLICE, no padding with a batch above 1, and no TRANSPOSE_CONV2D.
-
-    Vela then takes the edge of the uncut tensor for the edge of the cut one.
-    """
-    if _producer(op.operands[0]) != "tosa.slice":
-        return None
-    if op.name == "tosa.transpose_conv2d":
-        return "an operand that is not cut out by a SLICE"
-    if shape_of(op.operands[0])[0] > 1 and any(int_array(op, "pad")):
-        return "batch 1 or no padding behind SLICE"
-    return None
-
-
 def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
     """No sum over the last axis of what SLICE cut out.
 
