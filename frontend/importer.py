@@ -26,6 +26,7 @@ from tosaic.support.mlir import ir
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _TORCH = str(Path(torch.__file__).parent)
+_TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 # Ops that keep the values of a tensor and move them: they fold into a constant quantised per tensor.
 _MOVES = (
     torch.ops.aten.view.default,
@@ -226,8 +227,14 @@ class _Importer:
             scales, zero_points, axis = [scales], [zero_points], None
         if not np.all(np.isfinite(scales)) or min(scales) <= 0:
             raise ModelError("a quantisation scale is not a positive number", why=f"it is {min(scales)}")
+        shift = _TO_SIGNED if dtype == torch.uint8 else 0
         return Quantization(
-            compiled_dtype(dtype), low, high, tuple(map(float, scales)), tuple(map(int, zero_points)), axis
+            compiled_dtype(torch.int8 if shift else dtype),
+            low - shift,
+            high - shift,
+            tuple(map(float, scales)),
+            tuple(int(zero_point) - shift for zero_point in zero_points),
+            axis,
         )
 
     def _numbers(self, node: Node) -> list:
@@ -239,7 +246,7 @@ class _Importer:
         if isinstance(source, Constant):
             args = [torch.from_numpy(np.array(source.array)), *(self._tensor_or(a) for a in arguments(node)[1:])]
             target: Any = node.target
-            return Quantized(Constant(target(*args).numpy(), quantization))
+            return Quantized(Constant(_signed(target(*args).numpy()), quantization))
         return self.builder.quantize(source, quantization)
 
     def _tensor_or(self, argument: Any) -> Any:
@@ -250,8 +257,13 @@ class _Importer:
         if isinstance(source, Quantized):
             return source.constant
         if isinstance(source, Constant):
-            return Constant(source.array, self._quantization(node))
+            return Constant(_signed(source.array), self._quantization(node))
         return self.builder.dequantize(source)
+
+
+def _signed(stored: np.ndarray) -> np.ndarray:
+    """Stored integers of uint8 as int8; the zero points move with them."""
+    return (stored.astype(np.int16) - _TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored
 
 
 @dataclass(frozen=True)
