@@ -172,17 +172,6 @@ def _unmerged_table(op: ir.Operation, generation: str) -> str | None:
     return _unmerged_result_small(op, generation) if _data_type(op) == "i16" else None
 
 
-def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
-    """No sum over the last axis of what SLICE cut out.
-
-    Vela then sums the uncut tensor.
-    """
-    last = len(shape_of(op.operands[0])) - 1
-    if int_attribute(op, "axis") == last and _producer(op.operands[0], "tosa.rescale") == "tosa.slice":
-        return "an operand that is not cut out by a SLICE, for a sum over the last axis"
-    return None
-
-
 def _rescale_neighbours(op: ir.Operation, generation: str) -> str | None:
     """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, nor behind SLICE or before PAD.
 
