@@ -177,14 +177,14 @@ class Requantisation:
     `clamp(((value - input_zero_point) * multiplier + (1 << (shift - 1)) >> shift) + output_zero_point, low, high)`
 
     On MVE this is VQDMULH, which gives `value * multiplier >> 31`, then VRSHL by `shift - 31`, which rounds: exact for
-    shifts of 32 and more. A value of few enough bits is shifted left first, which extends it to smaller shifts.
+    shifts of 32 and more. For smaller shifts the value is shifted left first: the spec demands that it is less than
+    `1 << (shift - 1)`. A multiplier that is a power of two is one shift.
 
     Args:
         multiplier: int32 of one element or one per channel.
         shift: int8, shaped alike, 2..62.
         low: lower bound of the result, e.g. -128.
         high: upper bound of the result.
-        value_bits: signed bits that hold every `value - input_zero_point`.
     """
 
     multiplier: np.ndarray
@@ -193,12 +193,6 @@ class Requantisation:
     output_zero_point: int
     low: int
     high: int
-    value_bits: int = 32
-
-    @property
-    def vectorises(self) -> bool:
-        """Whether `apply` is exact for every value of `value_bits`."""
-        return int(self._left.max()) <= 32 - self.value_bits
 
     @property
     def _left(self) -> np.ndarray:
@@ -240,14 +234,22 @@ class Requantisation:
         """Requantise `vector<4xi32>`; the result is a `vector<4xi32>` within low..high."""
         if self.input_zero_point:
             value = fn.binary("arith.subi", value, fn.constant(self.input_zero_point, ACCUMULATOR), ACCUMULATOR)
-        multiplier, right, *left = factors
-        if left:
-            value = fn.binary("arith.shli", value, left[0], ACCUMULATOR)
-        high = saturating_doubling_multiply(fn, value, multiplier)
-        result = rounding_shift(fn, high, right)
+        result = self._scale(fn, value, factors)
         if self.output_zero_point:
             result = fn.binary("arith.addi", result, fn.constant(self.output_zero_point, ACCUMULATOR), ACCUMULATOR)
         return clamp(fn, result, self.low, self.high)
+
+    def _scale(self, fn: Function, value: str, factors: Sequence[str]) -> str:
+        power = int(self.multiplier.flat[0]).bit_length() - 1
+        if not self.per_channel and int(self.multiplier.flat[0]) == 1 << power:
+            up = power - int(self.shift.flat[0])
+            if up < 0:
+                return rounding_shift(fn, value, fn.constant(up, ACCUMULATOR))
+            return fn.binary("arith.shli", value, fn.constant(up, ACCUMULATOR), ACCUMULATOR) if up else value
+        multiplier, right, *left = factors
+        if left:
+            value = fn.binary("arith.shli", value, left[0], ACCUMULATOR)
+        return rounding_shift(fn, saturating_doubling_multiply(fn, value, multiplier), right)
 
 
 def interleave(rows: Sequence[np.ndarray]) -> np.ndarray:
@@ -269,12 +271,30 @@ def rounding_shift(fn: Function, value: str, count: str) -> str:
     return fn.call("llvm.arm.mve.vshl.vector.v4i32.v4i32", arguments, ACCUMULATOR)
 
 
-def clamp(fn: Function, value: str, low: int, high: int) -> str:
-    """`min(max(value, low), high)` per int32 lane; bounds that cannot bind are left out."""
+def gather(fn: Function, table: str, size: int, stored: str, first: int, index: str, vector: str) -> str:
+    """VLDR with vector offsets: elements `first + index` of a table, sign-extended to the lanes of `vector`.
+
+    Args:
+        table: memref of `size` elements of type `stored`.
+        index: one per lane, as wide as the lanes; unsigned where they are bytes.
+    """
+    kind, width = memref([size], stored), int(stored.removeprefix("i"))
+    origin = fn.op(f"memref.extract_aligned_pointer_as_index {table} : {kind} -> index")
+    start = fn.binary("arith.addi", origin, fn.constant(first * width // 8), "index")
+    pointer = fn.op(f"llvm.inttoptr {fn.op(f'arith.index_cast {start} : index to i32')} : i32 to !llvm.ptr")
+    numbers = [(fn.constant(n, "i32"), "i32") for n in (width, width // 16, 0)]
+    name = f"v{vector.removeprefix('vector<').rstrip('>').replace('x', '')}"
+    return fn.call(
+        f"llvm.arm.mve.vldr.gather.offset.{name}.p0.{name}", [(pointer, "!llvm.ptr"), (index, vector), *numbers], vector
+    )
+
+
+def clamp(fn: Function, value: str, low: int, high: int, kind: str = ACCUMULATOR) -> str:
+    """`min(max(value, low), high)` per lane of vector type `kind`; bounds that cannot bind in int32 are left out."""
     if low > -(2**31):
-        value = fn.binary("arith.maxsi", value, fn.constant(low, ACCUMULATOR), ACCUMULATOR)
+        value = fn.binary("arith.maxsi", value, fn.constant(low, kind), kind)
     if high < 2**31 - 1:
-        value = fn.binary("arith.minsi", value, fn.constant(high, ACCUMULATOR), ACCUMULATOR)
+        value = fn.binary("arith.minsi", value, fn.constant(high, kind), kind)
     return value
 
 

@@ -105,8 +105,9 @@ class Movement:
         knobs: dict[str, tuple[int | str | bool, ...]] = {}
         if any(not box.run for box in boxes):
             knobs["walk"] = ("scatter", "gather")
-        if any(box.run for box in boxes):
-            knobs["unroll"] = (4, 1)
+        runs = [_runs(box, int(str(workload.attributes["size"])))[1] for box in boxes if box.run]
+        if runs:
+            knobs["unroll"] = (4, 1) if max(runs) > VECTOR else (1,)
         return (Variant("vectors", knobs),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
@@ -221,10 +222,7 @@ def _nest(box: Box, axes: Sequence[Axis], size: int, inner: Sequence[str]) -> li
 
 def _run(box: Box, size: int, unroll: int) -> list[str]:
     """C that moves a box run by run."""
-    axes, length = box.axes, size
-    if axes and axes[-1].result == 1:
-        *axes, last = axes
-        length *= last.extent
+    axes, length = _runs(box, size)
     step = VECTOR * unroll
     whole, rest = length // step * step, length % step
     lines = []
@@ -234,6 +232,13 @@ def _run(box: Box, size: int, unroll: int) -> list[str]:
         counts = [VECTOR] * (rest // VECTOR) + ([rest % VECTOR] if rest % VECTOR else [])
         lines += _vectors(box, f"{whole} + ", counts)
     return _nest(box, axes, size, lines)
+
+
+def _runs(box: Box, size: int) -> tuple[tuple[Axis, ...], int]:
+    """The loops around a run, and its bytes."""
+    if box.axes and box.axes[-1].result == 1:
+        return box.axes[:-1], size * box.axes[-1].extent
+    return box.axes, size
 
 
 def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:

@@ -166,10 +166,9 @@ class _Average:
         multiplier = (((1 << 30) + 1) << k) // count
         highest = (1 << (_WIDTHS[element] - 1)) - 1
         input_zero, output_zero = (int(zero) for zero in zero_points)
-        bits = (count * (highest + 1 + abs(input_zero))).bit_length() + 1
         self._scale = Requantisation(
             np.array([multiplier], np.int32), np.array([30 + k], np.int8), count * input_zero, output_zero,
-            -highest - 1, highest, bits,
+            -highest - 1, highest,
         )  # fmt: skip
 
     def initial(self, fn: Function) -> str:

@@ -17,6 +17,7 @@ from tosaic.support.mlir import functions, ir
 from tosaic.tuner.space import Schedule
 
 Build = Callable[[Graph], ir.Value]
+"""Appends a function to a graph; it builds the same one every time."""
 
 
 @dataclass(frozen=True)

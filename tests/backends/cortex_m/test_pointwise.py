@@ -1,0 +1,150 @@
+"""Pointwise kernels: every schedule, under QEMU, equals the reference model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from family_cases import Build, outcomes_of, task_of
+from tosa_graphs import Graph
+
+from tosaic.support.mlir import ir
+
+_RNG = np.random.default_rng(3)
+_TABLE = _RNG.integers(-128, 128, 256)
+_OFFSETS = _RNG.integers(-99, 99, (1, 1, 21))
+_CURVE = 32767 * np.sin(np.arange(513) / 40)
+_SHAPE = (2, 3, 13)
+
+
+def _residual_add(shape: tuple[int, ...]) -> Callable[[Graph], ir.Value]:
+    def build(g: Graph) -> ir.Value:
+        a = g.rescale(g.input(shape), "i32", 1 << 30, 10, input_zero=3)
+        b = g.rescale(g.input(shape), "i32", 1518500250, 11, input_zero=-4)
+        return g.clamp(g.rescale(g.binary("add", a, b), "i8", 1690000000, 50, output_zero=-5), -100, 90)
+
+    return build
+
+
+def _widened(g: Graph, shape: tuple[int, ...], zero: int = 0) -> ir.Value:
+    return g.rescale(g.input(shape), "i32", 1 << 30, 30, input_zero=zero)
+
+
+def _larger(g: Graph) -> ir.Value:
+    a, b = g.input(_SHAPE), g.input(_SHAPE)
+    condition = g.binary("greater", g.unary("cast", a, "i32"), g.unary("cast", b, "i32"), "i1")
+    return g.op("select", [condition, a, b], _SHAPE, "i8")
+
+
+def _gated(shape: tuple[int, ...]) -> Callable[[Graph], ir.Value]:
+    """The product of squeeze and excitation: a table of each channel's gate, times the image."""
+
+    def build(g: Graph) -> ir.Value:
+        gate = g.rescale(g.table(g.input((1, 1, 1, shape[-1])), _TABLE), "i32", 1 << 30, 30, input_zero=-128)
+        return g.requantize(g.mul(_widened(g, shape, -119), gate), "i8", 0.009, output_zero=-117)
+
+    return build
+
+
+def _normalised(g: Graph) -> ir.Value:
+    """The end of a layer norm: what each row computes alone, a product, and a scale and an offset a channel."""
+    shape, one = (1, 9, 21), g.const([[[1]]], "i32")
+    count = g.binary("bitwise_and", g.unary("cast", g.input((1, 9, 1)), "i32"), g.const([[[7]]], "i32"))
+    spread = g.binary("logical_left_shift", _widened(g, (1, 9, 1)), g.binary("add", count, one))
+    inverse = g.table(g.requantize(spread, "i16", 0.9), _CURVE)
+    inverse = g.binary("arithmetic_right_shift", inverse, g.const([[[9]]], "i32"), round=False)
+    doubled = g.rescale(_widened(g, shape, 5), "i32", 1 << 30, 27)
+    product = g.binary("arithmetic_right_shift", g.mul(doubled, inverse), count, round=True)
+    scaled = g.requantize(product, "i32", np.geomspace(1e-4, 1e-2, 21))
+    moved = g.binary("add", scaled, g.const(_OFFSETS, "i32"))
+    return g.requantize(moved, "i8", 0.02, output_zero=-19)
+
+
+CASES: dict[str, Build] = {
+    "residual add": _residual_add((1, 32, 32, 16)),
+    "residual add of odd shape": _residual_add((1, 3, 5, 7)),
+    "residual add of three elements": _residual_add((3,)),
+    "table": lambda g: g.table(g.input((1, 16, 16, 7)), _TABLE),
+    "table of five elements": lambda g: g.table(g.input((5,)), _TABLE),
+    "table and clamp": lambda g: g.clamp(g.table(g.input((3, 70)), _TABLE), -20, 90),
+    "table of int16": lambda g: g.table(g.input((3, 5, 70), "i16"), _CURVE),
+    "table behind a rescale": lambda g: g.table(g.requantize(g.input((3, 5, 7), "i32"), "i8", 1e-7), _TABLE),
+    "table of a channel, gating an image": _gated((1, 6, 5, 24)),
+    "table of a channel, gating an image of odd shape": _gated((2, 3, 3, 7)),
+    "normalisation": _normalised,
+    "rescale per channel": lambda g: g.requantize(g.input((1, 4, 4, 7), "i32"), "i8", np.geomspace(1e-8, 1e-4, 7)),
+    "rescale at shift 32": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", (1 << 31) - 1, 32),
+    "rescale at shift 2": lambda g: g.rescale(g.clamp(g.input((5, 9)), -1, 0), "i32", (1 << 30) + 1, 2),
+    "rescale at shift 62": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", (1 << 31) - 1, 62),
+    "rescale by a half": lambda g: g.rescale(g.input((5, 9), "i16"), "i32", 1 << 30, 31),
+    "rescale by the smallest power": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", 1 << 30, 62),
+    "rescale by two, saturating": lambda g: g.rescale(g.input((5, 9)), "i8", 1 << 30, 29, input_zero=3, output_zero=9),
+    "scale by channel": lambda g: g.requantize(
+        g.mul(_widened(g, (1, 8, 8, 18), 3), _widened(g, (1, 1, 1, 18), -9)), "i8", 0.003, output_zero=4
+    ),
+    "scale by channel and by row": lambda g: g.mul(
+        g.mul(_widened(g, (1, 4, 5, 18), 3), _widened(g, (1, 1, 1, 18), -9)), _widened(g, (1, 4, 5, 1), -9)
+    ),
+    "subtract by row": lambda g: g.binary("sub", _widened(g, (1, 8, 15)), _widened(g, (1, 8, 1))),
+    "add a scalar": lambda g: g.binary("add", _widened(g, (1, 8, 15)), _widened(g, (1, 1, 1))),
+    "select the larger": _larger,
+    "clamp of int16": lambda g: g.clamp(g.input(_SHAPE, "i16"), -200, 5000),
+    "abs of int32": lambda g: g.unary("abs", g.binary("bitwise_xor", g.input(_SHAPE, "i32"), g.input(_SHAPE, "i32"))),
+    "rescale int16 to int8": lambda g: g.requantize(g.input(_SHAPE, "i16"), "i8", 3e-3, output_zero=5),
+    "leading zeros": lambda g: g.unary("clz", g.binary("logical_right_shift", g.input((999,), "i32"), _amounts(g))),
+    "shift left": lambda g: g.binary("logical_left_shift", g.input((999,), "i32"), _amounts(g)),
+    "shift right": lambda g: g.binary("arithmetic_right_shift", g.input((999,), "i32"), _amounts(g), round=False),
+    "shift right, rounding": lambda g: g.binary(
+        "arithmetic_right_shift", g.input((999,), "i32"), _amounts(g), round=True
+    ),
+    "compare with a constant": lambda g: g.binary(
+        "equal", g.unary("cast", g.input(_SHAPE), "i32"), g.const([[[5]]], "i32"), "i1"
+    ),
+    "logic": lambda g: g.binary("logical_and", g.unary("logical_not", g.input(_SHAPE, "i1")), g.input(_SHAPE, "i1")),
+    "bits": lambda g: g.binary("bitwise_or", g.unary("bitwise_not", g.input((7, 19))), g.input((7, 19))),
+    "bits of int16": lambda g: g.binary(
+        "bitwise_or", g.unary("bitwise_not", g.input((9,), "i16")), g.input((9,), "i16")
+    ),
+}
+
+
+def _amounts(g: Graph) -> ir.Value:
+    return g.const(np.arange(999) % 32, "i32")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    return outcomes_of(CASES, ("pointwise",), tmp_path_factory.mktemp("pointwise"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_equals_the_reference(name, outcomes):
+    assert len(outcomes[name]) > 1
+    for outcome in outcomes[name]:
+        assert np.array_equal(outcome.got, outcome.want), outcome.schedule
+
+
+def test_it_takes_a_third_of_the_generic_kernel(outcomes, tmp_path):
+    cases = {name: CASES[name] for name in ("residual add", "table", "table of a channel, gating an image")}
+    for name, (generic,) in outcomes_of(cases, ("linalg",), tmp_path).items():
+        assert outcomes[name][0].instructions * 3 < generic.instructions, name
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda g: g.rescale(g.input((3, 5), "i32"), "i8", 1 << 30, 50, rounding="DOUBLE_ROUND"),
+        lambda g: g.binary("add", g.input((3, 4, 5), "i32"), g.input((3, 1, 5), "i32")),
+        lambda g: g.binary("add", g.input((3, 5), "f32"), g.input((3, 5), "f32")),
+        lambda g: g.binary("logical_right_shift", g.input((3, 5)), g.input((3, 5))),
+        lambda g: g.mul(g.input((3, 5), "i32"), g.input((3, 5), "i32"), shift=31),
+    ],
+)
+def test_what_it_cannot_do_exactly_is_left_to_the_generic_path(build):
+    assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
+
+
+def test_an_integer_output_may_take_the_place_of_an_input():
+    task = task_of(_residual_add((1, 4, 4, 16)))
+    assert task.generate(task.default()).in_place == ((0, 0), (1, 0))

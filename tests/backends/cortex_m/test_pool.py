@@ -1,0 +1,38 @@
+"""Pooling kernels: every schedule, under QEMU, equals the reference model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from family_cases import Build, outcomes_of, task_of
+
+CASES: dict[str, Build] = {
+    "average 2x2": lambda g: g.pool("avg", g.input((1, 8, 8, 16)), (2, 2), (2, 2), zero=-128, out_zero=-128),
+    "average 1x1": lambda g: g.pool("avg", g.input((1, 4, 4, 16)), (1, 1), zero=-128, out_zero=4),
+}
+for e in ("i8", "i16"):
+    zero, out_zero = (5, -3) if e == "i8" else (0, 0)
+    for c in (3, 7, 16, 40):
+        CASES[f"maximum {e} {c}"] = lambda g, e=e, c=c: g.pool(
+            "max", g.input((1, 7, 6, c), e), (3, 3), (2, 2), (1, 1, 1, 0)
+        )
+        CASES[f"average {e} {c}"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
+            "avg", g.input((2, 7, 6, c), e), (7, 6), zero=z, out_zero=o
+        )
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    return outcomes_of(CASES, ("pool",), tmp_path_factory.mktemp("pool"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_equals_the_reference(name, outcomes):
+    assert len(outcomes[name]) > 1
+    for outcome in outcomes[name]:
+        assert np.array_equal(outcome.got, outcome.want), outcome.schedule
+
+
+def test_an_average_whose_windows_differ_in_size_is_left_to_the_generic_path():
+    task = task_of(lambda g: g.pool("avg", g.input((1, 7, 6, 5)), (3, 3), (2, 2), (1, 1, 1, 0)))
+    assert {variant.name for variant in task.space.variants} == {"linalg.loops"}
