@@ -49,7 +49,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     with replacing(output) as folder, stations.live(), _cmsis_nn(options.cmsis_nn):
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = kernel_tasks(placed, options.target.core, options.kernels)
+        tasks = kernel_tasks(placed, options.target.core, options.kernels, options.tuning.seed)
         tuned = None
         if options.tuning.trials and tasks:
             with stations.station("tune"):
@@ -82,7 +82,7 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), _cmsis_nn(options.cmsis_nn):
         placement = lower_model(options, stations).placement
-        tasks = kernel_tasks(placement.module, options.target.core, options.kernels)
+        tasks = kernel_tasks(placement.module, options.target.core, options.kernels, options.tuning.seed)
         with stations.station("tune"):
             return tune_tasks(tasks, options.tuning, stations.tuning)
 

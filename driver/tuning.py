@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.cortex_m.toolchain import clang_version
 from tosaic.backends.simulators.measure import SimulatedMeasure
 from tosaic.backends.target import Core
+from tosaic.kernel_inputs import as_bytes, wide_kernel_inputs
 from tosaic.npu import cpu_functions
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.support.mlir import ir
@@ -37,9 +38,13 @@ class ChosenKernel:
     record: Record | None
 
 
-def kernel_tasks(placed: ir.Module, core: Core, kernels: KernelChoice) -> dict[str, KernelTask]:
+def kernel_tasks(placed: ir.Module, core: Core, kernels: KernelChoice, seed: int) -> dict[str, KernelTask]:
     """The task of each CPU function of a placed module by name."""
-    return {name: KernelTask.of(f, core, FAMILIES[kernels]) for name, f in cpu_functions(placed).items()}
+    inputs = as_bytes(wide_kernel_inputs(placed, seed))
+    return {
+        name: KernelTask.of(function, core, FAMILIES[kernels], inputs.get(name, ()))
+        for name, function in cpu_functions(placed).items()
+    }
 
 
 def tune_tasks(tasks: Mapping[str, KernelTask], options: Tuning, progress: Listener = silent) -> TuningResult:

@@ -44,18 +44,22 @@ class KernelTask:
         function: the text of the function, of tosa ops.
         core: the core that runs it.
         families: where any of these families has a variant, no other family is asked; empty admits all.
+        inputs: dense bytes of the arguments to measure with; random ones when empty.
     """
 
     function: str
     core: Core
     families: tuple[str, ...] = ()
+    inputs: tuple[bytes, ...] = ()
 
     @staticmethod
-    def of(function: ir.Operation, core: Core, families: Sequence[str] = ()) -> KernelTask:
+    def of(
+        function: ir.Operation, core: Core, families: Sequence[str] = (), inputs: Sequence[bytes] = ()
+    ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
         module = standalone(str(function), "main")
         (kernel,) = functions(module).values()
-        return KernelTask(str(kernel), core, tuple(families))
+        return KernelTask(str(kernel), core, tuple(families), tuple(inputs))
 
     @property
     def module(self) -> str:

@@ -47,6 +47,10 @@ class KernelTask(Task, Protocol):
     def module(self) -> str:
         """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
 
+    @property
+    def inputs(self) -> tuple[bytes, ...]:
+        """Dense bytes of the arguments to measure with; random ones when empty."""
+
     def generate(self, schedule: Schedule) -> KernelSource:
         """The kernel of one schedule.
 
@@ -95,7 +99,7 @@ class SimulatedMeasure:
                 if source.symbol in compiled.errors:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
-            _write_task(folder / "task.bin", *example(task.module, self.seed))
+            _write_task(folder / "task.bin", *example(task.module, self.seed, task.inputs))
             while sources:
                 measured = self._run_batch(sources, compiled.objects, folder)
                 results |= measured
@@ -193,19 +197,23 @@ def _write_task(path: Path, inputs: Sequence[np.ndarray], outputs: Sequence[np.n
 
 
 @lru_cache(maxsize=256)
-def example(module: str, seed: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Random inputs of a TOSA module and what `tosa_reference_model` makes of them.
+def example(
+    module: str, seed: int, data: tuple[bytes, ...] = ()
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Inputs of a TOSA module, `data` or random ones, and what `tosa_reference_model` makes of them.
 
-    Integers span their whole range, floats are standard normal, indices of a gather or scatter are within bounds.
+    Random integers span their whole range, floats are standard normal, indices of a gather or scatter stay within
+    bounds.
     """
     rng = np.random.default_rng(seed)
     parsed = parse(module)
     main = functions(parsed)["main"]
     bounds = _index_bounds(main)
-    inputs = tuple(
-        _random_array(rng, shape_of(argument), numpy_dtype(element_type(argument)), bounds.get(number))
-        for number, argument in enumerate(main.regions[0].blocks[0].arguments)
-    )
+    kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in main.regions[0].blocks[0].arguments]
+    if data:
+        inputs = tuple(np.frombuffer(d, dtype).reshape(s) for d, (s, dtype) in zip(data, kinds, strict=True))
+    else:
+        inputs = tuple(_random_array(rng, *kind, bounds.get(number)) for number, kind in enumerate(kinds))
     return inputs, tuple(reference.evaluate(module, inputs))
 
 

@@ -42,6 +42,7 @@ class MaximumTask:
     key: str = "maximum 100"
     name: str = "maximum"
     module: str = MODULE
+    inputs: tuple[bytes, ...] = ()
 
     @property
     def space(self) -> Space:

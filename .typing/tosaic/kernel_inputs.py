@@ -1,0 +1,1 @@
+../../driver/kernel_inputs.py
