@@ -128,6 +128,21 @@ class Builder:
         kind = ir.RankedTensorType.get(mlir.shape_of(value), self.f32)
         return ir.Operation.create("quant.dcast", operands=[value], results=[kind]).result
 
+    def as_quantized(self, value: ir.Value, quantization: Quantization) -> ir.Value:
+        """`quant.scast` of plain integers to what they stand for, none where the type says so already."""
+        if isinstance(mlir.element_type(value), ir.IntegerType):
+            kind = ir.RankedTensorType.get(mlir.shape_of(value), self.quantized_type(quantization))
+            return ir.Operation.create("quant.scast", operands=[value], results=[kind]).result
+        return value
+
+    def stored(self, value: ir.Value) -> ir.Value:
+        """`quant.scast` of a quantised tensor to its integers; any other value as it is."""
+        element = mlir.element_type(value)
+        if not isinstance(element, quant.QuantizedType):
+            return value
+        kind = ir.RankedTensorType.get(mlir.shape_of(value), element.storage_type)
+        return ir.Operation.create("quant.scast", operands=[value], results=[kind]).result
+
     def constant(self, number: float, element: ir.Type) -> ir.Value:
         """A constant of rank 0."""
         return mlir.constant(narrowed(np.full((), number, mlir.numpy_dtype(element))))

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import torch
-import torchao.quantization.pt2e  # noqa: F401  registers the ops below
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
+
+import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
 
 _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ Batch = tuple[Tensor, ...]
 @dataclass(frozen=True)
 class Capture:
     """A model as it came in.
+
+    A program's int64 tensors are compiled to int32: inputs are given as int32 at run time, and must fit.
 
     Args:
         name: a short name fit for files.
@@ -103,10 +106,13 @@ def _call_factory(path: Path, factory: str) -> tuple[nn.Module, Any, Iterable]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     source = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.absolute()))
     try:
         spec.loader.exec_module(source)
     except Exception as error:
         raise ModelError(f"{path} does not import", why=f"{type(error).__name__}: {_first_line(error)}") from error
+    finally:
+        sys.path.remove(str(path.parent.absolute()))
     function = getattr(source, factory, None)
     if not callable(function):
         known = [name for name, value in vars(source).items() if callable(value) and not name.startswith("_")]

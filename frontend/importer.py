@@ -65,12 +65,26 @@ class Origin:
 
 
 def origin(node: Node) -> Origin:
-    """The innermost line outside of torch that made a node, its module's path and its ATen name."""
+    """The innermost line outside of torch that made a node, its module's path and its ATen name.
+
+    A quantise or dequantise op has those of the op whose result it rounds, or of the one that reads a weight or input.
+    """
+    node = _owner(node)
     frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
     users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     file, line = users[-1] if users else ("unknown", 0)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
+
+
+def _owner(node: Node) -> Node:
+    casts = QUANTIZE + DEQUANTIZE
+    maker = node
+    while maker.target in casts and arguments(maker)[0].op == "call_function":
+        maker = arguments(maker)[0]
+    while maker.target in casts and maker.users:
+        maker = next(iter(maker.users))
+    return maker
 
 
 def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
@@ -85,7 +99,8 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.
     Raises:
         ModelError: ops without a lowering, all of them, with the user's lines; a dtype or a constant that does not fit.
     """
-    program = canonical(program)
+    if _unknown(program):
+        program = canonical(program)
     _refuse_unknown(program)
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
@@ -97,9 +112,13 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.
     return module
 
 
-def _refuse_unknown(program: ExportedProgram) -> None:
+def _unknown(program: ExportedProgram) -> list[Node]:
     known = {*LOWERINGS, *QUANTIZE, *DEQUANTIZE, operator.getitem}
-    unknown = [node for node in _computed(program) if node.target not in known]
+    return [node for node in _computed(program) if node.target not in known]
+
+
+def _refuse_unknown(program: ExportedProgram) -> None:
+    unknown = _unknown(program)
     if unknown:
         names = ", ".join(sorted({str(node.target) for node in unknown}))
         raise ModelError(
@@ -152,7 +171,7 @@ class _Importer:
             for node in self.program.graph.nodes:
                 if node.op == "call_function" and node.users:
                     self._visit(node)
-            results = [self.builder.value(self.env[node]) for node in self._outputs()]
+            results = [self.builder.stored(self.builder.value(self.env[node])) for node in self._outputs()]
             func.ReturnOp(results)
         kind = ir.FunctionType.get(types, [result.type for result in results])
         main.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
@@ -258,7 +277,7 @@ class _Importer:
             return source.constant
         if isinstance(source, Constant):
             return Constant(_signed(source.array), self._quantization(node))
-        return self.builder.dequantize(source)
+        return self.builder.dequantize(self.builder.as_quantized(source, self._quantization(node)))
 
 
 def _signed(stored: np.ndarray) -> np.ndarray:

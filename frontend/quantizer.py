@@ -25,10 +25,11 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic.frontend.bias_correction import correct_biases
-from tosaic.frontend.canonical import arguments, canonical, is_quantized
+from tosaic.frontend.canonical import arguments, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.observer import RangeObserver
+from tosaic.frontend.raising import raise_core_aten
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
@@ -98,12 +99,13 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
         return capture.program
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        prepared = prepare_pt2e(capture.program.module(), TosaQuantizer(activations, tuple(exclude)))
+        module = capture.program.module()
+        raise_core_aten(module)
+        prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude)))
         for batch in capture.calibration:
             prepared(*batch)
         correct_biases(prepared, capture.calibration[:_CORRECTING], _BIAS_AXES)
-        converted = convert_pt2e(prepared)
-        return canonical(torch.export.export(converted, capture.inputs))
+        return torch.export.export(convert_pt2e(prepared), capture.inputs)
 
 
 @dataclass(frozen=True)

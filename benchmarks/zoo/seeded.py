@@ -58,7 +58,7 @@ def _randomise_statistics(module: nn.Module, batches: list[tuple[Tensor, ...]], 
 
 
 def images(smooth: int, noisy: int, channels: int, height: int, width: int) -> list[tuple[Tensor, ...]]:
-    """Batches of one image of mean 0 and deviation 1: `smooth` ones of blobs and texture, then `noisy` ones of noise."""
+    """Images of mean 0 and deviation 1, one a batch: `smooth` of blobs and texture, then `noisy` of white noise."""
     generator = torch.Generator().manual_seed(SEED + 1)
     total = torch.zeros(smooth, channels, height, width)
     for cells, weight in ((3, 1.0), (9, 0.5), (24, 0.2)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -150,3 +153,17 @@ def test_a_dynamic_shape_is_refused(tmp_path):
 def test_inputs_replace_the_programs_own(saved):
     got = capture(saved, inputs=[np.full((1, 4), 2, np.float32)])
     assert got.inputs[0][0, 0] == 2
+
+
+def test_a_factory_imports_its_neighbours(tmp_path):
+    (tmp_path / "neighbour_of_factory.py").write_text("WIDTH = 4")
+    path = tmp_path / "models.py"
+    path.write_text("from neighbour_of_factory import WIDTH\n" + FACTORY)
+    before = list(sys.path)
+    assert capture(f"{path}:good").name == "good"
+    assert sys.path == before
+
+
+def test_importing_the_frontend_prints_nothing():
+    done = subprocess.run([sys.executable, "-c", "import tosaic.frontend"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tosaic.frontend import Capture, import_program, quantize, run_float
+from tosaic.frontend import Capture, capture, import_program, quantize, run_float
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import walk
@@ -178,3 +181,101 @@ def test_numbers_and_integers_mix_with_quantised_tensors():
     names = [name for name, _ in quantizers(quantize(captured(Mix(), 2, 8)))]
     assert any("div" in name for name in names)
     assert names.count("aten.add.Tensor") == 2
+
+
+def test_a_decomposed_program_quantises_like_its_origin():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+            self.norm = nn.BatchNorm2d(8)
+            self.pool = nn.MaxPool2d(2)
+            self.scale = nn.LayerNorm(8)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, x):
+            y = self.pool(F.relu(self.norm(self.conv(x))))
+            return self.head(self.scale(y.mean((2, 3))))
+
+    whole = captured(Model(), 1, 3, 8, 8)
+    core = replace(whole, program=whole.program.run_decompositions())
+    assert any(node.target is torch.ops.aten.convolution.default for node in core.program.graph.nodes)
+    assert [args for _, args in quantizers(quantize(core))] == [args for _, args in quantizers(quantize(whole))]
+
+
+def test_biases_take_up_the_mean_error():
+    class Deep(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(*(layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3), nn.ReLU())))
+
+    model = captured(Deep(), 1, 8, 24, 24)
+    state = {name: tensor.clone() for name, tensor in model.program.state_dict.items()}
+    program = quantize(model)
+    channels = np.stack([run_float(model, x)[0] - run_float(program, x)[0] for x in model.calibration])
+    scale = quantizers(program)[-1][1][0]
+    assert np.abs(channels.mean((0, 1, 3, 4))).max() < 0.25 * scale
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.program.state_dict.items())
+
+
+def test_the_input_of_a_hardswish_needs_no_range_below_minus_3():
+    model = captured(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Hardswish()), 1, 3, 8, 8)
+    batches = tuple((20 * x,) for (x,) in model.calibration)
+    program = quantize(replace(model, calibration=batches))
+    (scale, zero_point, *_), *_ = (args for name, args in quantizers(program) if "conv2d" in name)
+    assert scale * (-128 - zero_point) == pytest.approx(-3, abs=2 * scale)
+
+
+def test_casts_name_the_line_of_the_op_they_belong_to(quantized):
+    casts = [op for op in walk(import_program(quantized)) if op.name in ("quant.qcast", "quant.dcast", "quant.scast")]
+    assert casts
+    for cast in casts:
+        assert f'"{__file__}":' in str(cast.location) and "quantized_decomposed" not in str(cast.location)
+
+
+def test_integers_may_come_in_and_go_out():
+    class Quantised(nn.Module):
+        def forward(self, x):
+            real = torch.ops.quantized_decomposed.dequantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+            return torch.ops.quantized_decomposed.quantize_per_tensor(F.relu(real), 0.04, -128, -128, 127, torch.int8)
+
+    text = str(import_program(torch.export.export(Quantised(), (torch.zeros(1, 8, dtype=torch.int8),))))
+    assert "@main(%arg0: tensor<1x8xi8>) -> tensor<1x8xi8>" in text
+    assert "quant.scast %arg0" in text
+
+
+def test_a_foreign_quantisers_program_is_imported():
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+    model = captured(Net(), 1, 3, 8, 8)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    prepared = prepare_pt2e(torch.export.export(Net().eval(), model.inputs).module(), quantizer)
+    prepared(*model.inputs)
+    program = torch.export.export(convert_pt2e(prepared), model.inputs)
+    assert quantize(replace(model, program=program)) is program
+    assert "tensor<8x3x3x3x!quant.uniform<i8<-127:127>:f32:0" in str(import_program(program))
+
+
+@pytest.mark.parametrize("kind", ["samples", "noise"])
+@pytest.mark.parametrize("name", ["dscnn", "mobilenet_v1", "transformer"])
+def test_the_zoo_stays_close_to_float(name, kind):
+    model = zoo_model(name)
+    program = quantized_zoo_model(name)
+    generator = torch.Generator().manual_seed(11)
+    noise = [torch.randn(model.inputs[0].shape, generator=generator) for _ in range(4)]
+    inputs = noise if kind == "noise" else [x for (x,) in model.calibration]
+    reference, rounded = model.program.module(), program.module()
+    with torch.no_grad():
+        want = torch.stack([reference(x) for x in inputs]).double().numpy()
+        got = torch.stack([rounded(x) for x in inputs]).numpy()
+    assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) > 22
+
+
+@functools.cache
+def zoo_model(name: str) -> Capture:
+    return capture(f"zoo:{name}")
+
+
+@functools.cache
+def quantized_zoo_model(name: str):
+    return quantize(zoo_model(name))
