@@ -132,6 +132,11 @@ def _unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
     return None if generation == "u85" else _unmerged_result(op, generation)
 
 
+def _unmerged_multiplier(op: ir.Operation, generation: str) -> str | None:
+    """With a channel multiplier above 1, the result, with its RESCALE, not before CONCAT or PAD."""
+    return _unmerged_result(op, generation) if shape_of(op.operands[1])[3] > 1 else None
+
+
 def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: not before CLAMP, TABLE or RESCALE.
 
@@ -380,9 +385,11 @@ _CONVOLUTION = (*_WEIGHTED, _padding_below_kernel)
 ACCEPTANCE: dict[str, Row] = {
     # Convolutions and products
     "conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights_small, _constant_bias, _one_scale_behind)),
-    "depthwise_conv2d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride)),
+    "depthwise_conv2d": Row(
+        "i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depthwise_stride, _unmerged_multiplier)
+    ),
     "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, _constant_weights, _depth_of_one)),
-    "transpose_conv2d": Row("i8", "i8 i16", (*_WEIGHTED, _constant_weights, _transpose_stride)),
+    "transpose_conv2d": Row("i8", "i8 i16", (*_WEIGHTED, _constant_weights, _transpose_stride, _unmerged_result_small)),
     "matmul": Row("i8", "i8 i16", (_one_scale_behind, _unsliced_operands, _unmerged_result_small)),
     # Pools
     "max_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window)),
