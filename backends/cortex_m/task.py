@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.kernels.movement import Movement
 from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
 from tosaic.backends.cortex_m.kernels.pool import Pool
+from tosaic.backends.cortex_m.kernels.reduction import Reduction
 from tosaic.backends.cortex_m.linalg import standalone
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -27,6 +28,7 @@ FAMILIES: list[KernelFamily] = [
     Matmul(),
     Pointwise(),
     Pool(),
+    Reduction(),
     Movement(),
     CmsisNnKernels(),
     Linalg(),

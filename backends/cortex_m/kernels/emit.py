@@ -298,12 +298,14 @@ def clamp(fn: Function, value: str, low: int, high: int, kind: str = ACCUMULATOR
     return value
 
 
-def load_lanes(fn: Function, buffer: str, buffer_type: str, indices: str, vector: str, count: int) -> str:
-    """Load the first `count` lanes of `vector` (a type such as `vector<16xi8>`) at `indices`; the others are 0."""
+def load_lanes(
+    fn: Function, buffer: str, buffer_type: str, indices: str, vector: str, count: int, others: int = 0
+) -> str:
+    """Load the first `count` lanes of `vector` (a type such as `vector<16xi8>`) at `indices`; the rest are `others`."""
     if count == _lanes(vector):
         return fn.op(f"vector.load {buffer}[{indices}] : {buffer_type}, {vector}")
     mask, mask_type = _leading_lanes(fn, vector, count)
-    nothing = fn.constant(0, vector)
+    nothing = fn.constant(others, vector)
     return fn.op(
         f"vector.maskedload {buffer}[{indices}], {mask}, {nothing} : {buffer_type}, {mask_type}, {vector} into {vector}"
     )

@@ -35,15 +35,18 @@ def task_of(build: Build, families: Sequence[str] = ()) -> KernelTask:
     return KernelTask.of(function, CORTEX_M55, families)
 
 
-def evaluate_all(cases: Mapping[str, Build], seed: int = 0) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
-    """(inputs, expected output) of every case, from one module that has all their results."""
-    rng, graph = np.random.default_rng(seed), Graph()
+def evaluate_all(cases: Mapping[str, Build], headroom: int = 0) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
+    """(inputs, expected output) of every case, from one module that has all their results.
+
+    Inputs cover the range of their type; int32 is shifted right by `headroom`.
+    """
+    rng, graph = np.random.default_rng(0), Graph()
     results, counts = [], []
     for build in cases.values():
         before = len(graph.inputs)
         results.append(build(graph))
         counts.append(len(graph.inputs) - before)
-    inputs = random_inputs(rng, graph)
+    inputs = [array >> headroom if array.dtype == np.int32 else array for array in random_inputs(rng, graph)]
     outputs = iter(evaluate(graph.module(*results), inputs))
     arrays = iter(inputs)
     return {
@@ -51,9 +54,11 @@ def evaluate_all(cases: Mapping[str, Build], seed: int = 0) -> dict[str, tuple[l
     }
 
 
-def outcomes_of(cases: Mapping[str, Build], families: Sequence[str], folder: Path) -> dict[str, list[Outcome]]:
+def outcomes_of(
+    cases: Mapping[str, Build], families: Sequence[str], folder: Path, headroom: int = 0
+) -> dict[str, list[Outcome]]:
     """What every schedule of each of `families` computes for every case on the board."""
-    expected = evaluate_all(cases)
+    expected = evaluate_all(cases, headroom)
     trials, labels = [], []
     for name, build in cases.items():
         graph = Graph()
