@@ -160,7 +160,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     if bool(inputs) == bool(random_samples):
         raise tosaic.Error("say what to run on", hint="either --input x.npy or --random N")
     samples = read_samples(loaded, inputs) if inputs else draw(loaded, random_samples or 1, seed)
-    result = run_build(loaded, samples, npu=npu, simulator=simulator, output=output or build / "run")
+    choices = {"npu": npu, "simulator": simulator}
+    result = run_build(loaded, samples, output=output or build / "run", **choices)  # type: ignore[arg-type]
     if as_json:
         console.print_json(run_result(result))
     else:

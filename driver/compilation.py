@@ -22,7 +22,7 @@ from tosaic.progress import Stations
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, tune_tasks
+from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, prove_kernels, tune_tasks
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         if options.tuning.trials and tasks:
             with stations.station("tune"):
                 tuned = tune_tasks(tasks, options.tuning, stations.tuning)
+        with stations.station("prove"):
+            proven = prove_kernels(tasks, options.tuning) if tasks else 0
         with stations.station("generate"):
             kernels = choose_kernels(tasks, options.tuning)
         with stations.station("firmware"):
@@ -68,7 +70,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
             save_float(middle.captured, folder / "float.pt2")
         write_manifest(
-            folder, manifest(options, middle.captured, middle.placement, kernels, tuned, firmware, stations.seconds)
+            folder,
+            manifest(options, middle.captured, middle.placement, kernels, proven, tuned, firmware, stations.seconds),
         )
     return Build.load(output)
 

@@ -23,11 +23,12 @@ def manifest(
     captured: Capture,
     placement: Placement,
     kernels: Mapping[str, ChosenKernel],
+    proven: int,
     tuned: TuningResult | None,
     firmware: Firmware,
     seconds: Mapping[str, float],
 ) -> dict:
-    """The manifest of a build as plain JSON values."""
+    """The manifest of a build as plain JSON values; `proven` counts the trials that checked untuned kernels."""
     ops = placed_ops(placement.module)
     target = options.target
     return {
@@ -65,7 +66,7 @@ def manifest(
         "arena_bytes": firmware.arena_bytes,
         "memories": dict(firmware.memories),
         "flash_bytes": firmware.flash_bytes,
-        "trials": tuned.measured if tuned else 0,
+        "trials": proven + (tuned.measured if tuned else 0),
         "trials_reused": tuned.reused if tuned else 0,
         "trials_failed": dict(tuned.failed) if tuned else {},
         "trials_of_other_environments": tuned.ignored if tuned else 0,

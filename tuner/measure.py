@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import BinaryIO, Protocol, cast
 
 from tosaic.support.errors import Error
-from tosaic.tuner.measurement import Measure, Measurement, Status, Task
+from tosaic.tuner.measurement import Measure, Measurement, Status, TaskT
 from tosaic.tuner.space import Schedule
 
 START_SECONDS = 60.0
@@ -35,7 +35,7 @@ class Pending(Protocol):
 class Executor(Protocol):
     """Where batches run. Dask's `Client` and the executors of `concurrent.futures` are executors as they are."""
 
-    def submit(self, measure: Measure, task: Task, schedules: Sequence[Schedule], /) -> Pending: ...
+    def submit(self, measure: Measure[TaskT], task: TaskT, schedules: Sequence[Schedule], /) -> Pending: ...
 
 
 @dataclass
@@ -89,7 +89,7 @@ class LocalWorkers:
         for worker in self._workers:
             worker.kill()
 
-    def submit(self, measure: Measure, task: Task, schedules: Sequence[Schedule], /) -> Batch:
+    def submit(self, measure: Measure[TaskT], task: TaskT, schedules: Sequence[Schedule], /) -> Batch:
         """Queue a batch.
 
         Raises:

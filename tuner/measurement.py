@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from tosaic.tuner.space import Schedule, Space
 
@@ -46,7 +46,10 @@ class Task(Protocol):
         """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""
 
 
-class Measure(Protocol):
+TaskT = TypeVar("TaskT", bound=Task, contravariant=True)
+
+
+class Measure(Protocol[TaskT]):
     """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate."""
 
-    def __call__(self, task: Task, schedules: Sequence[Schedule]) -> list[Measurement]: ...
+    def __call__(self, task: TaskT, schedules: Sequence[Schedule]) -> list[Measurement]: ...

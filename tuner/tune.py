@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from tosaic.support.errors import Error
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
-from tosaic.tuner.measurement import Measure, Measurement, Task
+from tosaic.tuner.measurement import Measure, Measurement, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search
@@ -53,8 +53,8 @@ class TuningResult:
 
 
 def tune(
-    tasks: Iterable[tuple[Task, float]],
-    measure: Measure,
+    tasks: Iterable[tuple[TaskT, float]],
+    measure: Measure[TaskT],
     database: Database,
     *,
     trials: int,
@@ -176,7 +176,7 @@ class _Run:
         done = sum(job.history.trials for job in self.jobs)
         return max(self.trials - done, sum(job.history.owed for job in self.jobs))
 
-    def loop(self, measure: Measure, executor: Executor, pick: Pick, depth: int, size: int) -> None:
+    def loop(self, measure: Measure[Any], executor: Executor, pick: Pick, depth: int, size: int) -> None:
         """Keep `depth` batches of `size` in flight and take them back in order, which keeps the run deterministic."""
         flying: deque[tuple[_Job, list[Schedule], Pending]] = deque()
         while True:
