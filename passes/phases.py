@@ -43,12 +43,15 @@ class Phase:
 
 
 def check_legal(module: ir.Module) -> None:
-    """Only TOSA ops, quantising casts, and calls of composites.
+    """One `main`; only TOSA ops without control flow or state, quantising casts, and calls of composites; static shapes
+    of element types that some target computes.
 
     Raises:
         PassError: names the op and where it comes from.
     """
     known = functions(module)
+    if "main" not in known:
+        raise PassError("the module has no function `main`")
     for op in walk(module):
         if op.name == "func.call":
             callee = known[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
@@ -56,6 +59,28 @@ def check_legal(module: ir.Module) -> None:
                 raise PassError("a call of a function that is no composite is left", where=str(op.location))
         elif not op.name.startswith(_LEGAL):
             raise PassError(f"`{op.name}` is left after legalize", where=str(op.location), why="it is not of TOSA")
+        elif op.name in _REFUSED:
+            raise PassError(f"`{op.name}` cannot be compiled", where=str(op.location),
+                            why="there is neither control flow nor state nor a Fourier transform on the target",
+                            hint="write the model without it")  # fmt: skip
+        for value in [*op.operands, *op.results]:
+            _check_type(value.type, op)
+    for argument in known["main"].regions[0].blocks[0].arguments:
+        _check_type(argument.type, known["main"])
+
+
+def _check_type(kind: ir.Type, op: ir.Operation) -> None:
+    text = str(kind)
+    if text.startswith("!tosa.shape"):
+        return
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        raise PassError(f"`{op.name}` has the type `{text}`", where=str(op.location), why="its shape is not static",
+                        hint="export the model for inputs of one size")  # fmt: skip
+    element = str(kind.element_type)
+    if element not in _ELEMENTS and not element.startswith("!quant.uniform"):
+        raise PassError(f"`{op.name}` has the type `{text}`", where=str(op.location),
+                        why=f"`{element}` is not among {', '.join(_ELEMENTS)}",
+                        hint="cast it in the model: floats to float32, integers to int32")  # fmt: skip
 
 
 def check_quantized(module: ir.Module) -> None:
@@ -79,6 +104,9 @@ def check_quantized(module: ir.Module) -> None:
 
 
 _LEGAL = ("tosa.", "quant.qcast", "quant.dcast", "quant.scast", "func.func", "func.return")
+_ELEMENTS = ("i1", "i4", "i8", "i16", "i32", "i48", "f32")
+_REFUSED = ("tosa.cond_if", "tosa.while_loop", "tosa.yield", "tosa.variable", "tosa.variable_read",
+            "tosa.variable_write", "tosa.custom", "tosa.fft2d", "tosa.rfft2d")  # fmt: skip
 # MLIR's canonicalize folds dcast(qcast(x)) to x: it must not run while casts stand, nor as the inliner's clean-up.
 _CLEAN = UpstreamPass("cse")
 _INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")

@@ -36,15 +36,39 @@ def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], ho
 
 
 def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
-    """The stage of each node when NPU stages (even) and CPU stages (odd) alternate: the earliest, but for NPU ops that
-    only widen what a later stage reads, which wait for it.
+    """The stage of each node when NPU stages (even) and CPU stages (odd) alternate.
 
-    Stages never fall along a path, so that all NPU ops of a stage form one convex region.
+    Stages never fall along a path, so that all NPU ops of a stage form one convex region. A node takes the earliest
+    stage, with two exceptions: an NPU op that only widens waits for its first reader, and where all NPU ops of a stage
+    can wait they do, so that there is one stage, and one hop, less.
     """
+    floor: dict[Node, int] = {}
+    stage = _settled(nodes, reasons, floor)
+    for level in range(0, max(stage.values(), default=0), 2):
+        latest = latest_stages(nodes, reasons, stage)
+        members = [node for node in nodes if stage[node] == level]
+        if all(latest[node] > level for node in members):
+            floor.update(dict.fromkeys(members, level + 2))
+            stage = _settled(nodes, reasons, floor)
+    return stage
+
+
+def latest_stages(nodes: list[Node], reasons: Mapping[Node, str], stage: Mapping[Node, int]) -> dict[Node, int]:
+    """The stage to which each node could wait without a stage more in all."""
+    last = max(stage.values(), default=0)
+    latest: dict[Node, int] = {}
+    for node in reversed(nodes):
+        bound = min((latest[user] for user in node.users), default=last)
+        latest[node] = bound if bound % 2 == (node in reasons) else bound - 1
+    return latest
+
+
+def _settled(nodes: list[Node], reasons: Mapping[Node, str], floor: Mapping[Node, int]) -> dict[Node, int]:
     stage: dict[Node, int] = {}
     for node in nodes:
         on_cpu = node in reasons
         earliest = max((stage[producer] for producer in node.inputs), default=int(on_cpu))
+        earliest = max(earliest, floor.get(node, 0))
         stage[node] = earliest if earliest % 2 == on_cpu else earliest + 1
     for node in reversed(nodes):
         if node not in reasons and node.users and not node.returned and _widens(node):
@@ -94,12 +118,22 @@ def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> di
 
 
 def _regions_not_worth_a_hop(nodes: list[Node], reasons: Mapping[Node, str], hop_cost: int) -> dict[Node, str]:
-    for region in npu_regions(nodes, reasons):
-        total = sum(work(node) for node in region)
-        if total < hop_cost:
-            reason = f"its region is not worth a hop to the NPU ({total} operations, a hop costs {hop_cost})"
-            return dict.fromkeys(region, reason)
-    return {}
+    """The ops for which alone the least useful region stands, if they are worth less than a hop.
+
+    Ops that could wait for a later region are no reason for this one.
+    """
+    stage = stages(nodes, reasons)
+    latest = latest_stages(nodes, reasons, stage)
+    bound: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node not in reasons and stage[node] == latest[node]:
+            bound.setdefault(stage[node], []).append(node)
+    totals = {level: sum(work(node) for node in members) for level, members in bound.items()}
+    least = min(totals, key=totals.__getitem__, default=None)
+    if least is None or totals[least] >= hop_cost:
+        return {}
+    reason = f"its region is not worth a hop to the NPU ({totals[least]} operations, a hop costs {hop_cost})"
+    return dict.fromkeys(bound[least], reason)
 
 
 def _without_outer_reshapes(region: list[Node]) -> list[Node]:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from tosaic.passes import PHASES, Timing, run_phase, run_phases
@@ -46,3 +48,40 @@ def test_what_the_specification_forbids_is_answered_with_mlirs_words():
     body = "%0 = tosa.add %x, %x : (tensor<4xi8>, tensor<4xi8>) -> tensor<4xi8>"
     with pytest.raises(PassError, match="tosa-validate"):
         check_quantized(parse(MAIN.format(body=body)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("4xf16", "`f16` is not among i1, i4, i8, i16, i32, i48, f32"),
+        ("4xi64", "cast it in the model: floats to float32, integers to int32"),
+        ("?xf32", "its shape is not static"),
+        ("*xf32", "export the model for inputs of one size"),
+    ],
+)
+def test_types_that_no_target_computes_are_named(kind, reason):
+    tensor = f"tensor<{kind}>"
+    module = parse(f"func.func @main(%x: {tensor}) -> {tensor} {{ %0 = tosa.identity %x : ({tensor}) -> {tensor} "
+                   f'loc("model.py":3:1) return %0 : {tensor} }}')  # fmt: skip
+    with pytest.raises(PassError, match=f"`tosa.identity` has the type `{re.escape(tensor)}`") as caught:
+        check_legal(module)
+    assert "model.py" in str(caught.value)
+    assert reason in str(caught.value)
+
+
+def test_control_flow_is_refused():
+    module = parse("""func.func @main(%x: tensor<4xf32>, %c: tensor<i1>) -> tensor<4xf32> {
+      %0 = tosa.cond_if %c : tensor<i1> -> tensor<4xf32> {
+        tosa.yield %x : tensor<4xf32>
+      } else {
+        %1 = tosa.abs %x : (tensor<4xf32>) -> tensor<4xf32>
+        tosa.yield %1 : tensor<4xf32>
+      }
+      return %0 : tensor<4xf32> }""")
+    with pytest.raises(PassError, match=r"`tosa.cond_if` cannot be compiled"):
+        check_legal(module)
+
+
+def test_a_module_without_main_is_refused():
+    with pytest.raises(PassError, match="the module has no function `main`"):
+        run_phase(parse("func.func @f(%x: tensor<4xi8>) -> tensor<4xi8> { return %x : tensor<4xi8> }"), "legalize")

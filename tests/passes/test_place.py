@@ -4,7 +4,7 @@ from tosa_graphs import Graph
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import first_difference, random_inputs
-from tosaic.passes.place import check_placed, place
+from tosaic.passes.place import check_placed, everything_on_cpu, place
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import functions, ir, parse, walk
 
@@ -151,3 +151,75 @@ def test_what_is_left_in_main_is_named():
           %0 = tosa.clamp %x {min_val = -5 : i8, max_val = 5 : i8} : (tensor<4xi8>) -> tensor<4xi8>
           return %0 : tensor<4xi8> }""")
         )
+
+
+def alternating(refusals: int, size: int) -> ir.Module:
+    """conv, identity, conv, identity ... conv on size x size images."""
+    graph = Graph()
+    x = conv(graph, graph.input((1, size, size, 8)))
+    for _ in range(refusals):
+        x = conv(graph, graph.unary("identity", x))
+    return graph.module(x)
+
+
+def test_small_ops_between_refused_ones_do_not_go_back_and_forth():
+    module = alternating(4, size=2)
+    placed = place(module, refusing("identity"))
+    assert all(text.startswith("cpu") for text in contents(placed).values())
+    assert str(placed).count("not worth a hop to the NPU (2336 operations, a hop costs 4096)") == 2 * 5
+    assert same(module, placed)
+
+
+def test_large_ops_between_refused_ones_hop():
+    processors = [
+        text.partition(":")[0] for text in contents(place(alternating(2, size=8), refusing("identity"))).values()
+    ]
+    assert processors == ["npu", "cpu", "npu", "cpu", "npu"]
+
+
+def test_an_op_that_can_wait_is_no_reason_for_a_region():
+    """Two branches; on the one a tiny NPU op stands between refused ops, on the other nothing is in a hurry."""
+    graph = Graph()
+    x = graph.input((1, 8, 8, 8))
+    left = graph.unary("identity", x)
+    left = graph.unary("identity", graph.clamp(left, -3, 3))
+    left = conv(graph, left)
+    right = conv(graph, graph.unary("identity", x))
+    module = graph.module(add(graph, left, right), conv(graph, x))
+    placed = place(module, refusing("identity"))
+    assert [name for name in contents(placed) if name.startswith("npu")] == ["npu_0"]
+    assert contents(placed)["npu_0"].count("conv2d") == 3
+    assert same(module, placed)
+
+
+def test_a_region_gives_what_the_cpu_reads_and_what_the_model_returns():
+    """A value inside the region goes to the CPU, to the caller, and on inside the region."""
+    graph = Graph()
+    x, y = graph.input((1, 8, 8, 8)), graph.input((1, 8, 8, 8))
+    shared = conv(graph, add(graph, x, y))
+    module = graph.module(shared, graph.unary("identity", shared), add(graph, conv(graph, shared), y))
+    placed = place(module, refusing("identity"))
+    region = functions(placed)["npu_0"]
+    kind = ir.FunctionType(ir.TypeAttr(region.attributes["function_type"]).value)
+    assert (len(kind.inputs), len(kind.results)) == (2, 2)
+    assert sorted(contents(placed)) == ["cpu_0_identity", "npu_0"]
+    assert same(module, placed)
+
+
+def test_both_processors_read_a_value_of_the_cpu():
+    graph = Graph()
+    x = graph.unary("identity", graph.input((1, 8, 8, 8)))
+    module = graph.module(conv(graph, x), graph.unary("reverse", x, axis=1), x)
+    placed = place(module, refusing("identity", "reverse"))
+    assert sorted(contents(placed).values()) == ["cpu: identity", "cpu: reverse", "npu: conv2d rescale"]
+    assert same(module, placed)
+
+
+@pytest.mark.parametrize("verdict", [everything_on_cpu, lambda op: None], ids=["cpu", "npu"])
+def test_a_model_that_only_passes_its_input_on(verdict):
+    graph = Graph()
+    x = graph.input((2, 8))
+    module = graph.module(x, graph.reshape(x, (16,)), x)
+    placed = place(module, verdict)
+    assert contents(placed) == {}
+    assert same(module, placed)
