@@ -240,9 +240,9 @@ class Requantisation:
         return clamp(fn, result, self.low, self.high)
 
     def _scale(self, fn: Function, value: str, factors: Sequence[str]) -> str:
-        power = int(self.multiplier.flat[0]).bit_length() - 1
-        if not self.per_channel and int(self.multiplier.flat[0]) == 1 << power:
-            up = power - int(self.shift.flat[0])
+        first = int(self.multiplier.flat[0])
+        if not self.per_channel and first.bit_count() == 1:
+            up = first.bit_length() - 1 - int(self.shift.flat[0])
             if up < 0:
                 return rounding_shift(fn, value, fn.constant(up, ACCUMULATOR))
             return fn.binary("arith.shli", value, fn.constant(up, ACCUMULATOR), ACCUMULATOR) if up else value

@@ -79,6 +79,8 @@ CASES: dict[str, Build] = {
     "rescale at shift 62": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", (1 << 31) - 1, 62),
     "rescale by a half": lambda g: g.rescale(g.input((5, 9), "i16"), "i32", 1 << 30, 31),
     "rescale by the smallest power": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", 1 << 30, 62),
+    "rescale by the least multiplier": lambda g: g.rescale(g.input((5, 9)), "i8", 1, 9, output_zero=4),
+    "rescale by zero": lambda g: g.rescale(g.input((5, 9), "i16"), "i8", 0, 40, output_zero=4),
     "rescale by two, saturating": lambda g: g.rescale(g.input((5, 9)), "i8", 1 << 30, 29, input_zero=3, output_zero=9),
     "scale by channel": lambda g: g.requantize(
         g.mul(_widened(g, (1, 8, 8, 18), 3), _widened(g, (1, 1, 1, 18), -9)), "i8", 0.003, output_zero=4
