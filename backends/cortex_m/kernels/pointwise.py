@@ -29,8 +29,8 @@ from tosaic.tuner.space import Schedule, Variant
 
 _MASK = "vector<4xi1>"
 _BYTES = 16
-# With more ops, four vectors in flight spill MVE's eight registers; two did best on the softmax of a transformer.
-_OPS_IN_REGISTERS = 5
+# With more ops, four vectors in flight spill MVE's eight registers.
+_OPS_IN_REGISTERS = 3
 _WIDTHS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
 _BINARY = {
@@ -96,15 +96,23 @@ class Pointwise:
         except _NotCoveredError:
             return None
         narrow = all(op.name in _BYTE_OPS and _narrow(op) for op in body)
-        elements = math.prod(shape_of(returned[0]))
-        attributes = {"function": str(function), "elements": elements, "ops": len(body), "bytes": narrow}
+        shape = shape_of(returned[0])
+        attributes = {
+            "function": str(function),
+            "elements": math.prod(shape),
+            "channels": shape[-1] if shape else 1,
+            "ops": len(body),
+            "bytes": narrow,
+        }
         names = "+".join(op.name.removeprefix("tosa.") for op in body)
         return Workload(self.name, f"{names} {shape_of(returned[0])}", attributes, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
             return ()
-        crowded = int(str(workload.attributes["ops"])) > _OPS_IN_REGISTERS
+        ops, channels = (int(str(workload.attributes[name])) for name in ("ops", "channels"))
+        # Four vectors that are a whole row save the loop over it.
+        crowded = ops > _OPS_IN_REGISTERS and channels > 4 * LANES
         lanes = Variant("lanes", {"unroll": (2, 4, 1) if crowded else (4, 2, 1)})
         return (Variant("bytes", {"unroll": (2, 4, 1)}), lanes) if workload.attributes["bytes"] else (lanes,)
 
