@@ -81,7 +81,8 @@ class KernelTask:
     @property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
-        (kernel,) = functions(parse(self.module)).values()
+        module = parse(self.module)
+        (kernel,) = functions(module).values()
         return not any(op.name in _ROUNDS_ON_ITS_WAY and "f32" in str(op.results[0].type) for op in walk(kernel))
 
     @property
