@@ -15,7 +15,7 @@ from tosaic.backends.reference import evaluate
 from tosaic.build import Build, replacing, write_manifest
 from tosaic.frontend import Capture, capture, import_program, quantize, save_float
 from tosaic.manifest import manifest
-from tosaic.npu import Placement, place_on
+from tosaic.npu import Placement, place_on, save_regions
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, run_phase
 from tosaic.progress import Stations
@@ -68,6 +68,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
+            save_regions(middle.placement, folder)
             save_float(middle.captured, folder / "float.pt2")
         write_manifest(
             folder,

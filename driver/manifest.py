@@ -58,7 +58,7 @@ def manifest(
                 "memory": dict(region.memory),
                 "inputs": [asdict(port) for port in region.inputs],
                 "outputs": [asdict(port) for port in region.outputs],
-                "ops": [{"op": op.op, "cycles": op.cycles, "macs": op.macs} for op in region.ops],
+                "ops": [asdict(op) for op in region.ops],
             }
             for name, region in placement.regions.items()
         ],

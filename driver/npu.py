@@ -1,16 +1,21 @@
-"""The NPU's share of a program: place, compile with Vela, and take back what Vela refuses."""
+"""The NPU's share of a program: place, compile with Vela, take back what Vela refuses, and list what it made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from tosaic.backends.ethos_u.acceptance import verdict
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.disassembler import disassemble
+from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
+from tosaic.build import Build
 from tosaic.passes.place import place
+from tosaic.support.errors import Error
+from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, standalone, walk
 
 
@@ -106,3 +111,49 @@ def _single(op: ir.Operation) -> ir.Module:
                 copy.operands[index] = values[operand]
             ir.Operation.create("func.return", operands=list(copy.results))
     return module
+
+
+def save_regions(placement: Placement, folder: Path) -> None:
+    """Write the command stream of each region, as Arm's core driver takes it, to `folder/npu/<name>.cop1`."""
+    streams = folder / "npu"
+    streams.mkdir()
+    for name, region in placement.regions.items():
+        (streams / f"{name}.cop1").write_bytes(region.command_stream)
+
+
+def disassemble_build(build: Build) -> str:
+    """The command streams of a build, op by op, with the user's line behind each.
+
+    Raises:
+        Error: the build has no NPU region, or its files are damaged.
+    """
+    if not build.manifest["npu_regions"]:
+        raise Error(f"`{build.folder}` has no NPU region", why=f"its target is {build.manifest['target']}")
+    functions_by_name = npu_functions(build.placed)
+    parts = []
+    for entry in build.manifest["npu_regions"]:
+        region = _region(build, entry)
+        ops = walk(functions_by_name[entry["name"]])
+        where = [describe(op.location) for op in ops if not op.name.startswith("tosa.const")]
+        parts.append(f"; {entry['name']}\n{disassemble(region, where)}")
+    return "\n\n".join(parts)
+
+
+def _region(build: Build, entry: dict) -> NpuRegion:
+    file = build.folder / "npu" / f"{entry['name']}.cop1"
+    try:
+        stream = file.read_bytes()
+    except OSError as error:
+        raise Error(f"cannot read `{file}`", why=str(error), hint="compile again") from None
+    return NpuRegion(
+        accelerator=build.manifest["accelerator"],
+        command_stream=stream,
+        constants=b"",
+        scratch_bytes=entry["scratch_bytes"],
+        fast_bytes=entry["fast_bytes"],
+        inputs=(),
+        outputs=(),
+        cycles=entry["cycles"],
+        ops=tuple(NpuOp(**{**op, "offsets": tuple(op["offsets"])}) for op in entry["ops"]),
+        memory=entry["memory"],
+    )

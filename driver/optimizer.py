@@ -82,13 +82,16 @@ def read_module(file: Path) -> ir.Module:
 
 def show_passes(as_json: bool) -> None:
     """Print every phase and pass with its options and first line of documentation."""
-    phases = [{"name": phase.name, "passes": [str(one) for one in phase.passes]} for phase in PHASES.values()]
-    passes = [{"name": name, "summary": cls.summary()} for name, cls in registered().items()]
     if as_json:
+        phases = [{"name": phase.name, "passes": [str(one) for one in phase.passes]} for phase in PHASES.values()]
+        passes = [{"name": name, "summary": cls.summary()} for name, cls in registered().items()]
         console.print_json({"phases": phases, "passes": passes})
         return
-    for title, rows in (("Phases", [(p["name"], ", ".join(p["passes"])) for p in phases]),
-                        ("Passes", [(p["name"], p["summary"]) for p in passes])):  # fmt: skip
+    listed = {
+        "Phases": [(phase.name, ", ".join(str(one) for one in phase.passes)) for phase in PHASES.values()],
+        "Passes": [(name, cls.summary()) for name, cls in registered().items()],
+    }
+    for title, rows in listed.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None)
         for row in rows:
             table.add_row(*row)

@@ -25,7 +25,7 @@ def disassemble(region: NpuRegion, where: Sequence[str] = ()) -> str:
     """The listing of a compiled region.
 
     Args:
-        where: for each op of the flatbuffer's main block, the user's source line; named beside the ops made from it.
+        where: for each op of `main` but the constants, the user's source line; named beside the ops made from it.
     """
     return "\n".join(_lines(region.command_stream, region.accelerator, region.ops, where))
 

@@ -70,7 +70,7 @@ class NpuOp:
 
     Args:
         op: the TOSA op it came from, e.g. `CONV2D`; empty where Vela made it of its own.
-        index: position of that op in the flatbuffer's main block (constants count), -1 where there is none.
+        index: position of that op in `main`, constants not counted; -1 where there is none.
         cycles: Vela's estimate.
         macs: multiply-accumulates.
         offsets: byte offsets, in the command words, of the ends of its commands.
@@ -249,8 +249,9 @@ def _schedule(database: Any, graph: _TosaGraph) -> tuple[NpuOp, ...]:
     for row in rows.get("perf", []):
         index = source.get(row["source_id"], -1)
         op = graph.op_names[index] if index >= 0 else ""
+        position = sum(not name.startswith("CONST") for name in graph.op_names[:index]) if index >= 0 else -1
         macs, cycles = int(row["mac_count"] or 0), int(row["op_cycles"] or 0)
-        ops.append(NpuOp(op, index, cycles, macs, tuple(offsets.get(row["id"], ()))))
+        ops.append(NpuOp(op, position, cycles, macs, tuple(offsets.get(row["id"], ()))))
     return tuple(ops)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,7 @@ def test_compile_says_where_each_op_runs(builds, target):
         "import",
         "passes",
         "place",
+        "prove",
         "generate",
         "firmware",
         "write",
@@ -142,3 +144,15 @@ def test_a_model_of_the_zoo(succeed, tmp_path):
 
 def test_targets(succeed):
     assert {row["name"]: row["accelerator"] for row in succeed("targets")["targets"]} == TARGETS
+
+
+def test_command_streams_are_listed_with_the_line_of_the_model(tosaic, builds):
+    listing = tosaic("npu", "disasm", builds["corstone-300"]["build"]).stdout
+    line = next(op["where"] for op in builds["corstone-300"]["ops"] if op["op"] == "CONV2D")
+    assert "; ethos-u55-128" in listing
+    assert re.search(rf"NPU_OP_CONV.*; CONV2D #\d+ at {re.escape(line)}", listing)
+    assert listing.rstrip().endswith("NPU_OP_STOP")
+
+
+def test_without_an_npu_there_is_nothing_to_list(refused, builds):
+    assert "has no NPU region" in refused("npu", "disasm", builds["cortex-m55"]["build"])
