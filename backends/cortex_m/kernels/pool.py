@@ -22,12 +22,15 @@ from tosaic.support.mlir import constant_value, element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
 _WIDTHS = {"i8": 8, "i16": 16}
+# Sums of so many int8 fit into int16.
+_HALF_WINDOW = 255
 
 
 class Pool:
     """Pooling of int8 or int16 NHWC tensors; average pooling where no window reaches into the padding.
 
-    Knob `vectors` is the number of channel vectors that one walk over the window covers.
+    Variant `halves` sums int8 in sixteen bits, for windows that cannot overflow them. Knob `vectors` is the number of
+    channel vectors that one walk over the window covers.
     """
 
     name = "pool"
@@ -56,25 +59,38 @@ class Pool:
         return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return (Variant("channels", {"vectors": (4, 2, 1)}),) if core.mve else ()
+        if not core.mve:
+            return ()
+        attributes = workload.attributes
+        narrow = attributes["average"] and attributes["element"] == "i8"
+        halves = narrow and np.prod(_integers(attributes["kernel"])) <= _HALF_WINDOW
+        knobs = {"vectors": (4, 2, 1)}
+        return tuple(Variant(name, knobs) for name in (("halves", "channels") if halves else ("channels",)))
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return _write(workload.attributes, workload.constants["zero_points"], int(schedule["vectors"]))
+        halves = schedule.variant == "halves"
+        return _write(workload.attributes, workload.constants["zero_points"], int(schedule["vectors"]), halves)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         result, kernel = _integers(workload.attributes["result"]), _integers(workload.attributes["kernel"])
         outputs = float(np.prod(result))
-        return {"outputs": outputs, "reads": outputs * float(np.prod(kernel)), "vectors": float(schedule["vectors"])}
+        return {
+            "outputs": outputs,
+            "reads": outputs * float(np.prod(kernel)),
+            "vectors": float(schedule["vectors"]),
+            "halves": float(schedule.variant == "halves"),
+        }
 
 
-def _write(attributes: Mapping[str, object], zero_points: np.ndarray, vectors: int) -> KernelSource:
+def _write(attributes: Mapping[str, object], zero_points: np.ndarray, vectors: int, halves: bool) -> KernelSource:
     element, average = str(attributes["element"]), bool(attributes["average"])
     batch, height, width, channels = shape = _integers(attributes["shape"])
     _, rows, columns, _ = result = _integers(attributes["result"])
     kernel, stride, pad = (_integers(attributes[name]) for name in ("kernel", "stride", "pad"))
     fn = Function("kernel", [memref(shape, element)], [memref(result, element)])
-    lanes = LANES if average else 128 // _WIDTHS[element]
-    pool = _Average(element, kernel, zero_points) if average else _Maximum(element, lanes)
+    lanes = 8 if halves else LANES if average else 128 // _WIDTHS[element]
+    averaging = _Halves if halves else _Average
+    pool = averaging(element, kernel, zero_points) if average else _Maximum(element, lanes)
     groups = _groups(channels, lanes, vectors)
     with fn.loop(batch) as n, fn.loop(rows) as y, fn.loop(columns) as x:
         y_range = _window(fn, y, stride[0], pad[0], kernel[0], height)
@@ -181,6 +197,36 @@ class _Average:
     def finish(self, fn: Function, value: str) -> str:
         scaled = self._scale.apply(fn, value, self._scale.factors(fn))
         return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to {self.loaded}")
+
+
+class _Halves(_Average):
+    """The same of int8, summed in int16: even and odd lanes are the low and the high half of four int32."""
+
+    accumulator = "vector<8xi16>"
+
+    def __init__(self, element: str, kernel: Sequence[int], zero_points: np.ndarray) -> None:
+        super().__init__(element, kernel, zero_points)
+        self.loaded = f"vector<8x{element}>"
+
+    def initial(self, fn: Function) -> str:
+        return fn.constant(0, self.accumulator)
+
+    def step(self, fn: Function, carried: str, loaded: str) -> str:
+        wide = fn.op(f"arith.extsi {loaded} : {self.loaded} to {self.accumulator}")
+        return fn.binary("arith.addi", carried, wide, self.accumulator)
+
+    def finish(self, fn: Function, value: str) -> str:
+        half, low_half = fn.constant(16, ACCUMULATOR), fn.constant(0xFFFF, ACCUMULATOR)
+        pairs = fn.op(f"vector.bitcast {value} : {self.accumulator} to {ACCUMULATOR}")
+        raised = fn.binary("arith.shli", pairs, half, ACCUMULATOR)
+        even, odd = (
+            self._scale.apply(fn, fn.binary("arith.shrsi", lanes, half, ACCUMULATOR), self._scale.factors(fn))
+            for lanes in (raised, pairs)
+        )
+        low = fn.binary("arith.andi", even, low_half, ACCUMULATOR)
+        both = fn.binary("arith.ori", low, fn.binary("arith.shli", odd, half, ACCUMULATOR), ACCUMULATOR)
+        halves = fn.op(f"vector.bitcast {both} : {ACCUMULATOR} to {self.accumulator}")
+        return fn.op(f"arith.trunci {halves} : {self.accumulator} to {self.loaded}")
 
 
 def _integers(value: object) -> tuple[int, ...]:

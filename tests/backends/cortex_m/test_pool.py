@@ -8,6 +8,8 @@ from family_cases import Build, outcomes_of, task_of
 
 CASES: dict[str, Build] = {
     "average 2x2": lambda g: g.pool("avg", g.input((1, 8, 8, 16)), (2, 2), (2, 2), zero=-128, out_zero=-128),
+    "average 15x17": lambda g: g.pool("avg", g.input((1, 15, 17, 9)), (15, 17), zero=-128),
+    "average 16x16": lambda g: g.pool("avg", g.input((1, 16, 16, 9)), (16, 16), zero=-128),
     "average 1x1": lambda g: g.pool("avg", g.input((1, 4, 4, 16)), (1, 1), zero=-128, out_zero=4),
 }
 for e in ("i8", "i16"):
