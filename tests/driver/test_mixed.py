@@ -40,7 +40,7 @@ def test_mixed_types(succeed, tmp_path, target, options, accumulators):
     assert all(op["processor"] == "cpu" for op in floats)
     if target == "corstone-300":
         assert compiled["regions"]["npu"] == 1
-        assert all("f32" in op["reason"] for op in floats)
+        assert all(op["reason"].startswith("no Ethos-U runs") for op in floats)
     report = succeed("run", tmp_path / "build", "--random", 2, "--npu", "reference", "-o", tmp_path / "run")
     assert report["exact"], report["difference"]
     assert report["sqnr_db"][0] > 35

@@ -1,0 +1,44 @@
+"""Graphs that another quantiser left in uint8 mean the same in int8."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tosaic.backends.reference import evaluate
+from tosaic.frontend import import_program
+from tosaic.passes import run_phases
+from tosaic.support.mlir import functions, ir
+
+quantized = torch.ops.quantized_decomposed
+ACTIVATION, RESULT = (0.03, 117), (0.08, 131)
+
+
+def rounded(x: Tensor, scale: float, zero_point: int) -> Tensor:
+    """Quantised to uint8 and dequantised."""
+    numbers = (scale, zero_point, 0, 255, torch.uint8)
+    return quantized.dequantize_per_tensor(quantized.quantize_per_tensor(x, *numbers), *numbers)
+
+
+class Foreign(nn.Module):
+    """A convolution whose activations and weights are uint8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(0, 256, (4, 3, 3, 3), dtype=torch.uint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = quantized.dequantize_per_tensor(self.weight, 0.004, 120, 0, 255, torch.uint8)
+        return rounded(torch.relu(torch.conv2d(rounded(x, *ACTIVATION), weight)), *RESULT)
+
+
+def test_uint8_is_compiled_as_int8():
+    torch.manual_seed(0)
+    model, x = Foreign(), torch.randn(1, 3, 8, 8)
+    expected = np.rint(model(x).numpy() / RESULT[0]) + RESULT[1] - 128
+    module = import_program(torch.export.export(model, (x,)))
+    run_phases(module)
+    stored = np.clip(np.rint(x.numpy() * np.float32(1 / ACTIVATION[0])) + ACTIVATION[1] - 128, -128, 127)
+    (got,) = evaluate(module, [stored.astype(np.int8)])
+    assert np.array_equal(got, expected)
+    arguments = ir.ArrayAttr(functions(module)["main"].attributes["arg_attrs"])
+    assert ir.IntegerAttr(arguments[0]["tosaic.zero_point"]).value == ACTIVATION[1] - 128
