@@ -10,6 +10,7 @@ from tosaic.passes.fuse.fold_identities import FoldIdentities
 from tosaic.passes.fuse.fuse_clamp import FuseClamp
 from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
+from tosaic.passes.layout.raise_transposes import RaiseTransposes
 from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
 from tosaic.passes.layout.weights import TransposeIntoWeights
 from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
@@ -122,7 +123,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             "layout",
-            (SinkTransposes(), TransposeIntoWeights(), TransposesToReshapes(), _CLEAN),
+            (SinkTransposes(), TransposeIntoWeights(), RaiseTransposes(), TransposesToReshapes(), _CLEAN),
             check_quantized,
             exact=True,
         ),

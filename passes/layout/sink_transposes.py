@@ -90,10 +90,10 @@ def merge_reshapes(op: ir.Operation) -> Replacement:
 @pattern(*POINTWISE)
 def through_pointwise(op: ir.Operation) -> Replacement:
     """`op(transpose(x), transpose(y))` -> `transpose(op(x, y))`; constants and a twin that exists are permuted back."""
-    count = _DATA_OPERANDS.get(op.name, len(op.operands))
-    data, rest = list(op.operands)[:count], list(op.operands)[count:]
+    data = data_operands(op)
+    rest = list(op.operands)[len(data) :]
     perm = next((found[1] for value in data if (found := transpose_behind(value)) is not None), None)
-    if perm is None or (op.name == "tosa.rescale" and _per_channel(op) and perm[-1] != len(perm) - 1):
+    if perm is None or (is_per_channel(op) and perm[-1] != len(perm) - 1):
         return None
     sources = [_before(value, perm) for value in data]
     if any(source is None for source in sources):
@@ -171,5 +171,11 @@ def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
     return None
 
 
-def _per_channel(op: ir.Operation) -> bool:
-    return ir.BoolAttr(op.attributes["per_channel"]).value
+def data_operands(op: ir.Operation) -> list[ir.Value]:
+    """The operands of a pointwise op that broadcast to its result."""
+    return list(op.operands)[: _DATA_OPERANDS.get(op.name)]
+
+
+def is_per_channel(op: ir.Operation) -> bool:
+    """Whether `op` is a RESCALE with factors along the last dimension."""
+    return op.name == "tosa.rescale" and ir.BoolAttr(op.attributes["per_channel"]).value

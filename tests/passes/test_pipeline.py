@@ -41,7 +41,7 @@ def test_a_pipeline_is_read_and_printed(example):
 
 def test_a_phase_stands_for_its_passes():
     names = [one.name for one in parse_pipeline("layout")]
-    assert names == ["sink-transposes", "transpose-into-weights", "transposes-to-reshapes", "mlir"]
+    assert names == ["sink-transposes", "transpose-into-weights", "raise-transposes", "transposes-to-reshapes", "mlir"]
 
 
 @pytest.mark.parametrize(
