@@ -19,10 +19,11 @@ from tosaic.npu import Placement, place_on, save_regions
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, run_phase
 from tosaic.progress import Stations
+from tosaic.proof import prove_kernels
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, prove_kernels, tune_tasks
+from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, tune_tasks
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             with stations.station("tune"):
                 tuned = tune_tasks(tasks, options.tuning, stations.tuning)
         with stations.station("prove"):
-            proven = prove_kernels(tasks, options.tuning) if tasks else 0
+            proven = prove_kernels(tasks, options.tuning)
         with stations.station("generate"):
             kernels = choose_kernels(tasks, options.tuning)
         with stations.station("firmware"):

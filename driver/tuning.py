@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,10 +19,8 @@ from tosaic.backends.target import Core
 from tosaic.kernel_inputs import as_bytes, wide_kernel_inputs
 from tosaic.npu import cpu_functions
 from tosaic.options import KernelChoice, Tuning, default_records
-from tosaic.support.errors import BackendError
 from tosaic.support.mlir import ir
 from tosaic.tuner.database import Database, Environment, Record
-from tosaic.tuner.measure import LocalWorkers
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult, best, tune
@@ -57,10 +53,10 @@ def tune_tasks(tasks: Mapping[str, KernelTask], options: Tuning, progress: Liste
     Raises:
         DatabaseError: the records cannot be read or written.
     """
-    with open_records(options.records, _core(tasks)) as database:
+    with open_records(options.records, core_of(tasks)) as database:
         return tune(
             [(task, 1.0) for task in tasks.values() if task.exact],
-            simulated_measure(_core(tasks), options.seed),
+            simulated_measure(core_of(tasks), options.seed),
             database,
             trials=options.trials,
             seed=options.seed,
@@ -69,55 +65,6 @@ def tune_tasks(tasks: Mapping[str, KernelTask], options: Tuning, progress: Liste
             workers=options.workers,
             progress=progress,
         )
-
-
-def prove_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> int:
-    """Try the default of each exact task that no recorded trial has proven, and record it; the number of trials.
-
-    A default that differs from the reference model gives way to the first schedule of the next variant. So every exact
-    kernel of a build has equalled the reference once, tuned or not.
-
-    Raises:
-        BackendError: no variant of a kernel equals the reference.
-        DatabaseError: the records cannot be read or written.
-    """
-    unproven = {task.key: task for task in tasks.values() if task.exact}
-    trials = 0
-    with ExitStack() as stack:
-        database = stack.enter_context(open_records(options.records, _core(tasks)))
-        unproven = {key: task for key, task in unproven.items() if best(database, task) is None}
-        if not unproven:
-            return 0
-        measure = simulated_measure(_core(tasks), options.seed)
-        workers = stack.enter_context(LocalWorkers(min(len(unproven), options.workers or os.cpu_count() or 1)))
-        choices = {key: _first_choices(task, database) for key, task in unproven.items()}
-        failures: dict[str, str] = {}
-        while unproven:
-            flying = []
-            for key, task in unproven.items():
-                schedule = next(choices[key], None)
-                if schedule is None:
-                    raise BackendError(
-                        f"no kernel of `{task.name}` equals the reference model", why=failures.get(key, "")
-                    )
-                flying.append((task, schedule, workers.submit(measure, task, [schedule])))
-            for task, schedule, pending in flying:
-                (found,) = pending.result()
-                database.append([Record(task.key, schedule, found)])
-                trials += 1
-                failures[task.key] = f"{schedule}: {found.status}, {found.message}"
-                if found.ok:
-                    del unproven[task.key]
-    return trials
-
-
-def _first_choices(task: KernelTask, database: Database) -> Iterator[Schedule]:
-    """The first schedule of each variant that has no record yet."""
-    known = {record.schedule for record in database.records(task.key)}
-    for variant in task.space.variants:
-        schedule = next(variant.schedules(), None)
-        if schedule is not None and schedule not in known:
-            yield schedule
 
 
 def choose_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> dict[str, ChosenKernel]:
@@ -129,7 +76,7 @@ def choose_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> dict[str
     """
     if not tasks:
         return {}
-    with open_records(options.records, _core(tasks)) as database:
+    with open_records(options.records, core_of(tasks)) as database:
         chosen = {}
         for name, task in tasks.items():
             record = best(database, task, options.objective)
@@ -138,7 +85,8 @@ def choose_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> dict[str
         return chosen
 
 
-def _core(tasks: Mapping[str, KernelTask]) -> Core:
+def core_of(tasks: Mapping[str, KernelTask]) -> Core:
+    """The core that all tasks of a model share."""
     return next(iter(tasks.values())).core
 
 
