@@ -231,6 +231,66 @@ def test_softmax_is_nearly_always_the_ideal_rounding(size, scale):
     assert share < 0.005
 
 
+@pytest.mark.parametrize("size", [8, 32, 512])
+@pytest.mark.parametrize("scale", [0.0001, 0.0005, 0.002])
+def test_softmax_of_int16_is_within_three_units(size, scale):
+    b = Casts()
+    b.functions.append(_composite("softmax", size, ["x"], ""))
+    x = b.input((1, 50, size), f"i16:f32, {scale}")
+    y = b.op("func.call", [x], x[1], "{callee = @softmax}")
+    module = b.module(b.requantised(y, "i16:f32, 0.000030517578125"))
+    data = integers(1, (1, 50, size), "int16")
+    (got,) = run(module, [data])
+    powers = np.exp((data.astype(float) - data.max(2, keepdims=True)) * scale)
+    assert off_by(got, ideal(powers / powers.sum(2, keepdims=True), ("", 2**-15, 0), "int16"))[0] <= 3
+    assert "f32" not in str(module)
+
+
+@pytest.mark.parametrize("size", [16, 300])
+def test_layer_norm_of_int16_is_done_in_floats(size):
+    rng = np.random.default_rng(1)
+    data = integers(1, (1, 20, size), "int16")
+    real = data * 0.0001
+    centred = real - real.mean(2, keepdims=True)
+    weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
+    wanted = centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    scale = float(np.abs(wanted).max() / 32000)
+    b = Casts()
+    b.functions.append(_layer_norm_in_floats(size))
+    x = b.input((1, 20, size), "i16:f32, 0.0001")
+    y = b.op("func.call", [x, b.constant(weight), b.constant(bias)], x[1], "{callee = @layer_norm}")
+    module = b.module(b.requantised(y, f"i16:f32, {scale!r}"))
+    (got,) = run(module, [data])
+    assert "rsqrt" in names(module)
+    assert off_by(got, ideal(wanted, ("", scale, 0), "int16"))[0] <= 1
+
+
+def _layer_norm_in_floats(size: int) -> str:
+    x, row, mean = tensor((1, 20, size)), tensor((1, 1, size)), tensor((1, 20, 1))
+    vector, one = tensor((size,)), tensor((1, 1, 1))
+    return f"""func.func private @layer_norm(%x: {x}, %w: {vector}, %b: {vector}) -> {x}
+        attributes {{tosaic.composite = "layer_norm", tosaic.axis = 2 : i64, tosaic.epsilon = 1.0e-5 : f64}} {{
+      %z = "tosa.const"() <{{values = dense<0> : tensor<1xi8>}}> : () -> tensor<1xi8>
+      %n = "tosa.const"() <{{values = dense<{1 / size}> : {one}}}> : () -> {one}
+      %e = "tosa.const"() <{{values = dense<1.0e-5> : {one}}}> : () -> {one}
+      %d = tosa.const_shape {{values = dense<[1, 1, {size}]> : tensor<3xindex>}} : () -> !tosa.shape<3>
+      %w1 = tosa.reshape %w, %d : ({vector}, !tosa.shape<3>) -> {row}
+      %b1 = tosa.reshape %b, %d : ({vector}, !tosa.shape<3>) -> {row}
+      %0 = tosa.reduce_sum %x {{axis = 2 : i32}} : ({x}) -> {mean}
+      %1 = tosa.mul %0, %n, %z : ({mean}, {one}, tensor<1xi8>) -> {mean}
+      %2 = tosa.sub %x, %1 : ({x}, {mean}) -> {x}
+      %3 = tosa.mul %2, %2, %z : ({x}, {x}, tensor<1xi8>) -> {x}
+      %4 = tosa.reduce_sum %3 {{axis = 2 : i32}} : ({x}) -> {mean}
+      %5 = tosa.mul %4, %n, %z : ({mean}, {one}, tensor<1xi8>) -> {mean}
+      %6 = tosa.add %5, %e : ({mean}, {one}) -> {mean}
+      %7 = tosa.rsqrt %6 : ({mean}) -> {mean}
+      %8 = tosa.mul %2, %7, %z : ({x}, {mean}, tensor<1xi8>) -> {x}
+      %9 = tosa.mul %8, %w1, %z : ({x}, {row}, tensor<1xi8>) -> {x}
+      %10 = tosa.add %9, %b1 : ({x}, {row}) -> {x}
+      return %10 : {x}
+    }}"""
+
+
 @pytest.mark.parametrize(("size", "spread"), [(7, 30), (64, 3), (64, 200), (512, 30)])
 def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
     rng = np.random.default_rng(1)
