@@ -148,6 +148,49 @@ def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
     return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
 
 
+def _unfused_transpose(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: with the last axis moved, not before CLAMP or TABLE.
+
+    Vela fuses those, and then lets the next op start before the transposed elements are written.
+    """
+    perms = [int(axis) for axis in ir.DenseI32ArrayAttr(op.attributes["perms"])]
+    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table"}
+    if generation == "u85" or perms[-1:] == [len(perms) - 1] or not found:
+        return None
+    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
+
+
+def _unscaled_operands(op: ir.Operation, generation: str) -> str | None:
+    """U85: no operand that a RESCALE made of i8 or i16.
+
+    Vela makes that RESCALE the op's own input scaling, which no source says the hardware does for bits.
+    """
+    if generation != "u85":
+        return None
+    for value in op.operands:
+        if isinstance(value.owner, ir.Block) or value.owner.name != "tosa.rescale":
+            continue
+        source = str(element_type(value.owner.operands[0]))
+        if source in ("i8", "i16"):
+            return f"no RESCALE from {source} before it"
+    return None
+
+
+def _unsliced_channels(op: ir.Operation, generation: str) -> str | None:
+    """Per channel, no SLICE of the channels behind it, unless it follows CONV2D or DEPTHWISE_CONV2D.
+
+    Vela may cut the input of the RESCALE instead of its output, and then takes the scales of the first channels.
+    """
+    if not ir.BoolAttr(op.attributes["per_channel"]).value:
+        return None
+    if _producer(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
+        return None
+    for use in op.results[0].uses:
+        if use.owner.name == "tosa.slice" and (_list(constant_operand(use.owner, 1)) or [0])[-1] != 0:
+            return "no SLICE of the channels behind a scale per channel"
+    return None
+
+
 def _unsliced_window(op: ir.Operation, generation: str) -> str | None:
     """Behind SLICE, no padding with a batch above 1, and no TRANSPOSE_CONV2D.
 
@@ -400,7 +443,7 @@ ACCEPTANCE: dict[str, Row] = {
     "sub": Row("i32", "i32"),
     "maximum": Row("i32", "i32"),
     "minimum": Row("i32", "i32"),
-    "clz": Row("i32", "i32"),
+    "clz": Row("i32", "i32", (_unscaled_operands,)),
     "mul": Row(_ANY, _ANY),
     "negate": Row(_ANY, _ANY),
     "clamp": Row("i8 i16", "i8 i16"),
@@ -408,10 +451,10 @@ ACCEPTANCE: dict[str, Row] = {
     "arithmetic_right_shift": Row("i32", _ANY),
     "logical_left_shift": Row("i32", _ANY),
     "logical_right_shift": Row("", _ANY),
-    "bitwise_and": Row("", _ANY),
-    "bitwise_or": Row("", _ANY),
-    "bitwise_xor": Row("", _ANY),
-    "bitwise_not": Row("", _ANY),
+    "bitwise_and": Row("", _ANY, (_unscaled_operands,)),
+    "bitwise_or": Row("", _ANY, (_unscaled_operands,)),
+    "bitwise_xor": Row("", _ANY, (_unscaled_operands,)),
+    "bitwise_not": Row("", _ANY, (_unscaled_operands,)),
     "logical_and": Row("", "i1"),
     "logical_or": Row("", "i1"),
     "logical_xor": Row("", "i1"),
@@ -436,13 +479,17 @@ ACCEPTANCE: dict[str, Row] = {
     "reverse": Row(_ANY, _ANY, (_reversed_axis, _unfused_reverse)),
     "slice": Row(_ANY, _ANY),
     "tile": Row(_ANY, _ANY),
-    "transpose": Row(_ANY, _ANY),
+    "transpose": Row(_ANY, _ANY, (_unfused_transpose,)),
     "gather": Row("", _ANY),
     "scatter": Row("", _ANY),
     "resize": Row("i8 i16", "i8 i16", (_resize_form, _unmerged_result_small)),
     # Conversions
     "cast": Row(_ANY, _BOOL, (_widening_cast,)),
-    "rescale": Row("i8 i16 i32 i48", "i8 i16 i32 i48", (_rescale_form, _result_type, _wide_input, _rescale_neighbours)),
+    "rescale": Row(
+        "i8 i16 i32 i48",
+        "i8 i16 i32 i48",
+        (_rescale_form, _result_type, _wide_input, _rescale_neighbours, _unsliced_channels),
+    ),
 }
 
 

@@ -18,6 +18,9 @@ _LSR, _DIV = 10, 11
 _CMP_EQ, _CMP_NE, _CMP_GE, _CMP_GT = range(16, 20)
 _AND, _OR, _XOR, _NOT, _AND_NOT = 33, 34, 35, 36, 42
 _UNARY = (_LRELU, _ABS, _CLZ, _NOT)
+# The ops with scaled inputs on U85, and those whose result OFM_SCALE scales.
+_LARGE_SCALED_INPUTS = (_ADD, _SUB, _ABS, _MIN, _MAX, _CMP_EQ, _CMP_NE, _CMP_GE, _CMP_GT)
+_SMALL_SCALED, _LARGE_SCALED = (_MUL, _ADD, _SUB, _ABS), (_MUL, _ADD, _SUB, _ABS, _MIN, _MAX)
 _SWAP, SMALL_SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
 LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
 
@@ -26,7 +29,7 @@ def elementwise(state: State, parameter: int) -> None:
     """An elementwise op; the low six bits of `parameter` name it."""
     mode = parameter & 63
     values = _large(state, mode) if state.large else _small(state, mode)
-    scaled = has_global_scale(state) and mode in (_MUL, _ADD, _SUB, _ABS)
+    scaled = has_global_scale(state) and mode in (_LARGE_SCALED if state.large else _SMALL_SCALED)
     finish(state, np.broadcast_to(values, state.output_shape()), Scaling.GLOBAL if scaled else Scaling.NONE)
 
 
@@ -74,12 +77,12 @@ def _scaled_operands(state: State, a: np.ndarray, b: np.ndarray) -> tuple[np.nda
 def _large(state: State, mode: int) -> np.ndarray:
     shape = state.output_shape()
     a = _large_operand(state, "IFM", shape)
-    if mode in (_ADD, _SUB, _ABS):
+    if mode in _LARGE_SCALED_INPUTS:
         a = _large_scaled(state, "IFM_SCALE", a)
     if mode in _UNARY:
         return _one_operand(mode, a)
     b = _large_operand(state, "IFM2", shape)
-    if mode in (_ADD, _SUB):
+    if mode in _LARGE_SCALED_INPUTS:
         b = _large_scaled(state, "IFM2_SCALE", b)
     return _two_operands(state, mode, a, b)
 

@@ -82,6 +82,8 @@ def _elementwise() -> None:
         _row(f"{name} i32", _binary(name, "i32"))
     for name in ("maximum", "minimum"):
         _row(f"{name} i32", _binary(name, "i32", **NAN))
+        for element in ("i8", "i16"):
+            _row(f"{name} scaled {element}", lambda g, _, n=name, e=element: _scaled_extremum(g, n, e))
     _row("abs i32", _unary("abs", "i32"))
     _row("clz i32", _unary("clz", "i32"), limit=2**31)
     for b in ((1, 1, 1, 8), (1, 4, 1, 1), (1, 1, 6, 1), (1, 1, 1, 1)):
@@ -117,6 +119,11 @@ def _elementwise() -> None:
     _row("table i8", lambda g, rng: g.table(g.input(S, "i8"), rng.integers(-128, 128, 256)))
     steps = lambda rng: np.clip(np.cumsum(rng.integers(-60, 60, 513)), -30000, 30000)  # noqa: E731
     _row("table i16", lambda g, rng: g.table(g.input(S, "i16"), steps(rng)))
+
+
+def _scaled_extremum(g: Graph, name: str, element: str) -> ir.Value:
+    wide = [g.requantize(g.input(S, element), "i32", scale) for scale in (0.7, 190.3)]
+    return g.requantize(g.binary(name, *wide, **NAN), element, 0.41)
 
 
 def _negate(g: Graph, element: str) -> ir.Value:

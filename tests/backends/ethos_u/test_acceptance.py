@@ -73,6 +73,20 @@ def _doubled(g: Graph, x: ir.Value) -> ir.Value:
     return g.resize(x, "NEAREST_NEIGHBOR", *RESIZES["x4 aligned"])
 
 
+def _transposed(g: Graph) -> ir.Value:
+    y = g.table(g.transpose(g.input((1, 19, 2, 33)), (0, 3, 2, 1)), np.arange(-128, 128))
+    weights = np.ones((5, 7, 19, 1))
+    y = g.depthwise_conv2d(y, weights, np.zeros(19), pad=(3, 2, 9, 12), stride=(3, 2), dilation=(1, 2))
+    return g.requantize(y, "i8", 0.01)
+
+
+def _sum_of_channels(g: Graph) -> ir.Value:
+    y = g.requantize(g.input((1, 4, 6, 8)), "i8", np.linspace(0.1, 0.9, 8))
+    y = g.slice(y, (0, 1, 1, 3), (1, 2, 3, 4))
+    wide = [g.requantize(y, "i32", scale * 2**19) for scale in (0.5, 0.4)]
+    return g.requantize(g.binary("add", *wide), "i8", 2.0**-19)
+
+
 def _product(g: Graph, scale: float | np.ndarray) -> ir.Value:
     return g.requantize(g.matmul(g.input((5, 9, 33)), g.input((5, 33, 12)), 3, 4), "i8", scale)
 
@@ -112,6 +126,19 @@ NEIGHBOURS = {
         lambda g: g.concat([_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3),
         "a use other than CONCAT",
     ),
+    "TRANSPOSE before TABLE on U65": (_transposed, "a use other than TABLE"),
+    "RESCALE per channel before SLICE on U85": (
+        _sum_of_channels,
+        "no SLICE of the channels behind a scale per channel",
+    ),
+    "BITWISE_NOT behind RESCALE on U85": (
+        lambda g: g.unary("bitwise_not", g.rescale(g.input((1, 4, 6, 8)), "i32", 1503238553, 28)),
+        "no RESCALE from i8 before it",
+    ),
+    "CLZ behind RESCALE on U85": (
+        lambda g: g.unary("clz", g.rescale(g.input((1, 4, 6, 8), "i16"), "i32", 1503238553, 28)),
+        "no RESCALE from i16 before it",
+    ),
     "padded pool of a batch behind SLICE": (
         lambda g: g.pool("max", g.slice(g.input((3, 8, 8, 4)), (0, 1, 1, 0), (3, 4, 4, 4)), (3, 3), pad=(1, 1, 1, 1)),
         "batch 1 or no padding behind SLICE",
@@ -125,7 +152,7 @@ def test_neighbours_with_which_vela_goes_wrong(name: str):
     build, reason = NEIGHBOURS[name]
     graph = Graph()
     module = graph.module(build(graph))
-    accelerator = "ethos-u85-256" if name.endswith("U85") else "ethos-u55-128"
+    accelerator = {"U85": "ethos-u85-256", "U65": "ethos-u65-256"}.get(name[-3:], "ethos-u55-128")
     assert reason in refusals(module, accelerator)
     flatbuffer = reference.serialize(module)
     rng = np.random.default_rng(4)
