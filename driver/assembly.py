@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tosaic.backends.cortex_m.kernel import KernelSource
@@ -26,7 +26,11 @@ class _Assembly:
 
 
 def assemble(
-    placed: ir.Module, kernels: Mapping[str, KernelSource], regions: Mapping[str, NpuRegion], where: Mapping[str, str]
+    placed: ir.Module,
+    kernels: Mapping[str, KernelSource],
+    regions: Mapping[str, NpuRegion],
+    where: Mapping[str, str],
+    input_names: Sequence[str],
 ) -> Program:
     """The program of a placed module.
 
@@ -35,6 +39,7 @@ def assemble(
         kernels: the kernel of each CPU function by function name.
         regions: the command stream of each NPU function by function name.
         where: the user's source line and op of each function, for reports.
+        input_names: how the inputs are called in `model.h` and the manifest.
 
     Raises:
         BackendError: `main` holds an op that is none of those.
@@ -62,8 +67,14 @@ def assemble(
             case name:
                 raise BackendError(f"`{name}` was not placed", where=str(op.location))
     program = Program(
-        inputs=tuple(_interface(main, "arg_attrs", i, assembly, value) for i, value in enumerate(block.arguments)),
-        outputs=tuple(_interface(main, "res_attrs", i, assembly, value) for i, value in enumerate(returned)),
+        inputs=tuple(
+            _interface(main, "arg_attrs", index, name, assembly.names[value])
+            for index, (name, value) in enumerate(zip(input_names, block.arguments, strict=True))
+        ),
+        outputs=tuple(
+            _interface(main, "res_attrs", index, f"output_{index}", assembly.names[value])
+            for index, value in enumerate(returned)
+        ),
         buffers=assembly.buffers,
         calls=tuple(assembly.calls),
         aliases=assembly.aliases,
@@ -103,11 +114,9 @@ def _call(
     )
 
 
-def _interface(main: ir.Operation, attributes: str, index: int, assembly: _Assembly, value: ir.Value) -> Interface:
-    kind = "input" if attributes == "arg_attrs" else "output"
+def _interface(main: ir.Operation, attributes: str, index: int, name: str, buffer: str) -> Interface:
     annotations = ir.ArrayAttr(main.attributes[attributes])[index] if attributes in main.attributes else {}
-    scale = zero_point = None
-    if "tosaic.scale" in annotations:
-        scale = ir.FloatAttr(annotations["tosaic.scale"]).value
-        zero_point = ir.IntegerAttr(annotations["tosaic.zero_point"]).value
-    return Interface(f"{kind}_{index}", assembly.names[value], scale, zero_point)
+    if "tosaic.scale" not in annotations:
+        return Interface(name, buffer)
+    scale = ir.FloatAttr(annotations["tosaic.scale"]).value
+    return Interface(name, buffer, scale, ir.IntegerAttr(annotations["tosaic.zero_point"]).value)

@@ -62,7 +62,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
-            program = assemble(placed, sources, middle.placement.regions, where)
+            names = middle.captured.input_names
+            program = assemble(placed, sources, middle.placement.regions, where, names)
             firmware = build_firmware(
                 program, options.target, folder, include=headers(), libraries=libraries(options.target.core)
             )

@@ -120,13 +120,13 @@ def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Seq
 
 
 def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
-    """The samples in `.npy` files (one per model input) or one `.npz`; a leading axis counts samples.
+    """The samples in `.npy` files (one per model input) or one `.npz` by input name; a leading axis counts samples.
 
     Raises:
         Error: a file does not read, or its shape is neither a sample nor a batch of samples.
     """
-    arrays = [array for file in files for array in _read(file)]
     entries = build.manifest["inputs"]
+    arrays = [array for file in files for array in _read(file, [entry["name"] for entry in entries])]
     if len(arrays) != len(entries):
         raise Error(f"the model takes {len(entries)} inputs, got {len(arrays)}", hint="one --input per model input")
     split = [_split(array, entry["name"], entry["shape"]) for array, entry in zip(arrays, entries, strict=True)]
@@ -151,12 +151,15 @@ def _random(rng: np.random.Generator, entry: dict, seen: dict) -> np.ndarray:
     return rng.normal(seen["mean"], seen["deviation"], entry["shape"]).astype(np.float32)
 
 
-def _read(file: Path) -> list[np.ndarray]:
+def _read(file: Path, names: list[str]) -> list[np.ndarray]:
+    """The array of an .npy, or those of an .npz: in the order of `names` where it holds just these, else in its own."""
     try:
         loaded = np.load(file, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise Error(f"cannot read `{file}`", why=str(error)) from None
-    return [loaded[name] for name in loaded.files] if isinstance(loaded, np.lib.npyio.NpzFile) else [loaded]
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        return [loaded]
+    return [loaded[name] for name in (names if set(names) == set(loaded.files) else loaded.files)]
 
 
 def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:

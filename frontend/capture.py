@@ -39,6 +39,11 @@ class Capture:
     inputs: Batch
     calibration: tuple[Batch, ...]
 
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs, as the model's `forward` has them."""
+        return _input_names(self.program)
+
 
 def capture(model: str, calibration: Path | None = None, inputs: Sequence[Any] | None = None) -> Capture:
     """Capture a model.
