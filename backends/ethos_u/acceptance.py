@@ -149,13 +149,13 @@ def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
 
 
 def _unfused_transpose(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: with the last axis moved, not before CLAMP or TABLE.
+    """U55, U65: not before CLAMP or TABLE.
 
     Vela fuses those, and then lets the next op start before the transposed elements are written.
     """
     perms = [int(axis) for axis in ir.DenseI32ArrayAttr(op.attributes["perms"])]
     found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table"}
-    if generation == "u85" or perms[-1:] == [len(perms) - 1] or not found:
+    if generation == "u85" or perms == sorted(perms) or not found:
         return None
     return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
 
