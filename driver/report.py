@@ -91,11 +91,11 @@ def run_result(report: RunReport) -> dict:
         "samples": len(report.samples),
         "exact": report.exact,
         "difference": report.difference,
-        "instructions": report.instructions,
-        "cycles": report.cycles,
+        "instructions": report.board.instructions,
+        "cycles": report.board.cycles,
         "npu_cycles": report.npu_cycles,
         "npu": report.npu,
-        "kernels": [asdict(call) for call in report.calls],
+        "kernels": [asdict(call) for call in report.board.calls],
         "sqnr_db": list(report.sqnr_db),
         "outputs": [str(file) for file in report.files],
     }
@@ -106,14 +106,14 @@ def print_run_report(report: RunReport) -> None:
     table = Table("call", "on", "from", box=None)
     for column in ("instructions", "cycles (model)"):
         table.add_column(column, justify="right")
-    for call in report.calls:
+    for call in report.board.calls:
         table.add_row(call.name, call.processor, call.where, f"{call.instructions:,}", f"{call.cycles:,}")
     stdout.print(table)
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(
         [
             ("exact", f"yes, {len(report.samples)} samples" if report.exact else f"NO: {report.difference}"),
-            ("core", f"{report.instructions:,} instructions, {report.cycles:,} modelled cycles"),
+            ("core", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modelled cycles"),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("outputs", ", ".join(map(str, report.files))),

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.backends.simulators.run import CallCost, run_firmware
+from tosaic.backends.simulators.run import RunResult, run_firmware
 from tosaic.backends.target import CORTEX_M55
 from tosaic.build import Build
 from tosaic.npu_execution import NpuChoice, npu_for
@@ -27,9 +27,8 @@ class RunReport:
 
     Args:
         samples: the firmware's inputs of each inference.
-        outputs: the board's outputs of each inference.
+        board: the outputs of each inference, and the cost of each call; an FVP tells no cost.
         difference: where the outputs first differ from `tosa_reference_model`; empty where they are equal to the bit.
-        calls: instructions and modelled cycles of each call, for one inference.
         npu: what executed NPU regions: `none`, `reference`, `emulator` or `fvp`.
         npu_cycles: Vela's estimate for one inference.
         sqnr_db: against the float model, per output over all samples; None where an output is not quantised, the float
@@ -39,9 +38,8 @@ class RunReport:
 
     build: Build
     samples: Sequence[Sample]
-    outputs: Sequence[Sequence[np.ndarray]]
+    board: RunResult
     difference: str
-    calls: Sequence[CallCost]
     npu: str
     npu_cycles: int
     sqnr_db: Sequence[float | None]
@@ -50,16 +48,6 @@ class RunReport:
     @property
     def exact(self) -> bool:
         return not self.difference
-
-    @property
-    def instructions(self) -> int:
-        """Of the core, for one inference."""
-        return sum(call.instructions for call in self.calls if call.processor == "cpu")
-
-    @property
-    def cycles(self) -> int:
-        """Of the core, modelled, for one inference."""
-        return sum(call.cycles for call in self.calls if call.processor == "cpu")
 
 
 def run_build(
@@ -84,25 +72,26 @@ def run_build(
     if simulator == "fvp":
         from tosaic.backends.simulators.fvp import run_on_fvp
 
-        outputs: Sequence[Sequence[np.ndarray]] = run_on_fvp(build.folder, quantised, build.manifest["accelerator"])
-        calls: Sequence[CallCost] = ()
-        executed_by = "fvp"
+        board = RunResult(run_on_fvp(build.folder, quantised, build.manifest["accelerator"]), ())
     else:
-        result = run_firmware(build.folder, quantised, npu_for(build, npu), core=CORTEX_M55)
-        outputs, calls = result.outputs, result.calls
-        executed_by = npu
+        board = run_firmware(build.folder, quantised, npu_for(build, npu), core=CORTEX_M55)
     expected = reference_outputs(build, quantised)
     return RunReport(
         build=build,
         samples=quantised,
-        outputs=outputs,
-        difference=difference_of_samples(expected, outputs),
-        calls=calls,
-        npu=executed_by if build.manifest["npu_regions"] else "none",
+        board=board,
+        difference=difference_of_samples(expected, board.outputs),
+        npu=_executed_by(build, npu, simulator),
         npu_cycles=build.manifest["npu_cycles"],
-        sqnr_db=_against_float(build, samples, outputs),
-        files=_write(build, outputs, output) if output else (),
+        sqnr_db=_against_float(build, samples, board.outputs),
+        files=_write(build, board.outputs, output) if output else (),
     )
+
+
+def _executed_by(build: Build, npu: str, simulator: str) -> str:
+    if not build.manifest["npu_regions"]:
+        return "none"
+    return "fvp" if simulator == "fvp" else npu
 
 
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:

@@ -67,9 +67,9 @@ def compare(targets: Sequence[str], trials: int, images: int, output: Path) -> b
         exact = exact and report.exact
         reference = _right(build, tosaic.reference_outputs(build, samples), labels)
         table.add_row(f"reference model, int8, {target}", *reference)
-        figures = (report.instructions, report.cycles, report.npu_cycles)
+        figures = (report.board.instructions, report.board.cycles, report.npu_cycles)
         sizes = (build.manifest["arena_bytes"], build.manifest["flash_bytes"])
-        right = _right(build, report.outputs, labels)
+        right = _right(build, report.board.outputs, labels)
         table.add_row(f"{target}, simulated board", *right, *(f"{figure:,}" for figure in (*figures, *sizes)))
 
     console = Console(width=None if sys.stdout.isatty() else 150)

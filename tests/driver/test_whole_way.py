@@ -133,7 +133,7 @@ def test_the_api_does_the_same(builds):
     samples = [[np.zeros((1, 3, 12, 12), np.float32)]]
     report = api.run_build(build, samples)
     assert report.exact
-    assert np.array_equal(report.outputs[0][0], api.reference_outputs(build, samples)[0][0])
+    assert np.array_equal(report.board.outputs[0][0], api.reference_outputs(build, samples)[0][0])
 
 
 def test_a_model_of_the_zoo(succeed, tmp_path):
