@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import distribution
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -33,9 +34,8 @@ def serialize(module: ir.Module | str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
         source.write_bytes(bytecode(flat))
-        tosa_opt = Path(sys.executable).with_name("tosa-opt")
         done = subprocess.run(
-            [tosa_opt, source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
+            [_tosa_opt(), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
             capture_output=True,
             text=True,
         )
@@ -78,6 +78,12 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
     except Exception as error:
         outputs, status = [], str(error)
     sender.send(([np.array(output) for output in outputs], str(status)))
+
+
+@cache
+def _tosa_opt() -> Path:
+    """The program itself: the script of that name starts a Python first, which takes ten times as long."""
+    return Path(str(distribution("tosa-tools").locate_file("bin/tosa-opt")))
 
 
 def _strip_annotations(module: ir.Module) -> None:
