@@ -9,6 +9,7 @@ from functools import lru_cache
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNnKernels
 from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.linalg import Linalg
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
@@ -24,6 +25,7 @@ from tosaic.tuner.space import Schedule, Space, Variant
 
 FAMILIES: list[KernelFamily] = [
     Conv2d(),
+    Conv2dI16(),
     Depthwise(),
     Matmul(),
     Pointwise(),

@@ -65,7 +65,7 @@ class Conv2d:
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         geometry, gemm = Geometry.of(workload.attributes), _gemm(workload)
-        write = _direct if schedule.variant == "gemm" else _im2col
+        write = direct if schedule.variant == "gemm" else im2col
         tile, body, scratch = write(geometry, gemm, schedule)
         symbol, text = named("conv2d", PRELUDE + tile.text + body)
         constants = workload.constants
@@ -97,19 +97,22 @@ void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *res
               int8_t *restrict scratch)"""
 
 
-def _direct(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
-    """The input is the matrix."""
-    tile = Tile(gemm, schedule, gemm.depth)
+def direct(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
+    """(tile, C of the kernel but for the tile's, bytes of scratch memory) where the input is the matrix."""
+    tile = gemm.tile(schedule, gemm.depth)
     rows = DenseRows(tile, tile.accumulator_bytes)
-    call = tile.call("rows", "scratch", f"out + row * {gemm.channels}")
+    call = tile.call("rows", "scratch", f"out + row * {gemm.result_bytes}")
     lines = [*rows.functions, _ENTRY, "{", *(f"  {line}" for line in rows.loop("in", [call])), "}", ""]
     return tile, "\n".join(lines), tile.accumulator_bytes + rows.scratch_bytes
 
 
-def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
-    """The windows of `mr` pixels side by side in scratch memory; outside the image they hold the input's zero point."""
+def im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, str, int]:
+    """The same over windows of `mr` pixels side by side in scratch memory, the input's zero point outside the image.
+
+    The channels of `geometry` count bytes.
+    """
     padded = gemm.vectors * VECTOR
-    tile = Tile(gemm, schedule, padded)
+    tile = gemm.tile(schedule, padded)
     last = gemm.rows - tile.mr
     y, x, image = _position(geometry, last)
     top, _, left, _ = geometry.pad
@@ -130,7 +133,7 @@ def _im2col(geometry: Geometry, gemm: Gemm, schedule: Schedule) -> tuple[Tile, s
         f"      x += {geometry.stride[1]};",
         *(f"      {line}" for line in _wrap(geometry)),
         "    }",
-        f"    {tile.call('windows', 'scratch', f'out + row * {gemm.channels}')}",
+        f"    {tile.call('windows', 'scratch', f'out + row * {gemm.result_bytes}')}",
         "  }",
         "}",
         "",
@@ -167,7 +170,7 @@ def _runs(geometry: Geometry) -> list[tuple[int, int, int]]:
 
 
 def _whole_tile(geometry: Geometry, tile: Tile) -> list[str]:
-    """C of the common case of `_im2col`: the windows of a tile lie in the image, in one row, and not at its very end.
+    """C of the common case of `im2col`: the windows of a tile lie in the image, in one row, and not at its very end.
 
     Then they are copied by whole vectors. It ends in an `else`, or is empty where the case cannot occur.
     """

@@ -92,6 +92,15 @@ class Gemm:
             return held <= _MOST_HELD
         return int(unroll) < self.vectors and self.vectors % int(unroll) == 0
 
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of a row of results."""
+        return self.channels
+
+    def tile(self, schedule: Schedule, row_stride: int) -> Tile:
+        """The tile of a schedule over rows that lie `row_stride` bytes apart."""
+        return Tile(self, schedule, row_stride)
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -129,8 +138,18 @@ class Tile:
         return round_up(round_up(self.gemm.channels, self.nr), 4)
 
     @property
+    def accumulator(self) -> np.dtype:
+        """The type of an accumulator."""
+        return np.dtype(np.int32)
+
+    @property
+    def weight_vector(self) -> int:
+        """Bytes of the weights that meet one vector of a row."""
+        return VECTOR
+
+    @property
     def accumulator_bytes(self) -> int:
-        return self.mr * self.padded_channels * 4
+        return self.mr * self.padded_channels * self.accumulator.itemsize
 
     @property
     def _seeded(self) -> bool:
@@ -139,12 +158,12 @@ class Tile:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the packed weights."""
-        return round_up(self.gemm.channels, self.nr) * self.gemm.vectors * VECTOR
+        return round_up(self.gemm.channels, self.nr) * self.gemm.vectors * self.weight_vector
 
     @property
     def seed_bytes(self) -> int:
         """Bytes of the packed seeds; the requantisation table follows them."""
-        return round_up(4 * self.padded_channels, VECTOR) if self._seeded else 0
+        return round_up(self.accumulator.itemsize * self.padded_channels, VECTOR) if self._seeded else 0
 
     @property
     def counts(self) -> dict[str, float]:
@@ -185,10 +204,11 @@ class Tile:
 
     def call(self, rows: str, acc: str, out: str) -> str:
         """A call of `tile` on what `pack` made."""
-        seed, table = VECTOR + self.weight_bytes, VECTOR + self.weight_bytes + self.seed_bytes
-        at = f"params + {VECTOR}, (const int32_t *)(params + {seed}), 0, (const int32_t *)(params + {table})"
+        weights, kind = round_up(self.weight_bytes, VECTOR), f"{self.accumulator}_t"
+        seed, table = VECTOR + weights, VECTOR + weights + self.seed_bytes
+        at = f"params + {VECTOR}, (const {kind} *)(params + {seed}), 0, (const int32_t *)(params + {table})"
         lookup = f"params + {table + self.table_bytes}"
-        return f"tile({rows}, {at}, {lookup}, (const int32_t *)params, (int32_t *){acc}, {out});"
+        return f"tile({rows}, {at}, {lookup}, (const int32_t *)params, ({kind} *){acc}, {out});"
 
     @property
     def order(self) -> np.ndarray:
@@ -218,7 +238,7 @@ class Tile:
         params.add(header.astype(np.int32))
         params.add(self.pack_weights(weights))
         if self._seeded:
-            params.add(reorder(bias.astype(np.int32), self.order))
+            params.add(reorder(bias.astype(self.accumulator), self.order))
         params.add(self.pack_table(multiplier, shift, None if self._seeded else bias))
         if lookup is not None:
             params.add(lookup_order(lookup))
@@ -229,32 +249,23 @@ class Tile:
         return requantisation_table(multiplier, shift, self.order, bias, with_left=self.gemm.left)
 
     def pack_weights(self, weights: np.ndarray) -> np.ndarray:
-        """int8 (blocks of nr channels, vectors, nr, 16), channels in accumulator order, zeros for padding."""
+        """int8 (blocks of nr channels, vectors, nr, `weight_vector`), in accumulator order, zeros for padding."""
         ordered = reorder(weights, self.order[: round_up(self.gemm.channels, self.nr)])
-        padded = np.pad(ordered, ((0, 0), (0, self.gemm.vectors * VECTOR - self.gemm.depth)))
-        return padded.reshape(-1, self.nr, self.gemm.vectors, VECTOR).transpose(0, 2, 1, 3)
+        padded = np.pad(ordered, ((0, 0), (0, self.gemm.vectors * self.weight_vector - weights.shape[1])))
+        return padded.reshape(-1, self.nr, self.gemm.vectors, self.weight_vector).transpose(0, 2, 1, 3)
 
     @property
     def text(self) -> str:
         """C of `tile` and the functions it calls."""
-        share, left = int(self.schedule["share"]), self.gemm.left
-        requantiser = Requantiser(
-            self.gemm.channels,
-            self.padded_channels,
-            self.mr,
-            share,
-            bias=not self._seeded,
-            left=left,
-            lookup=self.gemm.table,
-        )
+        kind = f"{self.accumulator}_t"
         blocks = round_up(self.gemm.channels, self.nr) // self.nr
         lines = [
-            "INLINE void tile(const int8_t *restrict rows, const int8_t *restrict w, const int32_t *restrict seed,",
+            f"INLINE void tile(const int8_t *restrict rows, const int8_t *restrict w, const {kind} *restrict seed,",
             "                 const int32_t *terms, const int32_t *restrict table, const int8_t *lookup,",
-            "                 const int32_t *range, int32_t *restrict acc, int8_t *restrict out)",
+            f"                 const int32_t *range, {kind} *restrict acc, int8_t *restrict out)",
             "{",
             *(f"  const int32_t t{row} = terms[{row}];" for row in range(self.mr if self.row_terms else 0)),
-            "  int32_t *result = acc;",
+            f"  {kind} *result = acc;",
             *(f"  const int8_t *p{row} = rows + {row * self.row_stride + self._centre};" for row in range(self.mr)),
             f"  for (int n = 0; n < {blocks}; n++) {{",
             *(f"    {line}" for line in self._block()),
@@ -263,24 +274,37 @@ class Tile:
             "}",
             "",
         ]
-        return requantiser.text + "\n".join(lines)
+        return self.requantise + "\n".join(lines)
+
+    @property
+    def requantise(self) -> str:
+        """C of the function that requantises the tile's accumulators."""
+        return Requantiser(
+            self.gemm.channels,
+            self.padded_channels,
+            self.mr,
+            int(self.schedule["share"]),
+            bias=not self._seeded,
+            left=self.gemm.left,
+            lookup=self.gemm.table,
+        ).text
 
     def _block(self) -> list[str]:
         """One register block: mr rows times nr channels over all of K."""
         cells = [(row, channel) for row in range(self.mr) for channel in range(self.nr)]
-        lines = []
+        lines, kind = [], f"{self.accumulator}_t"
         if self._seeded:
-            lines += [f"int32_t s{r}{c} = seed[{c}]{f' + t{r}' if self.row_terms else ''};" for r, c in cells]
+            lines += [f"{kind} s{r}{c} = seed[{c}]{f' + t{r}' if self.row_terms else ''};" for r, c in cells]
             lines.append(f"seed += {self.nr};")
         else:
-            lines.append("int32_t " + ", ".join(f"s{r}{c}" for r, c in cells) + ";")
+            lines.append(f"{kind} " + ", ".join(f"s{r}{c}" for r, c in cells) + ";")
         if self.schedule["unroll"] == "full":
             if self.schedule["reload"]:
                 pointers = ", ".join(f'"+r"(p{row})' for row in range(self.mr))
                 lines.append(f'__asm__ volatile("" : {pointers});')
             for vector in range(self.gemm.vectors):
                 lines += self._step("p", vector, accumulate=self._seeded or vector > 0)
-            lines.append(f"w += {self.gemm.vectors * self.nr * VECTOR};")
+            lines.append(f"w += {self.gemm.vectors * self.nr * self.weight_vector};")
         else:
             count = int(self.schedule["unroll"])
             lines += [f"const int8_t *k{row} = p{row};" for row in range(self.mr)]
@@ -288,7 +312,7 @@ class Tile:
             for vector in range(count):
                 lines += [f"  {line}" for line in self._step("k", vector, accumulate=True)]
             advance = " ".join(f"k{row} += {count * VECTOR};" for row in range(self.mr))
-            lines.append(f"  {advance} w += {count * self.nr * VECTOR};")
+            lines.append(f"  {advance} w += {count * self.nr * self.weight_vector};")
             lines.append("}")
         lines += [f"result[{r * self.padded_channels + c}] = s{r}{c};" for r, c in cells]
         lines.append(f"result += {self.nr};")
@@ -304,20 +328,33 @@ class Tile:
         lines = ["{"]
         for row in range(self.mr):
             address = f"{pointer}{row} + {vector * VECTOR - self._centre}"
-            lines.append(f"  const int8x16_t x{row} = {self._load(address)};")
+            lines.append(f"  const {self._lanes} x{row} = {self._load(address)};")
         for channel in range(self.nr):
-            lines.append(f"  const int8x16_t w{channel} = vldrbq_s8(w + {(vector * self.nr + channel) * VECTOR});")
+            weights = self._load_weights(f"w + {(vector * self.nr + channel) * self.weight_vector}")
+            lines.append(f"  const {self._lanes} w{channel} = {weights};")
             for row in range(self.mr):
-                cell, pair = f"s{row}{channel}", f"x{row}, w{channel}"
-                product = f"vmladavaq_s8({cell}, {pair})" if accumulate else f"vmladavq_s8({pair})"
-                lines.append(f"  {cell} = {product};")
+                cell = f"s{row}{channel}"
+                lines.append(f"  {cell} = {self._dot(cell if accumulate else '', f'x{row}, w{channel}')};")
         return [*lines, "}"]
+
+    @property
+    def _lanes(self) -> str:
+        """The C type of a vector of a row."""
+        return "int8x16_t"
+
+    def _dot(self, cell: str, pair: str) -> str:
+        """The dot product of a pair of vectors, added to `cell` if there is one."""
+        return f"vmladavaq_s8({cell}, {pair})" if cell else f"vmladavq_s8({pair})"
 
     def _load(self, address: str) -> str:
         """A vector of a row. VLDRW reaches further than VLDRB from one base register, but wants words aligned."""
         if self.row_stride % 4:
             return f"vldrbq_s8({address})"
         return f"vreinterpretq_s8_s32(vldrwq_s32((const int32_t *)({address})))"
+
+    def _load_weights(self, address: str) -> str:
+        """The weights that meet one vector of a row."""
+        return f"vldrbq_s8({address})"
 
 
 @dataclass(frozen=True)

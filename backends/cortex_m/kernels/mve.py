@@ -67,7 +67,8 @@ int32x4_t vmaxq_s32(int32x4_t, int32x4_t)
 int32x4_t vminq_s32(int32x4_t, int32x4_t)"""
 
 
-def _declaration(intrinsic: str) -> str:
+def declaration(intrinsic: str) -> str:
+    """C that declares an intrinsic of MVE, given its prototype."""
     name = intrinsic.partition("(")[0].split()[-1]
     return f"ALIAS(__builtin_arm_mve_{name}) {intrinsic};"
 
@@ -86,7 +87,7 @@ typedef VECTOR(4) int32_t int32x4_t;
 typedef VECTOR(4) uint32_t uint32x4_t;
 typedef struct { int8x16_t val[4]; } int8x16x4_t;
 typedef uint16_t mve_pred16_t;
-""" + "".join(f"{_declaration(line)}\n" for line in _INTRINSICS.splitlines())
+""" + "".join(f"{declaration(line)}\n" for line in _INTRINSICS.splitlines())
 
 # VQMOVNB/T narrow into even and odd lanes: two rounds of it put accumulator 4v + i of a block into byte 4i + rank(v).
 _BLOCK_ORDER = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]

@@ -165,9 +165,13 @@ class Geometry:
         return self.pad == (0, 0, 0, 0) and (pointwise or (whole and (self.rows, self.columns) == (1, 1)))
 
 
-def match_window(op: ir.Operation) -> Geometry | None:
-    """The geometry of a CONV2D or DEPTHWISE_CONV2D from an int8 argument with constant int8 weights, zero point 0."""
-    if not is_argument(op.operands[0]) or dtype_of(op.operands[0]) != INT8:
+def match_window(op: ir.Operation, element: np.dtype = INT8) -> Geometry | None:
+    """The geometry of a CONV2D or DEPTHWISE_CONV2D of an argument with constant int8 weights, zero point 0.
+
+    Args:
+        element: the argument's type.
+    """
+    if not is_argument(op.operands[0]) or dtype_of(op.operands[0]) != element:
         return None
     constants = constants_after_first(op)
     if constants is None or dtype_of(op.operands[1]) != INT8:

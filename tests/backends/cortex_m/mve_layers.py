@@ -12,7 +12,7 @@ from tosa_graphs import Graph, random_input
 from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
 from tosaic.backends.reference import evaluate
 from tosaic.backends.target import CORTEX_M55
-from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.mlir import element_type, functions, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
 
 
@@ -43,10 +43,14 @@ class Layer:
         return Case(source, self.inputs, self.expected, f"{schedule}", libraries)
 
 
-def _finished(graph: Graph, result: ir.Value, rng: np.random.Generator, *shapes: tuple[int, ...]) -> Layer:
+def finished(graph: Graph, result: ir.Value, *inputs: np.ndarray) -> Layer:
+    """The layer that returns `result` on `inputs`."""
     module = graph.module(result)
-    inputs = tuple(random_input(rng, shape, "i8") for shape in shapes)
     return Layer(module, inputs, tuple(evaluate(module, inputs)))
+
+
+def _finished(graph: Graph, result: ir.Value, rng: np.random.Generator) -> Layer:
+    return finished(graph, result, *(random_input(rng, shape_of(x), str(element_type(x))) for x in graph.inputs))
 
 
 def _multipliers(rng: np.random.Generator, channels: int, depth: int, shifts: tuple[int, int] | None):
@@ -92,7 +96,7 @@ def conv2d(
     y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
-    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng, shape)
+    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
 
 
 def depthwise(
@@ -117,7 +121,73 @@ def depthwise(
     y = graph.depthwise_conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels, kernel[0] * kernel[1], shifts)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
-    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng, shape)
+    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
+
+
+def conv2d_i16(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int],
+    channels: int,
+    kernel: tuple[int, int],
+    *,
+    largest_bias: int = 1 << 20,
+    **options,
+) -> Layer:
+    """CONV2D of int16; the first channel has the `largest_bias`. `options` as in `_int16`."""
+    graph = Graph()
+    x = graph.input(shape, "i16")
+    weights = rng.integers(-128, 128, (channels, *kernel, shape[3]))
+    bias = rng.integers(-largest_bias, largest_bias, channels)
+    bias[0] = largest_bias
+    return _int16(graph, graph.conv2d, x, weights, bias, rng, weights[0].size, **options)
+
+
+def depthwise_i16(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int],
+    kernel: tuple[int, int],
+    multiples: int = 1,
+    **options,
+) -> Layer:
+    """DEPTHWISE_CONV2D of int16; `options` as in `_int16`."""
+    graph = Graph()
+    x = graph.input(shape, "i16")
+    weights = rng.integers(-128, 128, (*kernel, shape[3], multiples))
+    bias = rng.integers(-(1 << 20), 1 << 20, shape[3] * multiples)
+    return _int16(graph, graph.depthwise_conv2d, x, weights, bias, rng, kernel[0] * kernel[1], **options)
+
+
+def _int16(
+    graph: Graph,
+    weighted,
+    x: ir.Value,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    rng: np.random.Generator,
+    depth: int,
+    *,
+    shifts: tuple[int, int] | None = None,
+    clamp: tuple[int, int] | None = None,
+    per_channel: bool = True,
+    **options,
+) -> Layer:
+    """A weighted op and its RESCALE to int16: outputs spread over int16, or shifts of the closed range `shifts`.
+
+    `options` are those of the op.
+    """
+    if shifts is not None and shifts[0] < 16:
+        # The scaled sum stays within int32, which the spec demands.
+        weights, bias = np.sign(weights) * (np.abs(weights) > 100), bias >> 8
+    y = weighted(x, weights.astype(np.int8), bias, **options)
+    count = len(bias) if per_channel else 1
+    multiplier = rng.integers(1 << 14, 1 << 15, count)
+    if shifts is None:
+        middle = 15 + int(np.ceil(np.log2(max(80 * np.sqrt(depth), np.abs(bias).max() / (1 << 15)))))
+        shifts = (middle - 1, middle + 1)
+    elif shifts[0] < 16:
+        multiplier = rng.integers(0, 1 << max(1, shifts[0] - 2), count)
+    y = graph.rescale(y, "i16", multiplier, rng.integers(shifts[0], shifts[1] + 1, count), scale32=False)
+    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng)
 
 
 def random_window(rng: np.random.Generator, largest_kernel: int = 4) -> dict:
@@ -159,4 +229,4 @@ def matmul(
     multiplier, shift = _multipliers(rng, 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
     y = _activated(graph, y, clamp, rng if table else None)
-    return _finished(graph, y, rng, *(shapes[::-1] if swap else shapes))
+    return _finished(graph, y, rng)

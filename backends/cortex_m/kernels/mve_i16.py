@@ -1,0 +1,144 @@
+"""What the MVE kernels on int16 activations share: their prelude, what they recognise, and the requantisation of sums.
+
+RESCALE takes the i48 accumulators of int16 with 16-bit multipliers (TOSA 1.0, apply_scale_16). Where no input can bring
+a sum and its bias out of int32, the kernels compute in int32, which is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, Requantiser, declaration
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of
+from tosaic.support.mlir import element_type, ir
+
+INT16 = np.dtype(np.int16)
+_LOWEST, _HIGHEST = -(1 << 15), (1 << 15) - 1
+
+_INTRINSICS = """\
+int16x8_t vldrhq_s16(const int16_t *)
+int16x8_t vldrhq_z_s16(const int16_t *, mve_pred16_t)
+int16x8_t vldrbq_s16(const int8_t *)
+void vstrhq_s16(int16_t *, int16x8_t)
+void vstrhq_p_s16(int16_t *, int16x8_t, mve_pred16_t)
+void vstrhq_s32(int16_t *, int32x4_t)
+void vstrhq_p_s32(int16_t *, int32x4_t, mve_pred16_t)
+int16x8_t vreinterpretq_s16_s32(int32x4_t)
+int16x8_t vdupq_n_s16(int16_t)
+int16x8_t vmaxq_s16(int16x8_t, int16x8_t)
+int16x8_t vminq_s16(int16x8_t, int16x8_t)
+int32_t vmladavq_s16(int16x8_t, int16x8_t)
+int32_t vmladavaq_s16(int32_t, int16x8_t, int16x8_t)
+int64_t vmlaldavaq_s16(int64_t, int16x8_t, int16x8_t)
+int32x4_t vmullbq_int_s16(int16x8_t, int16x8_t)
+int32x4_t vmulltq_int_s16(int16x8_t, int16x8_t)
+int32x4_t vqshlq_s32(int32x4_t, int32x4_t)"""
+
+PRELUDE_I16 = PRELUDE + "".join(f"{declaration(line)}\n" for line in _INTRINSICS.splitlines())
+
+
+@dataclass(frozen=True)
+class EpilogueI16:
+    """A RESCALE from i48 to int16 for each channel, zero points 0, and the clamp of its result."""
+
+    multiplier: np.ndarray
+    shift: np.ndarray
+    low: int
+    high: int
+
+    @property
+    def left(self) -> bool:
+        """Whether a shift lies below 16, for which the code must shift left first."""
+        return bool((self.shift < 16).any())
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """What goes into the params; `range` is zero point, lowest and highest output."""
+        bounds = np.array([0, self.low, self.high], np.int32)
+        return {"multiplier": self.multiplier, "shift": self.shift, "range": bounds}
+
+
+def match_epilogue_i16(ops: list[ir.Operation], channels: int) -> EpilogueI16 | None:
+    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else."""
+    if [op.name for op in ops] not in (["tosa.rescale"], ["tosa.rescale", "tosa.clamp"]):
+        return None
+    rescale = ops[0]
+    if str(element_type(rescale.operands[0])) != "i48" or dtype_of(rescale.results[0]) != INT16:
+        return None
+    flags = [ir.BoolAttr(rescale.attributes[name]).value for name in ("scale32", "input_unsigned", "output_unsigned")]
+    if any(flags) or "SINGLE_ROUND" not in str(rescale.attributes["rounding_mode"]):
+        return None
+    operands = constants_after_first(rescale)
+    if operands is None or operands[2].any() or operands[3].any() or (operands[0] < 0).any():
+        return None
+    low, high = _LOWEST, _HIGHEST
+    for op in ops[1:]:
+        low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    multiplier, shift = (np.broadcast_to(operand, (channels,)) for operand in operands[:2])
+    return EpilogueI16(multiplier, shift, low, high)
+
+
+def is_wide(weights: np.ndarray, bias: np.ndarray) -> bool:
+    """Whether int16 inputs can bring a sum of products plus bias out of int32.
+
+    Args:
+        weights: int8 (channels, ...).
+        bias: int64 (channels,).
+    """
+    sums = np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)
+    return bool((-_LOWEST * sums + np.abs(bias) > np.iinfo(np.int32).max).any())
+
+
+def widened(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The multipliers and shifts of apply_scale_32 that give what those of apply_scale_16 give."""
+    return multiplier.astype(np.int32) << 16, shift + np.int8(16)
+
+
+def scaled(value: str, left: bool) -> str:
+    """The expression of four int32 sums times `multiplier`, shifted `right`, of `shift_factors` of what is `widened`.
+
+    With 16-bit multipliers the spec does not bound the sums by the shift: one that leaves int32 on its way left is
+    beyond int16 in the end, so saturation keeps the clamped result.
+    """
+    if left:
+        value = f"vqshlq_s32({value}, left)"
+    return f"vrshlq_s32(vqdmulhq_s32({value}, multiplier), right)"
+
+
+@dataclass(frozen=True)
+class RequantiserI16(Requantiser):
+    """The function that `Requantiser` describes, to int16 and with channels in their own order."""
+
+    @property
+    def text(self) -> str:
+        whole, fields = self.channels - self.channels % 4, len(self._fields)
+        lines = [
+            "INLINE void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
+            "                       const int32_t *range, int8_t *restrict out)",
+            "{",
+            "  const int32x4_t low = vdupq_n_s32(range[1]), high = vdupq_n_s32(range[2]);",
+            "  int16_t *o = (int16_t *)out;",
+        ]
+        for first in range(0, self.rows, self.share):
+            members = range(first, min(first + self.share, self.rows))
+            if whole:
+                lines.append(f"  for (int c = 0; c < {whole}; c += 4) {{")
+                lines += [*self._four(members, f"table + c * {fields}", "c", 4), "  }"]
+            if rest := self.channels - whole:
+                lines += ["  {", *self._four(members, f"table + {whole * fields}", f"{whole}", rest), "  }"]
+        return "\n".join([*lines, "}", ""])
+
+    def _four(self, members: range, table: str, channel: str, count: int) -> list[str]:
+        """`count` channels from `channel` on of the rows `members`."""
+        lines = [f"  {line}" for line in self._load_factors(table)]
+        for row in members:
+            value = f"vldrwq_s32(acc + {row * self.row_stride} + {channel})"
+            if self.bias:
+                value = f"vaddq_s32({value}, bias)"
+            value = f"vminq_s32(vmaxq_s32({scaled(value, self.left)}, low), high)"
+            to = f"o + {row * self.channels} + {channel}"
+            store = f"vstrhq_s32({to}, {value});"
+            lines.append("    " + (store if count == 4 else f"vstrhq_p_s32({to}, {value}, vctp32q({count}));"))
+        return lines

@@ -1,0 +1,133 @@
+"""The generated kernels on int16 activations equal the reference model to the bit, whatever shape, scale, schedule."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import mve_layers
+import numpy as np
+import pytest
+from mve_board import run_cases
+from tosa_graphs import Graph
+
+from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
+from tosaic.backends.cortex_m.kernels.mve import shift_factors
+from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, widened
+from tosaic.backends.target import CORTEX_M55
+from tosaic.support.mlir import functions
+
+CONV2D = Conv2dI16()
+BEYOND_INT32 = 1 << 33
+
+
+def _clamp(rng):
+    return (int(rng.integers(-32768, 1)), int(rng.integers(1, 32768))) if rng.integers(2) else None
+
+
+def _assert_exact(cases, folder):
+    for case, outcome in zip(cases, run_cases(cases, folder), strict=True):
+        assert outcome.exact, (case.name, outcome)
+
+
+@pytest.mark.parametrize("largest_bias", [1 << 20, BEYOND_INT32], ids=["narrow", "wide"])
+def test_random_layers_and_schedules_of_conv2d_are_exact(tmp_path, largest_bias):
+    rng, choose = np.random.default_rng(0), random.Random(0)
+    cases = []
+    for _ in range(20):
+        window = mve_layers.random_window(rng)
+        layer = mve_layers.conv2d_i16(
+            rng,
+            window.pop("shape"),
+            int(rng.integers(1, 40)),
+            **window,
+            largest_bias=largest_bias,
+            clamp=_clamp(rng),
+            per_channel=bool(rng.integers(2)),
+        )
+        assert layer.workload(CONV2D).attributes["wide"] == (largest_bias == BEYOND_INT32)
+        cases.append(layer.case(CONV2D))
+        cases.append(layer.case(CONV2D, layer.space(CONV2D).sample(choose)))
+    _assert_exact(cases, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shifts", "largest_bias"),
+    [
+        ((2, 15), 1 << 20),
+        ((12, 18), 1 << 20),
+        ((16, 40), 1 << 20),
+        ((45, 62), 1 << 20),
+        ((20, 40), BEYOND_INT32),
+        ((30, 62), BEYOND_INT32),
+    ],
+)
+def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts, largest_bias):
+    rng = np.random.default_rng(shifts[0])
+    shapes = [((1, 5, 5, 7), 21, (1, 1)), ((1, 4, 6, 3), 33, (3, 2)), ((2, 1, 1, 40), 10, (1, 1))]
+    layers = [mve_layers.conv2d_i16(rng, *shape, shifts=shifts, largest_bias=largest_bias) for shape in shapes]
+    _assert_exact([layer.case(CONV2D) for layer in layers], tmp_path)
+
+
+@pytest.mark.parametrize("largest_bias", [1 << 20, BEYOND_INT32], ids=["narrow", "wide"])
+def test_every_schedule_of_one_layer_is_exact(tmp_path, largest_bias):
+    layer = mve_layers.conv2d_i16(np.random.default_rng(1), (1, 5, 5, 16), 10, (1, 1), largest_bias=largest_bias)
+    cases = [layer.case(CONV2D, schedule) for schedule in layer.space(CONV2D).schedules()]
+    assert len(cases) > 5
+    _assert_exact(cases, tmp_path)
+
+
+@pytest.mark.parametrize("largest_bias", [0, BEYOND_INT32], ids=["narrow", "wide"])
+def test_extreme_inputs_and_weights_fit_the_accumulators(tmp_path, largest_bias):
+    """511 products of -32768 and -128 and no more are sure to fit int32."""
+    cases = []
+    for depth in (511, 512):
+        graph = Graph()
+        x = graph.input((1, 1, 1, depth), "i16")
+        bias = np.full(4, largest_bias)
+        y = graph.conv2d(x, np.full((4, 1, 1, depth), -128), bias)
+        y = graph.rescale(y, "i16", [1 << 14], [14 + (18 if largest_bias else 16)], scale32=False)
+        layer = mve_layers.finished(graph, y, np.full((1, 1, 1, depth), -32768, np.int16))
+        assert layer.workload(CONV2D).attributes["wide"] == (depth == 512 or largest_bias > 0)
+        cases.append(layer.case(CONV2D))
+    _assert_exact(cases, tmp_path)
+
+
+def test_is_wide_holds_exactly_where_a_sum_can_leave_int32():
+    weights = np.full((1, 511), -128, np.int8)
+    room = 2**31 - 1 - 511 * 128 * 32768
+    assert not is_wide(weights, np.array([room]))
+    assert is_wide(weights, np.array([room + 1]))
+
+
+def test_scaling_in_32_bits_rounds_as_the_spec():
+    rng = np.random.default_rng(3)
+    shift = np.arange(2, 63).astype(np.int8)
+    multiplier = rng.integers(0, 1 << 15, shift.size).astype(np.int16)
+    scale, right, left = (factor.astype(object) for factor in shift_factors(*widened(multiplier, shift)))
+    edge = 1 << 31
+    for value in (0, 1, -1, 12345, -54321, edge - 1, -edge, (edge >> 4) + 5, 40000, -40000):
+        for i, bits in enumerate(int(s) for s in shift):
+            want = (value * int(multiplier[i]) + (1 << (bits - 1))) >> bits
+            shifted = max(-edge, min(edge - 1, value << left[i]))
+            got = ((shifted * scale[i] >> 31) + (1 << (-right[i] - 1))) >> -right[i]
+            assert max(-32768, min(32767, got)) == max(-32768, min(32767, want))
+
+
+def _function(element="i16"):
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 4, 4, 8), "i16"), np.ones((4, 1, 1, 8)), np.zeros(4))
+    return functions(graph.module(graph.rescale(y, element, [1 << 14], [22], scale32=False)))["main"], graph
+
+
+@pytest.mark.parametrize("element", ["i8", "i32"])
+def test_results_that_are_not_int16_do_not_match(element):
+    function, _graph = _function(element)
+    assert CONV2D.match(function) is None
+
+
+def test_a_core_without_mve_gets_no_variant():
+    function, _graph = _function()
+    workload = CONV2D.match(function)
+    assert CONV2D.variants(workload, replace(CORTEX_M55, mve=False)) == ()
+    assert CONV2D.variants(workload, CORTEX_M55)
