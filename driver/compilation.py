@@ -51,12 +51,12 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         middle = lower_model(options, stations)
         placed = middle.placement.module
         tasks = kernel_tasks(placed, options.target.core, options.kernels, options.tuning.seed)
+        with stations.station("prove"):
+            proven = prove_kernels(tasks, options.tuning)
         tuned = None
         if options.tuning.trials and tasks:
             with stations.station("tune"):
                 tuned = tune_tasks(tasks, options.tuning, stations.tuning)
-        with stations.station("prove"):
-            proven = prove_kernels(tasks, options.tuning)
         with stations.station("generate"):
             kernels = choose_kernels(tasks, options.tuning)
         with stations.station("firmware"):

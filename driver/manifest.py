@@ -67,7 +67,7 @@ def manifest(
         "memories": dict(firmware.memories),
         "flash_bytes": firmware.flash_bytes,
         "trials": proven + (tuned.measured if tuned else 0),
-        "trials_reused": tuned.reused if tuned else 0,
+        "trials_reused": tuned.reused - proven if tuned else 0,
         "trials_failed": dict(tuned.failed) if tuned else {},
         "trials_of_other_environments": tuned.ignored if tuned else 0,
         "tuning_interrupted": tuned.interrupted if tuned else False,
@@ -106,7 +106,7 @@ def _kernel_row(name: str, kernel: ChosenKernel) -> dict:
         "task": kernel.task.name,
         "symbol": kernel.source.symbol,
         "schedule": str(kernel.schedule),
-        "tuned": measured is not None,
+        "trials": kernel.trials,
         "trial_instructions": measured.instructions if measured else None,
         "trial_cycles": measured.cycles if measured else None,
     }

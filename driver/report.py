@@ -32,12 +32,12 @@ def print_compile_report(build: Build) -> None:
         shape = "x".join(map(str, op["shape"]))
         table.add_row(op["op"], shape, op["processor"], op["function"], op["where"], op["reason"])
     stdout.print(table)
-    tuned = sum(kernel["tuned"] for kernel in manifest["kernels"])
+    tuned = sum(kernel["trials"] > 1 for kernel in manifest["kernels"])
     facts = [
         ("target", f"{manifest['target']} ({manifest['core']}, {manifest['accelerator'] or 'no NPU'})"),
         (
             "regions",
-            f"{manifest['regions']['npu']} NPU, {manifest['regions']['cpu']} CPU kernels, {tuned} from records",
+            f"{manifest['regions']['npu']} NPU, {manifest['regions']['cpu']} CPU kernels, {tuned} of them tuned",
         ),
         ("arena", _bytes(manifest["arena_bytes"])),
         ("flash", _bytes(manifest["flash_bytes"])),

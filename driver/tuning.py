@@ -30,12 +30,18 @@ FAMILIES: Mapping[KernelChoice, tuple[str, ...]] = {"all": (), "cmsis-nn": ("cms
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """The kernel of one CPU function, and how it was chosen: `record` is the trial it won, None where untuned."""
+    """The kernel of one CPU function, and how it was chosen.
+
+    Args:
+        record: the trial that won; None where no trial can tell right from wrong.
+        trials: how many schedules of its task have a record; one is the proof of the default alone.
+    """
 
     task: KernelTask
     schedule: Schedule
     source: KernelSource
     record: Record | None
+    trials: int
 
 
 def kernel_tasks(placed: ir.Module, core: Core, kernels: KernelChoice, seed: int) -> dict[str, KernelTask]:
@@ -81,7 +87,8 @@ def choose_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> dict[str
         for name, task in tasks.items():
             record = best(database, task, options.objective)
             schedule = record.schedule if record else task.default()
-            chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record)
+            trials = len(database.records(task.key))
+            chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, trials)
         return chosen
 
 

@@ -16,6 +16,8 @@ from conftest import NETS
 
 SMALL = f"{NETS}:small"
 TOSAIC = Path(sys.executable).with_name("tosaic")
+PROOFS = 20
+"""More than the net has kernels, each of which is tried once before the tuning begins."""
 PATIENCE = 120  # seconds
 
 
@@ -59,7 +61,7 @@ def test_a_compilation_takes_the_best_record(succeed, tuned, tmp_path):
     assert (built["trials"], built["trials_reused"]) == (0, report["trials"])
     (kernel,) = built["kernels"]
     (best,) = report["best"]
-    assert kernel["tuned"] and kernel["schedule"] == best["schedule"]
+    assert kernel["trials"] > 1 and kernel["schedule"] == best["schedule"]
     assert kernel["trial_instructions"] == best["instructions"]
     ran = succeed("run", tmp_path / "build", "--random", 2)
     assert ran["exact"] and abs(ran["instructions"] - best["instructions"]) < 40
@@ -67,8 +69,8 @@ def test_a_compilation_takes_the_best_record(succeed, tuned, tmp_path):
 
 def test_without_trials_the_records_still_count(succeed, tuned, tmp_path):
     records, _ = tuned
-    assert succeed("compile", SMALL, "--records", records, "-o", tmp_path / "a")["kernels"][0]["tuned"]
-    assert not succeed("compile", SMALL, "-o", tmp_path / "b")["kernels"][0]["tuned"]
+    assert succeed("compile", SMALL, "--records", records, "-o", tmp_path / "a")["kernels"][0]["trials"] > 1
+    assert succeed("compile", SMALL, "-o", tmp_path / "b")["kernels"][0]["trials"] == 1
 
 
 def test_records_move_between_machines(succeed, tosaic, tuned, tmp_path):
@@ -82,7 +84,7 @@ def test_records_move_between_machines(succeed, tosaic, tuned, tmp_path):
 
 @pytest.fixture
 def started(tmp_path):
-    """A real `tosaic compile --tune-trials` in a process group of its own, with some trials recorded."""
+    """A real `tosaic compile --tune-trials` in a process group of its own, with trials recorded beyond the proofs."""
     process = None
 
     def start(records: Path) -> subprocess.Popen:
@@ -96,7 +98,7 @@ def started(tmp_path):
             start_new_session=True,
         )
         until = time.monotonic() + PATIENCE
-        while rows(records) == 0:
+        while rows(records) <= PROOFS:
             assert process.poll() is None and time.monotonic() < until, process.communicate()
             time.sleep(0.1)
         return process
@@ -117,12 +119,12 @@ def test_killed_and_started_again_it_loses_at_most_what_was_in_flight(succeed, s
     assert kept >= seen > 0
     assert not (tmp_path / "outputs" / "build").exists()
     resumed = succeed(
-        "compile", f"{NETS}:net", "--tune-trials", kept + 4, "--records", records, "--search", "random",
+        "compile", f"{NETS}:net", "--tune-trials", kept + 40, "--records", records, "--search", "random",
         "-o", tmp_path / "resumed",
     )  # fmt: skip
     assert resumed["trials_reused"] >= seen
-    assert resumed["trials"] == kept + 4 - resumed["trials_reused"]
-    assert rows(records) == kept + 4
+    assert resumed["trials"] == kept + 40 - resumed["trials_reused"]
+    assert rows(records) == kept + 40
     assert succeed("run", tmp_path / "resumed", "--random", 1)["exact"]
 
 
