@@ -11,6 +11,7 @@ from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
+from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.linalg import Linalg
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.kernels.movement import Movement
@@ -27,6 +28,7 @@ FAMILIES: list[KernelFamily] = [
     Conv2d(),
     Conv2dI16(),
     Depthwise(),
+    DepthwiseI16(),
     Matmul(),
     Pointwise(),
     Pool(),

@@ -396,7 +396,7 @@ class DenseRows:
     @property
     def functions(self) -> list[str]:
         """C of the functions that `loop` calls."""
-        return _COPY.splitlines() if self._copied else []
+        return COPY.splitlines() if self._copied else []
 
     def loop(self, matrix: str, body: Sequence[str]) -> list[str]:
         """The loop; `body` sees `rows`, a pointer to the tile's rows, and `row`, the number of the first."""
@@ -416,7 +416,7 @@ class DenseRows:
         return [*lines, *(f"  {line}" for line in body), "}"]
 
 
-_COPY = """\
+COPY = """\
 INLINE void copy(int8_t *to, const int8_t *from, int bytes)
 {
   for (; bytes > 0; bytes -= 16, to += 16, from += 16) {

@@ -54,6 +54,11 @@ class EpilogueI16:
         return bool((self.shift < 16).any())
 
     @property
+    def clamped(self) -> bool:
+        """Whether results are bound closer than by int16."""
+        return (self.low, self.high) != (_LOWEST, _HIGHEST)
+
+    @property
     def constants(self) -> dict[str, np.ndarray]:
         """What goes into the params; `range` is zero point, lowest and highest output."""
         bounds = np.array([0, self.low, self.high], np.int32)

@@ -12,12 +12,13 @@ from mve_board import run_cases
 from tosa_graphs import Graph
 
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
+from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, widened
 from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import functions
 
-CONV2D = Conv2dI16()
+CONV2D, DEPTHWISE = Conv2dI16(), DepthwiseI16()
 BEYOND_INT32 = 1 << 33
 
 
@@ -91,6 +92,27 @@ def test_extreme_inputs_and_weights_fit_the_accumulators(tmp_path, largest_bias)
         assert layer.workload(CONV2D).attributes["wide"] == (depth == 512 or largest_bias > 0)
         cases.append(layer.case(CONV2D))
     _assert_exact(cases, tmp_path)
+
+
+def test_every_schedule_of_random_depthwise_layers_is_exact(tmp_path):
+    rng, cases = np.random.default_rng(5), []
+    for _ in range(20):
+        window = mve_layers.random_window(rng)
+        layer = mve_layers.depthwise_i16(rng, window.pop("shape"), **window, clamp=_clamp(rng))
+        cases += [layer.case(DEPTHWISE, schedule) for schedule in layer.space(DEPTHWISE).schedules()]
+    _assert_exact(cases, tmp_path)
+
+
+@pytest.mark.parametrize("shifts", [(2, 15), (12, 18), (16, 40), (45, 62)])
+def test_shifts_of_depthwise_over_the_whole_range_are_exact(tmp_path, shifts):
+    rng = np.random.default_rng(shifts[0])
+    layers = [mve_layers.depthwise_i16(rng, (1, 5, 6, 21), (3, 3), pad=(1, 1, 1, 1), shifts=shifts) for _ in range(3)]
+    _assert_exact([layer.case(DEPTHWISE) for layer in layers], tmp_path)
+
+
+def test_depthwise_with_several_outputs_a_channel_is_left_to_others():
+    layer = mve_layers.depthwise_i16(np.random.default_rng(6), (1, 4, 4, 3), (3, 3), 2)
+    assert DEPTHWISE.match(layer.function) is None
 
 
 def test_is_wide_holds_exactly_where_a_sum_can_leave_int32():
