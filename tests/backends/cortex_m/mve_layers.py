@@ -175,9 +175,6 @@ def _int16(
 
     `options` are those of the op.
     """
-    if shifts is not None and shifts[0] < 16:
-        # The scaled sum stays within int32, which the spec demands.
-        weights, bias = np.sign(weights) * (np.abs(weights) > 100), bias >> 8
     y = weighted(x, weights.astype(np.int8), bias, **options)
     count = len(bias) if per_channel else 1
     multiplier = rng.integers(1 << 14, 1 << 15, count)
@@ -185,6 +182,7 @@ def _int16(
         middle = 15 + int(np.ceil(np.log2(max(80 * np.sqrt(depth), np.abs(bias).max() / (1 << 15)))))
         shifts = (middle - 1, middle + 1)
     elif shifts[0] < 16:
+        # The scaled sum stays within int32, which the spec demands.
         multiplier = rng.integers(0, 1 << max(1, shifts[0] - 2), count)
     y = graph.rescale(y, "i16", multiplier, rng.integers(shifts[0], shifts[1] + 1, count), scale32=False)
     return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng)
