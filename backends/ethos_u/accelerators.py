@@ -16,7 +16,8 @@ class Accelerator:
         generation: `u55`, `u65` or `u85`.
         macs: multiply-accumulates per cycle.
         cores: weight streams that run side by side.
-        system_config, memory_mode: the default sections of Vela's `vela.ini`.
+        system_config, memory_mode: the default sections of Vela's `vela.ini`. The mode is what the firmware does: on U55
+            and U85 the arena in SRAM beside the core's, constants behind the slower port; a U65 has SRAM of its own.
     """
 
     name: str
@@ -39,7 +40,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     for accelerator in (
         *_family("u55", {32: 1, 64: 1, 128: 1, 256: 1}, "Ethos_U55_High_End_Embedded", "Shared_Sram"),
         *_family("u65", {256: 1, 512: 2}, "Ethos_U65_High_End", "Dedicated_Sram"),
-        *_family("u85", {128: 1, 256: 1, 512: 2, 1024: 4, 2048: 4}, "Ethos_U85_SYS_DRAM_Mid", "Dedicated_Sram_384KB"),
+        *_family("u85", {128: 1, 256: 1, 512: 2, 1024: 4, 2048: 4}, "Ethos_U85_SYS_DRAM_Mid", "Shared_Sram"),
     )
 }
 

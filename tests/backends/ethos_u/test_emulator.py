@@ -53,7 +53,7 @@ def test_bare_words_and_cop2_run_like_cop1(case: Case):
 
 def test_the_report_places_each_op_and_its_accesses(case: Case):
     report = emulate(case.region, case.inputs).report
-    assert report.counts["NPU_OP_DEPTHWISE"] == 1 and report.counts["NPU_OP_CONV"] >= 2
+    assert report.counts["NPU_OP_DEPTHWISE"] >= 1 and report.counts["NPU_OP_CONV"] >= 2
     assert [op.offset for op in report.ops] == sorted(op.offset for op in report.ops)
     assert any(access.region == 3 and not access.write for op in report.ops for access in op.accesses)
 
