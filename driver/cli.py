@@ -33,7 +33,7 @@ compiling = _together(
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
     click.option("--calibration", type=FILE, help=".npz of inputs to calibrate with."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
-    click.option("--exclude", multiple=True, help="Module or ATen op that stays f32; repeatable."),
+    click.option("--exclude", multiple=True, help="Module, or op such as softmax, that stays f32; repeatable."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
