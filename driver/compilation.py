@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import VARIABLE as CMSIS_NN_VARIABLE
@@ -14,6 +16,7 @@ from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
 from tosaic.build import Build, replacing, write_manifest
 from tosaic.frontend import Capture, capture, import_program, quantize, save_float
+from tosaic.kernel_inputs import model_inputs
 from tosaic.manifest import manifest
 from tosaic.npu import Placement, place_on, save_regions
 from tosaic.options import CompileOptions
@@ -33,11 +36,13 @@ class Middle:
     Args:
         meaning: the integer module after quantisation, as bytecode. Everything later equals it to the bit.
         placement: the fused module, divided between the processors.
+        inputs: arguments that `main` allows, to try kernels and regions on.
     """
 
     captured: Capture
     meaning: bytes
     placement: Placement
+    inputs: Sequence[np.ndarray]
 
 
 def compile_model(options: CompileOptions, output: Path) -> Build:
@@ -50,7 +55,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     with replacing(output) as folder, stations.live(), _cmsis_nn(options.cmsis_nn):
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = kernel_tasks(placed, options.target.core, options.kernels, options.tuning.seed)
+        tasks = kernel_tasks(placed, options.target.core, options.kernels, middle.inputs)
         with stations.station("prove"):
             proven = prove_kernels(tasks, options.tuning)
         tuned = None
@@ -87,8 +92,8 @@ def tune_model(options: CompileOptions) -> TuningResult:
     """
     stations = Stations()
     with stations.live(), _cmsis_nn(options.cmsis_nn):
-        placement = lower_model(options, stations).placement
-        tasks = kernel_tasks(placement.module, options.target.core, options.kernels, options.tuning.seed)
+        middle = lower_model(options, stations)
+        tasks = kernel_tasks(middle.placement.module, options.target.core, options.kernels, middle.inputs)
         with stations.station("tune"):
             return tune_tasks(tasks, options.tuning, stations.tuning)
 
@@ -114,10 +119,11 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             if name == "quantize":
                 meaning = bytecode(module)
     with stations.station("place"):
-        placement = place_on(options.target, module)
+        inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
+        placement = place_on(options.target, module, inputs)
         if options.save_ir:
             _save(placement.module, options.save_ir / "placed.mlir")
-    return Middle(captured, meaning, placement)
+    return Middle(captured, meaning, placement, inputs)
 
 
 def _save(module: ir.Module, path: Path) -> None:

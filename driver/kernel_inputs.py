@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,24 +13,49 @@ from tosaic.support.mlir import bytecode, element_type, functions, ir, parse, wa
 _NARROW = ("i1", "i8", "f16", "f32")
 
 
-def wide_kernel_inputs(placed: ir.Module, seed: int) -> dict[str, tuple[np.ndarray, ...]]:
+def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """Random arguments for `main`; plain integers, which may index something, are those of `sample`."""
+    main = functions(module)["main"]
+    attributes = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else None
+    chosen = random_inputs(module, seed)
+    for index, array in enumerate(chosen):
+        quantised = attributes is not None and "tosaic.scale" in attributes[index]
+        if np.issubdtype(array.dtype, np.integer) and not quantised:
+            chosen[index] = np.asarray(sample[index]).astype(array.dtype)
+    return chosen
+
+
+def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, ...]]:
     """The arguments of each CPU function that takes integers wider than 8 bits, by name.
 
-    They are what the reference model computes on the way from random inputs of the whole model.
+    They are what the reference model computes on the way from `inputs` of the whole model.
     """
+    known = functions(placed)
+    wide = [name for name, function in known.items() if name != "main" and _is_cpu(function) and _reads_wide(function)]
+    return call_inputs(placed, wide, inputs)
+
+
+def call_inputs(
+    placed: ir.Module, names: Sequence[str], inputs: Sequence[np.ndarray]
+) -> dict[str, tuple[np.ndarray, ...]]:
+    """What the calls of functions `names` read, when `main` is given `inputs`."""
     copy = parse(bytecode(placed))
-    known = functions(copy)
-    calls = {}
-    for op in walk(known["main"]):
-        if op.name == "func.call":
-            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            if _is_cpu(known[name]) and any(str(element_type(v)) not in _NARROW for v in op.operands):
-                calls[name] = list(op.operands)
-    if not calls:
+    main = functions(copy)["main"]
+    calls = {
+        ir.FlatSymbolRefAttr(op.attributes["callee"]).value: list(op.operands)
+        for op in walk(main)
+        if op.name == "func.call"
+    }
+    wanted = {name: calls[name] for name in names}
+    if not any(wanted.values()):
         return {}
-    _return_instead(known["main"], [value for operands in calls.values() for value in operands])
-    values = iter(evaluate(copy, random_inputs(copy, seed)))
-    return {name: tuple(next(values) for _ in operands) for name, operands in calls.items()}
+    _return_instead(main, [value for operands in wanted.values() for value in operands])
+    values = iter(evaluate(copy, inputs))
+    return {name: tuple(next(values) for _ in operands) for name, operands in wanted.items()}
+
+
+def _reads_wide(function: ir.Operation) -> bool:
+    return any(str(element_type(value)) not in _NARROW for value in function.regions[0].blocks[0].arguments)
 
 
 def _is_cpu(function: ir.Operation) -> bool:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from tosaic.backends.ethos_u.acceptance import verdict
 from tosaic.backends.ethos_u.disassembler import disassemble
+from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion, VelaRefusal, compile_region
-from tosaic.backends.reference import serialize
+from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.target import Target
 from tosaic.build import Build
+from tosaic.kernel_inputs import call_inputs
+from tosaic.npu_bisection import first_wrong_op
+from tosaic.passes import first_difference
 from tosaic.passes.place import place
-from tosaic.support.errors import Error
+from tosaic.support.errors import Error, SimulatorError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, standalone, walk
 
@@ -32,8 +38,11 @@ class Placement:
     regions: Mapping[str, NpuRegion] = field(default_factory=dict)
 
 
-def place_on(target: Target, module: ir.Module) -> Placement:
-    """Divide `module` between the target's processors; ops that Vela refuses move to the CPU, its reason with them.
+def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) -> Placement:
+    """Divide `module` between the target's processors.
+
+    Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
+    compute something else than the reference model, on what the region reads when the model is given `inputs`.
 
     Raises:
         PassError: placement broke its invariant.
@@ -50,9 +59,32 @@ def place_on(target: Target, module: ir.Module) -> Placement:
                 regions[name] = compile_region(serialize(standalone(function)), target.accelerator)
             except VelaRefusal as refusal:
                 news |= _culprits(function, refusal, target.accelerator)
+        news = news or _miscompiled(placed, regions, inputs)
         if not news:
             return Placement(placed, regions)
         refused |= news
+
+
+def _miscompiled(placed: ir.Module, regions: Mapping[str, NpuRegion], inputs: Sequence[np.ndarray]) -> dict[int, str]:
+    """The ops with which a region begins to differ from its meaning, by number, and how; empty where all are right."""
+    read = call_inputs(placed, list(regions), inputs)
+    found: dict[int, str] = {}
+    for name, region in regions.items():
+        function, arguments = npu_functions(placed)[name], read.get(name, ())
+        difference = _difference(function, region, arguments)
+        if difference:
+            wrong = first_wrong_op(function, arguments, region.accelerator)
+            ops = [wrong[0]] if wrong else [op for op in walk(function) if "tosaic.op" in op.attributes]
+            reason = f"Vela's command stream computes it wrongly: {wrong[1] if wrong else difference}"
+            found |= {ir.IntegerAttr(op.attributes["tosaic.op"]).value: reason for op in ops}
+    return found
+
+
+def _difference(function: ir.Operation, region: NpuRegion, arguments: Sequence[np.ndarray]) -> str:
+    try:
+        return first_difference(evaluate(standalone(function), arguments), emulate(region, arguments).outputs)
+    except SimulatorError as error:
+        return str(error)
 
 
 def npu_functions(placed: ir.Module) -> dict[str, ir.Operation]:

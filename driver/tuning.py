@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 import tosaic
 from tosaic import backends
@@ -44,9 +46,11 @@ class ChosenKernel:
     trials: int
 
 
-def kernel_tasks(placed: ir.Module, core: Core, kernels: KernelChoice, seed: int) -> dict[str, KernelTask]:
-    """The task of each CPU function of a placed module by name."""
-    inputs = as_bytes(wide_kernel_inputs(placed, seed))
+def kernel_tasks(
+    placed: ir.Module, core: Core, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
+) -> dict[str, KernelTask]:
+    """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
+    inputs = as_bytes(wide_kernel_inputs(placed, model_inputs))
     return {
         name: KernelTask.of(function, core, FAMILIES[kernels], inputs.get(name, ()))
         for name, function in cpu_functions(placed).items()
