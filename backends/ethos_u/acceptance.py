@@ -123,7 +123,8 @@ def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
 
     Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
     """
-    return _another_use(_consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"})
+    found = _consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"}
+    return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
 
 
 def _unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
@@ -137,52 +138,26 @@ def _unmerged_multiplier(op: ir.Operation, generation: str) -> str | None:
 
 
 def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
-    """Not before CLAMP or TABLE; on U55 and U65 nor before RESCALE.
+    """U55, U65: not before CLAMP, TABLE or RESCALE.
 
     Vela fuses those, and then lets the next op start before the reversed rows are written.
     """
-    fused = {"tosa.clamp", "tosa.table"} | (set() if generation == "u85" else {"tosa.rescale"})
-    return _another_use(_consumers(op.results[0]) & fused)
+    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table", "tosa.rescale"}
+    if generation == "u85" or not found:
+        return None
+    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
 
 
 def _unfused_transpose(op: ir.Operation, generation: str) -> str | None:
-    """Not before CLAMP or TABLE; on U55 and U65 no swap of equal axes that keeps the last one.
+    """U55, U65: not before CLAMP or TABLE.
 
-    Vela fuses those, and then lets the next op start before the transposed elements are written. It does so too where
-    height and width are swapped and the shape stays the same.
+    Vela fuses those, and then lets the next op start before the transposed elements are written.
     """
     perms = [int(axis) for axis in ir.DenseI32ArrayAttr(op.attributes["perms"])]
-    if perms == sorted(perms):
+    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table"}
+    if generation == "u85" or perms == sorted(perms) or not found:
         return None
-    if generation != "u85" and op.operands[0].type == op.results[0].type and perms[-1] == len(perms) - 1:
-        return f"axes of different sizes, got {shape_of(op.operands[0])}"
-    return _another_use(_consumers(op.results[0]) & {"tosa.clamp", "tosa.table"})
-
-
-def _unshaped_minimum(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: no RESHAPE or TRANSPOSE of its operand or result, nor as its operand.
-
-    Vela makes a subtraction, a maximum and a subtraction of it, and forgets in one of them that the shape changes.
-    """
-    if generation == "u85":
-        return None
-    beside = {use.owner.name for value in (op.operands[0], op.results[0]) for use in value.uses}
-    if not isinstance(op.operands[0].owner, ir.Block):
-        beside.add(op.operands[0].owner.name)
-    return _another_use(beside & {"tosa.reshape", "tosa.transpose"}, "neighbour")
-
-
-def _unshaped_twin(op: ir.Operation, generation: str) -> str | None:
-    """Behind a RESHAPE, at most one use of the result, unless it follows CONV2D or DEPTHWISE_CONV2D.
-
-    Vela may repeat the RESCALE for each use, and then gives its input the shape of its output.
-    """
-    if _producer(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
-        return None
-    views = [use.owner for use in op.results[0].uses if _keeps_order(use.owner)]
-    if any(len(list(view.results[0].uses)) > 1 for view in views):
-        return "one use of its reshaped result"
-    return None
+    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
 
 
 def _unscaled_operands(op: ir.Operation, generation: str) -> str | None:
@@ -492,7 +467,7 @@ ACCEPTANCE: dict[str, Row] = {
     # Reductions
     "reduce_sum": Row("i32", "i32", (_unsliced_reduction, _unmerged_result)),
     "reduce_max": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result)),
-    "reduce_min": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result, _unshaped_minimum)),
+    "reduce_min": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result)),
     "reduce_all": Row("", "i1"),
     "reduce_any": Row("", "i1"),
     "argmax": Row("i8", "i8 i16", (_argmax_axis, _unmerged_result)),
@@ -513,7 +488,7 @@ ACCEPTANCE: dict[str, Row] = {
     "rescale": Row(
         "i8 i16 i32 i48",
         "i8 i16 i32 i48",
-        (_rescale_form, _result_type, _wide_input, _rescale_neighbours, _unsliced_channels, _unshaped_twin),
+        (_rescale_form, _result_type, _wide_input, _rescale_neighbours, _unsliced_channels),
     ),
 }
 
@@ -559,23 +534,6 @@ def _consumers(value: ir.Value, *through: str) -> set[str]:
         else:
             found.add(use.owner.name)
     return found
-
-
-def _keeps_order(op: ir.Operation | ir.OpView) -> bool:
-    """Whether the op changes the shape and leaves the elements in their order."""
-    if op.name not in ("tosa.reshape", "tosa.transpose") or op.operands[0].type == op.results[0].type:
-        return False
-    if op.name == "tosa.reshape":
-        return True
-    shape = shape_of(op.operands[0])
-    moved = [axis for axis in map(int, ir.DenseI32ArrayAttr(op.attributes["perms"])) if shape[axis] != 1]
-    return moved == sorted(moved)
-
-
-def _another_use(found: set[str], what: str = "use") -> str | None:
-    """The refusal of the ops `found`; None where there are none."""
-    names = " and ".join(sorted(name.removeprefix("tosa.").upper() for name in found))
-    return f"a {what} other than {names}" if found else None
 
 
 def _list(array: np.ndarray | None) -> list[int] | None:

@@ -80,28 +80,6 @@ def _transposed(g: Graph) -> ir.Value:
     return g.requantize(y, "i8", 0.01)
 
 
-def _doubled_sum(g: Graph) -> ir.Value:
-    y = g.transpose_conv2d(g.input((1, 4, 6, 8)), np.ones((8, 3, 3, 8)), np.zeros(8))
-    y = g.reshape(g.requantize(y, "i8", np.linspace(0.01, 0.09, 8)), (1, 48, 1, 8))
-    wide = [g.requantize(y, "i32", scale * 2**19) for scale in (0.5, 0.4)]
-    return g.requantize(g.binary("add", *wide), "i8", 2.0**-19)
-
-
-def _square(g: Graph) -> ir.Value:
-    y = g.transpose(g.pool("max", g.input((1, 8, 8, 10)), (1, 1)), (0, 2, 1, 3))
-    return g.reduce("reduce_max", y, 2, nan_mode="PROPAGATE")
-
-
-def _reshaped_minimum(g: Graph) -> ir.Value:
-    y = g.reshape(g.reduce("reduce_min", g.input((1, 13, 16, 13)), 2, nan_mode="PROPAGATE"), (1, 13, 13, 1))
-    return g.reduce("reduce_max", y, 2, nan_mode="PROPAGATE")
-
-
-def _reversed(g: Graph) -> ir.Value:
-    y = g.table(g.unary("reverse", g.input((1, 40, 40, 32)), axis=1), np.arange(-128, 128))
-    return g.pool("max", y, (3, 3))
-
-
 def _sum_of_channels(g: Graph) -> ir.Value:
     y = g.requantize(g.input((1, 4, 6, 8)), "i8", np.linspace(0.1, 0.9, 8))
     y = g.slice(y, (0, 1, 1, 3), (1, 2, 3, 4))
@@ -148,10 +126,6 @@ NEIGHBOURS = {
         lambda g: g.concat([_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3),
         "a use other than CONCAT",
     ),
-    "RESCALE before RESHAPE and two uses on U85": (_doubled_sum, "one use of its reshaped result"),
-    "TRANSPOSE of equal axes": (_square, "axes of different sizes, got (1, 8, 8, 10)"),
-    "REDUCE_MIN before RESHAPE": (_reshaped_minimum, "a neighbour other than RESHAPE"),
-    "REVERSE before TABLE on U85": (_reversed, "a use other than TABLE"),
     "TRANSPOSE before TABLE on U65": (_transposed, "a use other than TABLE"),
     "RESCALE per channel before SLICE on U85": (
         _sum_of_channels,
