@@ -16,8 +16,9 @@ class Accelerator:
         generation: `u55`, `u65` or `u85`.
         macs: multiply-accumulates per cycle.
         cores: weight streams that run side by side.
-        system_config, memory_mode: the default sections of Vela's `vela.ini`. The mode is what the firmware does: on U55
-            and U85 the arena in SRAM beside the core's, constants behind the slower port; a U65 has SRAM of its own.
+        system_config, memory_mode: the default sections of Vela's `vela.ini`. The mode is what the firmware does: on
+            U55 and U85 the arena in SRAM beside the core's, constants behind the slower port; a U65 has SRAM of its
+            own.
     """
 
     name: str

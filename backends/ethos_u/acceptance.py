@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -123,8 +124,7 @@ def _unmerged_result(op: ir.Operation, generation: str) -> str | None:
 
     Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
     """
-    found = _consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"}
-    return f"a use other than {' and '.join(sorted(n.removeprefix('tosa.').upper() for n in found))}" if found else None
+    return _another_use(_consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"})
 
 
 def _unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
@@ -138,26 +138,57 @@ def _unmerged_multiplier(op: ir.Operation, generation: str) -> str | None:
 
 
 def _unfused_reverse(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: not before CLAMP, TABLE or RESCALE.
+    """Not before CLAMP or TABLE; on U55 and U65 nor before RESCALE.
 
     Vela fuses those, and then lets the next op start before the reversed rows are written.
     """
-    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table", "tosa.rescale"}
-    if generation == "u85" or not found:
-        return None
-    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
+    fused = {"tosa.clamp", "tosa.table"} | (set() if generation == "u85" else {"tosa.rescale"})
+    return _another_use(_consumers(op.results[0]) & fused)
 
 
 def _unfused_transpose(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: not before CLAMP or TABLE.
+    """Not before CLAMP or TABLE; on U55 and U65 no swap of equal axes that keeps the last one.
 
-    Vela fuses those, and then lets the next op start before the transposed elements are written.
+    Vela fuses those, and then lets the next op start before the transposed elements are written. It does so too where
+    height and width are swapped and the shape stays the same.
     """
-    perms = [int(axis) for axis in ir.DenseI32ArrayAttr(op.attributes["perms"])]
-    found = _consumers(op.results[0]) & {"tosa.clamp", "tosa.table"}
-    if generation == "u85" or perms == sorted(perms) or not found:
+    if _is_reshape(op):
         return None
-    return f"a use other than {' and '.join(sorted(name.removeprefix('tosa.').upper() for name in found))}"
+    *_, last = map(int, ir.DenseI32ArrayAttr(op.attributes["perms"]))
+    keeps_last = last == len(shape_of(op.operands[0])) - 1
+    if generation != "u85" and op.operands[0].type == op.results[0].type and keeps_last:
+        return f"axes of different sizes, got {shape_of(op.operands[0])}"
+    return _another_use(_consumers(op.results[0]) & {"tosa.clamp", "tosa.table"})
+
+
+def _unshaped_minimum(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: no RESHAPE of its operand or result, nor as its operand.
+
+    Vela makes a subtraction, a maximum and a subtraction of it, and forgets in one of them that the shape changes.
+    """
+    if generation == "u85":
+        return None
+    source = op.operands[0].owner
+    beside = [use.owner for value in (op.operands[0], op.results[0]) for use in value.uses]
+    if any(_is_reshape(other) for other in (*beside, *([] if isinstance(source, ir.Block) else [source]))):
+        return "no RESHAPE beside it, nor a TRANSPOSE that keeps the order of the elements"
+    return None
+
+
+def _unshaped_twin(op: ir.Operation, generation: str) -> str | None:
+    """Behind a RESHAPE, not several elementwise uses of the result, unless it follows CONV2D or DEPTHWISE_CONV2D.
+
+    Vela repeats a RESCALE that it could not fuse for each of them, and then gives its input the shape of its output.
+    """
+    if _producer(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
+        return None
+    value, uses = op.results[0], list(op.results[0].uses)
+    while len(uses) == 1 and _is_view(uses[0].owner):
+        value = uses[0].owner.results[0]
+        uses = list(value.uses)
+    if value.type.shape != op.results[0].type.shape and len(uses) > 1 and all(_is_elementwise(u.owner) for u in uses):
+        return "one elementwise use of its reshaped result"
+    return None
 
 
 def _unscaled_operands(op: ir.Operation, generation: str) -> str | None:
@@ -215,29 +246,108 @@ def _unsliced_reduction(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
+def _one_table_per_chain(op: ir.Operation, generation: str) -> str | None:
+    """U85: on i16, no other TABLE on i16 before it with nothing but elementwise ops between.
+
+    Vela chains them into one kernel, and loads both tables to the same address before it starts.
+    """
+    if generation != "u85" or _data_type(op) != "i16":
+        return None
+    pending, seen = [op.operands[0]], set()
+    while pending:
+        before = pending.pop().owner
+        if isinstance(before, ir.Block) or before in seen:
+            continue
+        seen.add(before)
+        if before.name == "tosa.table" and _data_type(before) == "i16":
+            return "an op that is not elementwise between it and the TABLE before"
+        if before.name in ("tosa.rescale", "tosa.clamp") or _is_view(before) or _is_elementwise(before):
+            pending += _data_operands(before)
+    return None
+
+
 def _unmerged_table(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: on i16, the result, with its RESCALE, not before CONCAT or PAD."""
     return _unmerged_result_small(op, generation) if _data_type(op) == "i16" else None
 
 
 def _rescale_neighbours(op: ir.Operation, generation: str) -> str | None:
-    """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, nor behind SLICE or before PAD.
+    """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, not behind SLICE or before CONCAT or PAD.
 
     Vela moves the RESCALE into the copies that those ops are made of: per channel, every copy then takes the scales of
     the first channels, and one behind two such ops misses a part. On U55 and U65 a RESCALE from or to i32 becomes two
-    ops, which forget where a SLICE before them or a PAD behind them begins.
+    ops, which forget where a SLICE before them, or a CONCAT or PAD behind them, begins; unless it is a part of the
+    convolution, product or sum beside it.
     """
     behind = _producer(op.operands[0]).removeprefix("tosa.")
     if behind in ("concat", "pad", "tile"):
         return f"another op between it and {behind.upper()}"
     types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
-    if generation == "u85" or "i32" not in types:
+    if generation == "u85" or "i32" not in types or _is_fused(op):
         return None
     if behind == "slice":
         return f"i8 and i16 behind SLICE, got {' and '.join(sorted(types))}"
-    if "tosa.pad" in _consumers(op.results[0]):
-        return f"i8 and i16 before PAD, got {' and '.join(sorted(types))}"
+    for name in ("pad", "concat"):
+        if f"tosa.{name}" in _consumers(op.results[0]):
+            return f"i8 and i16 before {name.upper()}, got {' and '.join(sorted(types))}"
     return None
+
+
+def _is_fused(rescale: ir.Operation) -> bool:
+    """Whether the kernel of U55 and U65 that computes the op before or behind the RESCALE does its work too."""
+    beside = rescale.operands[0].owner
+    if str(element_type(rescale.operands[0])) != "i32":
+        uses = list(rescale.results[0].uses)
+        return len(uses) == 1 and _rescales_itself(uses[0].owner)
+    if isinstance(beside, ir.Block) or len(list(beside.results[0].uses)) != 1:
+        return False
+    return beside.name in ("tosa.conv2d", "tosa.depthwise_conv2d", "tosa.conv3d") or _rescales_itself(beside)
+
+
+def _rescales_itself(op: ir.Operation | ir.OpView) -> bool:
+    """Whether U55 and U65 compute a MUL, ADD or SUB of i8 or i16 in one kernel with the RESCALEs before and behind it.
+
+    They scale the operands of a product by 1; of a sum, both by one integer below 2^15, or one by 2^19 (i8) or 2^14
+    (i16) and the other by less.
+    """
+    if op.name not in ("tosa.mul", "tosa.add", "tosa.sub"):
+        return False
+    around = [value.owner for value in op.operands[:2]] + [use.owner for use in op.results[0].uses]
+    if len(around) != 3:
+        return False
+    first, second, behind = (_scale(other) for other in around)
+    if first is None or second is None or behind is None or str(element_type(around[2].results[0])) == "i32":
+        return False
+    element = str(element_type(around[0].operands[0]))
+    if op.name == "tosa.mul":
+        return first == second == 1 and element != "i32"
+    if first == second:
+        return first.denominator == 1 and first < 2**15 and element != "i32"
+    return max(first, second) == _LARGEST_SCALE.get(element)
+
+
+def _one_integer_scale(op: ir.Operation, generation: str) -> str | None:
+    """U55, U65: operands not scaled by two different integers below 2^15.
+
+    Vela takes them for scales that the NPU knows, and then scales the operand with the larger one by 2^19 or 2^14.
+    """
+    if generation == "u85":
+        return None
+    first, second = (_scale(value.owner) for value in op.operands)
+    if first is None or second is None or first == second or max(first, second) >= 2**15:
+        return None
+    element = str(element_type(op.operands[0].owner.operands[0]))
+    if first.denominator != 1 or second.denominator != 1 or max(first, second) == _LARGEST_SCALE.get(element):
+        return None
+    return f"one scale for both operands, or a scale that is no integer below 2^15, got {first} and {second}"
+
+
+def _scale(op: ir.Operation | ir.OpView | ir.Block) -> Fraction | None:
+    """The factor of a RESCALE; None of another op, and where it differs between channels."""
+    if isinstance(op, ir.Block) or op.name != "tosa.rescale":
+        return None
+    multiplier, shift = (_list(constant_operand(op, index)) for index in (1, 2))
+    return Fraction(multiplier[0], 2 ** shift[0]) if multiplier and shift and len(multiplier) == 1 else None
 
 
 def _padding_below_kernel(op: ir.Operation, generation: str) -> str | None:
@@ -420,6 +530,12 @@ def _resize_form(op: ir.Operation, generation: str) -> str | None:
 
 
 _ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
+_ELEMENTWISE = (
+    *("abs", "add", "arithmetic_right_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "clz"),
+    *("equal", "greater", "greater_equal", "intdiv", "logical_and", "logical_left_shift", "logical_not", "logical_or"),
+    *("logical_right_shift", "logical_xor", "maximum", "minimum", "mul", "negate", "reduce_min", "sub"),
+)
+_LARGEST_SCALE = {"i8": 2**19, "i16": 2**14}
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
 _WEIGHTED = (_weight_type, _weight_sum, _wide_accumulator, _unsliced_window)
@@ -439,15 +555,15 @@ ACCEPTANCE: dict[str, Row] = {
     "avg_pool2d": Row("i8 i16", "i8 i16", (_padding_below_kernel, _unsliced_window, _padded_average)),
     # Elementwise
     "abs": Row("i32", "i32"),
-    "add": Row("i32", "i32"),
-    "sub": Row("i32", "i32"),
+    "add": Row("i32", "i32", (_one_integer_scale,)),
+    "sub": Row("i32", "i32", (_one_integer_scale,)),
     "maximum": Row("i32", "i32"),
     "minimum": Row("i32", "i32"),
     "clz": Row("i32", "i32", (_unscaled_operands,)),
     "mul": Row(_ANY, _ANY),
     "negate": Row(_ANY, _ANY),
     "clamp": Row("i8 i16", "i8 i16"),
-    "table": Row("i8 i16", "i8 i16", (_unmerged_table,)),
+    "table": Row("i8 i16", "i8 i16", (_unmerged_table, _one_table_per_chain)),
     "arithmetic_right_shift": Row("i32", _ANY),
     "logical_left_shift": Row("i32", _ANY),
     "logical_right_shift": Row("", _ANY),
@@ -467,7 +583,7 @@ ACCEPTANCE: dict[str, Row] = {
     # Reductions
     "reduce_sum": Row("i32", "i32", (_unsliced_reduction, _unmerged_result)),
     "reduce_max": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result)),
-    "reduce_min": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result)),
+    "reduce_min": Row("i8 i16", _ANY, (_unsliced_reduction, _unmerged_result, _unshaped_minimum)),
     "reduce_all": Row("", "i1"),
     "reduce_any": Row("", "i1"),
     "argmax": Row("i8", "i8 i16", (_argmax_axis, _unmerged_result)),
@@ -488,7 +604,7 @@ ACCEPTANCE: dict[str, Row] = {
     "rescale": Row(
         "i8 i16 i32 i48",
         "i8 i16 i32 i48",
-        (_rescale_form, _result_type, _wide_input, _rescale_neighbours, _unsliced_channels),
+        (_rescale_form, _result_type, _wide_input, _rescale_neighbours, _unsliced_channels, _unshaped_twin),
     ),
 }
 
@@ -512,10 +628,23 @@ def int_attribute(op: ir.Operation, name: str) -> int:
 
 
 def _is_view(op: ir.Operation | ir.OpView) -> bool:
-    """Whether Vela drops the op: a reshape, or a reduction over an axis of size 1."""
-    if op.name in ("tosa.reshape", "tosa.identity"):
-        return True
-    return op.name.startswith("tosa.reduce_") and op.operands[0].type == op.results[0].type
+    """Whether Vela drops the op: a change of shape only, a REVERSE or reduction of an axis of size 1, a pool of 1x1."""
+    if op.name == "tosa.reverse":
+        return shape_of(op.operands[0])[int_attribute(op, "axis")] == 1
+    if op.name.startswith("tosa.reduce_"):
+        return op.operands[0].type == op.results[0].type
+    if op.name == "tosa.max_pool2d":
+        return int_array(op, "kernel") == [1, 1] and op.operands[0].type == op.results[0].type
+    return op.name == "tosa.identity" or _is_reshape(op)
+
+
+def _is_reshape(op: ir.Operation | ir.OpView) -> bool:
+    """Whether the op is a RESHAPE, or a TRANSPOSE that moves axes of size 1 only."""
+    if op.name != "tosa.transpose":
+        return op.name == "tosa.reshape"
+    shape = shape_of(op.operands[0])
+    moved = [axis for axis in map(int, ir.DenseI32ArrayAttr(op.attributes["perms"])) if shape[axis] != 1]
+    return moved == sorted(moved)
 
 
 def _producer(value: ir.Value, *through: str) -> str:
@@ -534,6 +663,19 @@ def _consumers(value: ir.Value, *through: str) -> set[str]:
         else:
             found.add(use.owner.name)
     return found
+
+
+def _is_elementwise(op: ir.Operation | ir.OpView) -> bool:
+    """Whether Vela makes an elementwise op of it: by itself, or as the input scale of elementwise ops."""
+    if op.name == "tosa.rescale":
+        return all(use.owner.name != "tosa.rescale" and _is_elementwise(use.owner) for use in op.results[0].uses)
+    return op.name.removeprefix("tosa.") in _ELEMENTWISE
+
+
+def _another_use(found: set[str]) -> str | None:
+    """The refusal of uses by the ops `found`; None where there are none."""
+    names = " and ".join(sorted(name.removeprefix("tosa.").upper() for name in found))
+    return f"a use other than {names}" if found else None
 
 
 def _list(array: np.ndarray | None) -> list[int] | None:

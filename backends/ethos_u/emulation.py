@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator import ExecutionReport, execute
-from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion
 from tosaic.support.errors import SimulatorError
 
 _CONSTANTS, _SCRATCH, _FAST, _INPUTS, _OUTPUTS = range(5)
+_DMA_BYTES = 16
 _UNWRITTEN = 0xA5  # what fills memory that nothing has written
 
 
@@ -37,8 +38,8 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
         _CONSTANTS: np.frombuffer(region.constants, np.uint8).copy(),
         _SCRATCH: np.full(region.scratch_bytes, _UNWRITTEN, np.uint8),
         _FAST: np.full(region.fast_bytes, _UNWRITTEN, np.uint8),
-        _INPUTS: np.full(max((p.address + p.size for p in region.inputs), default=0), _UNWRITTEN, np.uint8),
-        _OUTPUTS: np.full(max((p.address + p.size for p in region.outputs), default=0), _UNWRITTEN, np.uint8),
+        _INPUTS: np.full(_extent(region.inputs), _UNWRITTEN, np.uint8),
+        _OUTPUTS: np.full(_extent(region.outputs), _UNWRITTEN, np.uint8),
     }
     if len(inputs) != len(region.inputs):
         raise SimulatorError(f"the region takes {len(region.inputs)} inputs, got {len(inputs)}")
@@ -52,6 +53,12 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
         octets = memory[port.region][port.address : port.address + port.size]
         outputs.append(_typed(octets, port.dtype).reshape(port.shape))
     return Emulation(outputs, report)
+
+
+def _extent(ports: Sequence[NpuPort]) -> int:
+    """Bytes of a region of ports, in whole units of DMA, which reads that far beyond the end of a tensor."""
+    end = max((port.address + port.size for port in ports), default=0)
+    return -(-end // _DMA_BYTES) * _DMA_BYTES
 
 
 def _typed(octets: np.ndarray, dtype: str) -> np.ndarray:

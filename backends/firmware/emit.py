@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section
-from tosaic.backends.firmware.memory_plan import MemoryPlan, scratch_name
+from tosaic.backends.firmware.memory_plan import MemoryPlan, aligned, scratch_name
 from tosaic.backends.firmware.program import (
     CONSTANTS_REGION,
     FAST_REGION,
@@ -150,15 +150,16 @@ class _Source:
         return f"{call.kernel.symbol}({', '.join(arguments)})"
 
     def _npu_structure(self, number: int, call: NpuCall) -> str:
+        """The call's descriptor. Its regions are whole blocks: DMA reads 16 bytes at a time, beyond a tensor's end."""
         stream = self._constants.add(f"stream_{number}", call.command_stream)
         regions = {CONSTANTS_REGION: (self._constants.add(f"weights_{number}", call.constants), len(call.constants))}
         working = {SCRATCH_REGION: call.scratch_bytes, FAST_REGION: call.fast_bytes, **self._program.port_regions(call)}
         for region, size in working.items():
             if size:
-                regions[region] = (self._planned(scratch_name(number, region)), size)
+                regions[region] = (self._planned(scratch_name(number, region)), aligned(size))
         for port in (*call.inputs, *call.outputs):
             if call.is_bound(port):
-                regions[port.region] = (self._pointer(port.buffer), self._program.buffers[port.buffer].size)
+                regions[port.region] = (self._pointer(port.buffer), aligned(self._program.buffers[port.buffer].size))
             elif port.region not in regions or port.region >= _NPU_REGIONS:
                 raise BackendError(f"`{call.name}` has a port in region {port.region}, which it does not have")
         rows = "\n".join(

@@ -206,7 +206,7 @@ def first_fit(order: Iterable[Block], capacities: Sequence[int]) -> list[Placeme
             for rival in sorted((p for p in rivals if p.memory == memory), key=lambda p: p.offset):
                 if rival.offset - offset >= block.size:
                     break
-                offset = max(offset, _aligned(rival.end))
+                offset = max(offset, aligned(rival.end))
             if offset + block.size <= capacities[memory]:
                 placed.append(Placement(block, memory, offset))
                 break
@@ -215,7 +215,8 @@ def first_fit(order: Iterable[Block], capacities: Sequence[int]) -> list[Placeme
     return placed
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """The next multiple of the alignment of blocks."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

@@ -35,10 +35,11 @@ def resize(state: State, parameter: int) -> None:
 
 
 def input_span(state: State, axis: str, start: int, end: int) -> tuple[int, int]:
-    """The input positions (end exclusive) under the output positions `start` to `end` (exclusive) of axis Y or X."""
+    """The input positions (end exclusive) that decide the output positions `start` to `end` (exclusive) of Y or X."""
     size = state.registers["KERNEL_HEIGHT_M1" if axis == "Y" else "KERNEL_WIDTH_M1"] + 1
-    low, high, _, _ = _positions(state, axis, end, size)
-    return int(low[start]), int(high[end - 1]) + 1
+    low, high, remainder, _ = _positions(state, axis, end, size)
+    last = high if remainder[end - 1] else low
+    return int(low[start]), int(last[end - 1]) + 1
 
 
 def _positions(state: State, axis: str, count: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:

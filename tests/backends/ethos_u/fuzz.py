@@ -150,16 +150,20 @@ def _other(f: Fuzz, x: ir.Value) -> ir.Value:
 
 def addition(f: Fuzz, x: ir.Value) -> ir.Value:
     a, b = (x, _other(f, x)) if f.chance(0.7) else (x, x)
-    shift = 20 if _typed(x) == "i8" else 13
-    scale_a, scale_b = f.rng.uniform(0.1, 1.0, 2)
-    largest = 2 * max(scale_a, scale_b)
+    if f.chance(0.15):
+        scales = f.rng.integers(1, 2 ** f.between(1, 15), 2).astype(float)
+    else:
+        largest = 2.0 ** (19 if _typed(x) == "i8" else f.between(12, 14))
+        scales = largest * f.rng.permutation([1.0, f.rng.uniform(0.1, 1.0)])
+    if f.chance(0.1):
+        scales[1] = scales[0]
     rounding = f.rounding()
     wide = [
-        f.graph.requantize(v, "i32", s / largest * 2**shift, input_zero=f.zero(v), rounding=rounding)
-        for v, s in ((a, scale_a), (b, scale_b))
+        f.graph.requantize(v, "i32", s, input_zero=f.zero(v), rounding=rounding)
+        for v, s in zip((a, b), scales, strict=True)
     ]
     total = f.graph.binary(str(f.rng.choice(["add", "sub"])), *wide)
-    scale = largest / f.rng.uniform(0.5, 2.0) / 2**shift
+    scale = f.rng.uniform(0.5, 2.0) / max(scales)
     return f.graph.requantize(total, _typed(x), scale, output_zero=f.zero(x), rounding=rounding)
 
 
