@@ -107,13 +107,14 @@ def print_run_report(report: RunReport) -> None:
     for column in ("instructions", "cycles (model)"):
         table.add_column(column, justify="right")
     for call in report.board.calls:
-        table.add_row(call.name, call.processor, call.where, f"{call.instructions:,}", f"{call.cycles:,}")
+        costs = ["-", "-"] if call.processor == "npu" else [f"{call.instructions:,}", f"{call.cycles:,}"]
+        table.add_row(call.name, call.processor, call.where, *costs)
     stdout.print(table)
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(
         [
             ("exact", f"yes, {len(report.samples)} samples" if report.exact else f"NO: {report.difference}"),
-            ("core", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modelled cycles"),
+            ("CPU kernels", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modelled cycles"),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("outputs", ", ".join(map(str, report.files))),

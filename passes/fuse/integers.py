@@ -22,6 +22,10 @@ class Rescale:
     source: str
     target: str
 
+    @property
+    def by_power_of_two(self) -> bool:
+        return self.multiplier.bit_count() == 1
+
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The results (int64) for stored integers `x` (TOSA 1.0, RESCALE and apply_scale_32)."""
         product = (x.astype(np.int64) - self.input_zp) * self.multiplier
