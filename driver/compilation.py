@@ -114,6 +114,8 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []
         for name, phase in PHASES.items():
+            if name == "npu" and options.target.accelerator is None:
+                continue
             verifying = [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
             run_phase(module, name, [*dumping, *verifying])
             if name == "quantize":

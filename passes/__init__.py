@@ -1,4 +1,4 @@
-"""TOSA in, TOSA out: named passes in five phases, each leaving an invariant that is checked."""
+"""TOSA in, TOSA out: named passes in phases, each leaving an invariant that is checked."""
 
 from tosaic.passes.module_pass import ModulePass, create, register, registered
 from tosaic.passes.phases import PHASES, Phase, run_phase, run_phases

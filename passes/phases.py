@@ -1,4 +1,4 @@
-"""The five phases and the invariant that each leaves."""
+"""The phases before `place`, and the invariant that each leaves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tosaic.passes.layout.raise_transposes import RaiseTransposes
 from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
 from tosaic.passes.layout.weights import TransposeIntoWeights
 from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
+from tosaic.passes.npu.reduce_rows import ReduceRows
+from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.quantize.boundary import QuantizeBoundary
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
@@ -133,6 +135,7 @@ PHASES: dict[str, Phase] = {
             check_quantized,
             exact=True,
         ),
+        Phase("npu", (RescaleToTable(), ReduceRows(), TransposesToReshapes(), _CLEAN), check_quantized, exact=True),
     )
 }  # fmt: skip
 

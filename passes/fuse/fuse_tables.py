@@ -44,14 +44,14 @@ def compose_tables(op: ir.Operation) -> Replacement:
 def fuse_rescales(op: ir.Operation) -> Replacement:
     """Two RESCALEs of an i8 or i16 value -> one, where it gives the same for every value of that type.
 
-    One to i32 by a power of two keeps its factor: Ethos-U does it within the product or sum behind it, and no other.
+    One to i32 by a power of two stays: Ethos-U does it within the product or sum behind it, and no other.
     """
     first = producer(op.operands[0], "tosa.rescale")
     second = rescale_of(op)
     inner = rescale_of(first) if first is not None else None
     if first is None or second is None or inner is None or inner.source == "i32":
         return None
-    if second.target == "i32" and second.by_power_of_two and not inner.by_power_of_two:
+    if second.target == "i32" and second.by_power_of_two and inner.multiplier != 1 << inner.shift:
         return None
     values = domain(inner.source)
     wanted = second(inner(values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tosaic.passes.layout.sink_transposes import POINTWISE
 from tosaic.passes.place.graph import Node, is_convex
@@ -15,16 +15,18 @@ _CONVERTERS = ("rescale", "clamp", "cast")
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     """Group `nodes` (program order, all of the CPU) into kernels.
 
-    A kernel is one op that moves data; or one op that is not pointwise, followed by the converters (rescale, clamp,
-    cast) that alone use what stands before them, up to a result that the next one would widen again; or a tree of
-    pointwise ops alone, whose vector code needs no knowledge of what made its inputs. A reshape belongs to none: in
-    `main` it is an alias.
+    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or another op that is not
+    pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
+    that the next one would widen again; or a tree of pointwise ops alone, whose vector code needs no knowledge of what
+    made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
         if node.name == "reshape":
             continue
         group = [node]
+        if node.name == "reduce_sum":
+            group = [*(widening for widening in node.inputs if _only_widens(widening, group_of)), node]
         if _is_pointwise(node):
             for producer in node.inputs:
                 joined = group_of.get(producer)
@@ -49,13 +51,20 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     members = {*joined, *group}
     if producer.returned or any(user not in members for user in producer.users):
         return False
-    if any(node.name in MOVEMENT for node in joined):
+    if any(node.name in (*MOVEMENT, "reduce_sum") for node in joined):
         return False
     anchors = sum(not _is_pointwise(node) for node in members)
     converts = all(node.name in _CONVERTERS for node in group)
     if anchors > 1 or (anchors == 1 and (not converts or _bits(reader) > _bits(producer))):
         return False
     return is_convex(members)
+
+
+def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:
+    """Whether the node is a rescale to more bits, alone in its kernel and for one reader."""
+    if node.name != "rescale" or group_of[node] != [node] or len(node.users) != 1 or node.returned:
+        return False
+    return _bits(node) > int(str(element_type(node.op.operands[0])).strip("if"))
 
 
 def _is_pointwise(node: Node) -> bool:

@@ -1,6 +1,7 @@
 """What softmax and layer_norm share: finding the composite behind a call, and 1/x and 1/sqrt(x) of positive i32.
 
-Only ops that every Ethos-U takes are used: CLZ and LOGICAL_LEFT_SHIFT normalise, a TABLE of i16 looks up.
+Only ops that every Ethos-U takes are used: CLZ and LOGICAL_LEFT_SHIFT normalise, a TABLE of i16 looks up. Elementwise
+ops read and write i8 and i16 where they can: those an Ethos-U computes in one pass with the RESCALEs around them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from tosaic.passes.emit import emit, rescale
 from tosaic.passes.quantize.multipliers import scale_by
 from tosaic.support.mlir import constant, ir, shape_of
 
-MANTISSA = 65534  # `reciprocal` and `reciprocal_root` return multiples of 1 / MANTISSA
-_ENTRY = 32767
+ONE = 32767  # what `lookup` makes of 1.0
 
 
 def composite_of(call: ir.Operation, kind: str) -> ir.Operation | None:
@@ -44,25 +44,27 @@ def shift_right(x: ir.Value, amount: ir.Value) -> ir.Value:
 
 
 def lookup(index: ir.Value, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
-    """A TABLE of i16: round(32767 * function(i)) at i = -32768, -32640 ... 32768, in 1/128 as i32."""
+    """ONE * function(index) as i16, by a TABLE with an entry for each i = -32768, -32640 ... 32768 and lines between.
+
+    Where the index is a multiple of 128 the result is the function's, rounded once.
+    """
     points = np.arange(-32768, 32769, 128).astype(np.float64)
-    entries = np.clip(np.rint(function(points) * _ENTRY), -_ENTRY - 1, _ENTRY).astype(np.int16)
-    return emit("table", [index, constant(entries)], shape_of(index), "i32")
+    entries = np.clip(np.rint(function(points) * ONE), -ONE - 1, ONE).astype(np.int16)
+    return rescale(emit("table", [index, constant(entries)], shape_of(index), "i32"), "i16", [1 << 30], [37])
 
 
 def reciprocal(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(m, n) with 1/x = m / MANTISSA / 2**(31 - n) for x in 1..2**31-1; m <= MANTISSA and n = CLZ(x)."""
+    """(m, n) with 1/x = m / ONE / 2**(31 - n) for x in 1..2**31-1; m is i16 in ONE/2..ONE, n = CLZ(x)."""
     rank = len(shape_of(x))
     zeros = emit("clz", [x], shape_of(x), "i32")
     normal = binary("logical_left_shift", x, binary("sub", zeros, integer(1, rank)))
     # normal is in [2**30, 2**31); its middle becomes index 0.
     index = rescale(binary("sub", normal, integer(3 << 29, rank)), "i16", [1 << 30], [44])
-    found = lookup(index, lambda i: 1 / (1.5 + i / 2**16))
-    return shift_right(found, integer(6, rank)), zeros
+    return lookup(index, lambda i: 1 / (1.5 + i / 2**16)), zeros
 
 
 def reciprocal_root(x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(m, h) with 1/sqrt(x) = m / MANTISSA * 2**h / 2**14.5 for x in 1..2**31-1; m <= MANTISSA and h in 0..15."""
+    """(m, h) with 1/sqrt(x) = m / ONE * 2**h / 2**14.5 for x in 1..2**31-1; m is i16 in ONE/2..ONE, h in 0..15."""
     rank = len(shape_of(x))
     zeros = emit("clz", [x], shape_of(x), "i32")
     half = shift_right(binary("sub", zeros, integer(1, rank)), integer(1, rank))
@@ -70,5 +72,4 @@ def reciprocal_root(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     # normal is in [2**29, 2**31); its middle becomes index 0.
     centred = binary("sub", normal, integer(5 << 28, rank))
     index = scale_by(centred, "i16", [2.0**15 / (3 * 2.0**28)])
-    found = lookup(index, lambda i: 1 / np.sqrt(2.5 + 1.5 * i / 2**15))
-    return shift_right(found, integer(6, rank)), half
+    return lookup(index, lambda i: 1 / np.sqrt(2.5 + 1.5 * i / 2**15)), half

@@ -6,30 +6,22 @@ import math
 
 import numpy as np
 
-from tosaic.passes.emit import emit, mul
-from tosaic.passes.quantize.composites import (
-    MANTISSA,
-    binary,
-    composite_of,
-    integer,
-    reciprocal_root,
-    shift_right,
-)
+from tosaic.passes.emit import emit, mul, rescale
+from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, reciprocal_root
 from tosaic.passes.quantize.lowering import lowers
-from tosaic.passes.quantize.multipliers import requantise, scale_by
+from tosaic.passes.quantize.multipliers import requantise, scale_by, widen
 from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantised_view
 from tosaic.support.mlir import constant, ir, shape_of
 
-_CENTRED_BITS = 7  # |x - mean| <= 255, in 1/128 that is 15 bits
-_RESULT_BITS = 12
+_STEP = 128  # x - mean is held in 1/128 of x's unit: |x - mean| <= 255 fits i16
 
 
 @lowers("func.call")
 def layer_norm(op: ir.Operation, out: Quantisation) -> ir.Value | None:
     """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension.
 
-    n * x - sum(x) is exact; scaled to 1/128 it is the numerator, and scaled so that the sum of its squares just fits
-    i32 it gives the variance.
+    Every full-sized value is i16. The reciprocal of the root is a power of two, with which the deviations fill i16
+    whatever their size, times a mantissa.
     """
     composite = composite_of(op, "layer_norm")
     view = quantised_view(op.operands[0]) if composite is not None else None
@@ -39,45 +31,60 @@ def layer_norm(op: ir.Operation, out: Quantisation) -> ir.Value | None:
     weight, bias = (float_constant(operand) for operand in list(op.operands)[1:3])
     axis, shape = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value, shape_of(x)
     epsilon = ir.FloatAttr(composite.attributes["tosaic.epsilon"]).value / quantisation.scale**2
-    size, rank = shape[-1], len(shape)
-    bits = _square_bits(size, epsilon)
-    if weight is None or bias is None or axis != rank - 1 or bits is None:
+    size, point = shape[-1], quantisation.zero_point
+    shift = _square_shift(size, epsilon)
+    if weight is None or bias is None or axis != len(shape) - 1 or shift is None:
         return None
-    reduced = [*shape[:-1], 1]
-    point = quantisation.zero_point
-    total = emit("reduce_sum", [scale_by(x, "i32", [1.0], point)], reduced, "i32", axis=axis)
-    centred = binary("sub", scale_by(x, "i32", [float(size)], point), total)
-    root_input = scale_by(centred, "i32", [2.0**bits / size])
-    squares = emit("reduce_sum", [mul(root_input, root_input, "i32")], reduced, "i32", axis=axis)
-    offset = max(1, round(epsilon * size * 4**bits))
-    inverse, half = reciprocal_root(binary("add", squares, integer(offset, rank)))
-    numerator = scale_by(centred, "i32", [2.0**_CENTRED_BITS / size])
-    normal = shift_right(mul(numerator, inverse, "i32"), binary("sub", integer(15, rank), half))
-    unit = math.sqrt(size) * 2.0 ** (bits + 15 - _CENTRED_BITS - 14.5) / MANTISSA
-    return _affine(normal, unit, weight, bias, out)
+    deviation = _deviation(x, point, size)
+    squares = rescale(mul(deviation, deviation, "i32"), "i32", [1 << 30], [30 + shift])
+    total = emit("reduce_sum", [squares], [*shape[:-1], 1], "i32", axis=axis)
+    offset = max(2, round(epsilon * size * _STEP**2 / 2**shift))  # the 2**half is then below 2**15
+    mantissa, half = reciprocal_root(binary("add", total, integer(offset, len(shape))))
+    # No deviation is above the root of the sum of all squares, which 2**half brings below 2**((31 + shift) / 2):
+    # that is scaled to 2**15. Times the mantissa it is the deviation by that root, in 1/ONE.
+    power = rescale(binary("logical_left_shift", integer(1, len(shape)), half), "i16", [1 << 30], [30])
+    filled = scale_by(mul(deviation, power, "i32"), "i16", [2.0 ** (-(shift + 1) / 2)])
+    normal = rescale(mul(filled, mantissa, "i32"), "i16", [1 << 30], [44])
+    return _affine(normal, math.sqrt(size) / ONE, weight, bias, out)
+
+
+def _deviation(x: ir.Value, point: int, size: int) -> ir.Value:
+    """x - mean in 1/_STEP, as i16."""
+    shape = shape_of(x)
+    total = emit("reduce_sum", [widen(x, point)], [*shape[:-1], 1], "i32", axis=len(shape) - 1)
+    fine, mean = scale_by(x, "i16", [float(_STEP)], point), scale_by(total, "i16", [_STEP / size])
+    return rescale(binary("sub", widen(fine, 0), widen(mean, 0)), "i16", [1 << 30], [30])
 
 
 def _affine(normal: ir.Value, unit: float, weight: np.ndarray, bias: np.ndarray, out: Quantisation) -> ir.Value:
-    """normal * unit * weight + bias; RESCALE takes no negative factor, so signs go first."""
+    """normal * unit * weight + bias, with weight and bias as i16."""
     shape = shape_of(normal)
-    row = [1] * (len(shape) - 1) + [-1]
     weight, bias = (np.broadcast_to(values.reshape(-1), shape[-1:]) for values in (weight, bias))
-    if (weight < 0).any():
-        normal = mul(normal, constant(np.sign(weight).astype(np.int32).reshape(row)), "i32")
-    fine = out.scale / 2**_RESULT_BITS
-    factors = [max(abs(float(value)) * unit / fine, 2.0**-60) for value in weight]
-    scaled = scale_by(normal, "i32", factors if len(set(factors)) > 1 else factors[:1])
-    offset = constant(np.rint(bias / fine).astype(np.int32).reshape(row))
-    return requantise(binary("add", scaled, offset), [fine], out)
+    largest = float(np.abs(weight).max()) or 1.0
+    product = mul(normal, _row(weight / largest, len(shape)), "i32")
+    unit *= largest / ONE
+    if not bias.any():
+        return requantise(product, [unit], out)
+    scaled, unit = rescale(product, "i16", [1 << 30], [45]), unit * 2.0**15
+    offset, offset_unit = _row(bias / np.abs(bias).max(), len(shape)), float(np.abs(bias).max()) / ONE
+    # The larger unit is scaled by 2**14, as the sums of Ethos-U are.
+    fine = max(unit, offset_unit) / 2.0**14
+    wide = [scale_by(scaled, "i32", [unit / fine]), scale_by(offset, "i32", [offset_unit / fine])]
+    return requantise(binary("add", *wide), [fine], out)
 
 
-def _square_bits(size: int, epsilon: float) -> int | None:
-    """The most fractional bits with which size * (127.5**2 + epsilon) stays below 2**31; None where none does.
+def _row(values: np.ndarray, rank: int) -> ir.Value:
+    """Values between -1 and 1 as an i16 constant in 1/ONE along the last of `rank` dimensions."""
+    return constant(np.rint(values * ONE).astype(np.int16).reshape([1] * (rank - 1) + [-1]))
+
+
+def _square_shift(size: int, epsilon: float) -> int | None:
+    """The fewest bits to drop from each square so that their sum and epsilon stay below 2**31; None beyond reason.
 
     The squared deviations of n values in a range of 255 sum to at most n * 127.5**2 (Popoviciu 1935). One unit is
-    left for rounding.
+    left for rounding each value, and half a unit for each square.
     """
-    for bits in range(_CENTRED_BITS, -1, -1):
-        if size * ((127.5 * 2**bits + 1) ** 2 + epsilon * 4**bits) < 2**31 - 1:
-            return bits
+    for shift in range(16):
+        if size * (((127.5 * _STEP + 1) ** 2 + epsilon * _STEP**2) / 2**shift + 0.5) < 2**31 - 2:
+            return shift
     return None

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tosaic.passes.emit import emit, mul, rescale
-from tosaic.passes.quantize.composites import (
-    MANTISSA,
-    binary,
-    composite_of,
-    integer,
-    lookup,
-    reciprocal,
-    shift_right,
-)
+from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, lookup, reciprocal, shift_right
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantise, scale_by, widen
 from tosaic.passes.quantize.quantisation import Quantisation, quantised_view
@@ -24,7 +16,7 @@ _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
 
 @lowers("func.call")
 def softmax(op: ir.Operation, out: Quantisation) -> ir.Value | None:
-    """e = exp(x - max) in units of 1/32767, then e times the reciprocal of their sum.
+    """e = exp(x - max) in units of 1/ONE, then e times the reciprocal of their sum.
 
     With int8 every difference has its own table entry, so that e is exact to half a unit; with int16 the table
     interpolates. The sum of up to 2**15 terms fits i32.
@@ -37,21 +29,24 @@ def softmax(op: ir.Operation, out: Quantisation) -> ir.Value | None:
     axis = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value
     shape = shape_of(x)
     reduced = [1 if i == axis else size for i, size in enumerate(shape)]
-    rank = len(shape)
     if shape[axis] > 2**15:
         return None
     largest = emit("reduce_max", [x], reduced, quantisation.storage, axis=axis, nan_mode="PROPAGATE")
-    difference = binary("sub", widen(x, 0), widen(largest, 0))
-    powers = shift_right(_exponential(difference, quantisation), integer(7, rank))
-    total = emit("reduce_sum", [powers], reduced, "i32", axis=axis)
+    powers = _exponential(binary("sub", widen(x, 0), widen(largest, 0)), quantisation)
+    total = emit("reduce_sum", [widen(powers, 0)], reduced, "i32", axis=axis)
     inverse, zeros = reciprocal(total)
-    # The total is at least 2**14, so that CLZ gives 17 at most and the shift is not negative.
-    fraction = shift_right(mul(powers, inverse, "i32"), binary("sub", integer(17, rank), zeros))
-    return requantise(fraction, [1 / (MANTISSA * 2.0**14)], out)
+    # The total is at least ONE, so that CLZ gives 17 at most and the shifts are not negative.
+    shift = binary("sub", integer(17, len(shape)), zeros)
+    if out.storage == "i16":
+        fraction = shift_right(mul(powers, inverse, "i32"), shift)
+        return requantise(fraction, [1 / (ONE * 2.0**14)], out)
+    # ONE * 2**15 / total fits i16, and half a unit of it is at most 2**-16 of the result.
+    share = rescale(shift_right(scale_by(inverse, "i32", [4.0]), shift), "i16", [1 << 30], [31])
+    return requantise(mul(powers, share, "i32"), [1 / (ONE * 2.0**15)], out)
 
 
 def _exponential(difference: ir.Value, quantisation: Quantisation) -> ir.Value:
-    """exp(difference * scale) * 32767 in 1/128, for differences that are not positive."""
+    """exp(difference * scale) * ONE as i16, for differences that are not positive."""
     scale = quantisation.scale
     if quantisation.storage == "i8":
         index = rescale(difference, "i16", [1 << 30], [23])

@@ -11,10 +11,10 @@ MAIN = "func.func @main(%x: tensor<4xi8>) -> tensor<4xi8> {{ {body} return %x : 
 
 
 def test_the_phases_in_order():
-    assert list(PHASES) == ["legalize", "quantize", "layout", "fuse"]
-    assert [phase.name for phase in PHASES.values() if phase.exact] == ["layout", "fuse"]
+    assert list(PHASES) == ["legalize", "quantize", "layout", "fuse", "npu"]
+    assert [phase.name for phase in PHASES.values() if phase.exact] == ["layout", "fuse", "npu"]
     timing = Timing()
-    run_phases(parse(MAIN.format(body="")), callbacks=[timing])
+    run_phases(parse(MAIN.format(body="")), PHASES, [timing])
     assert set(timing.seconds) == {one.name for phase in PHASES.values() for one in phase.passes}
 
 

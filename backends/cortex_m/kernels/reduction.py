@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Function, load_lanes, memref
 from tosaic.backends.cortex_m.kernels.linalg import named
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first
 from tosaic.backends.target import Core
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
@@ -22,7 +23,7 @@ _OPS = {
 
 
 class Reduction:
-    """One reduction of int8, int16 or int32 (sums of int32 alone) to one element a row.
+    """One reduction of int8, int16 or int32 to one element a row; sums are of int32, or of what a RESCALE by 1 widens.
 
     Knob `unroll` is the number of vectors that one turn of the loop over a row joins.
     """
@@ -30,14 +31,28 @@ class Reduction:
     name = "reduction"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        *ops, _ = [op.operation for op in function.regions[0].blocks[0].operations]
-        if len(ops) != 1 or ops[0].name not in _OPS:
+        ops = [op.operation for op in function.regions[0].blocks[0].operations][:-1]
+        ops = [op for op in ops if op.name != "tosa.const"]
+        if not ops or ops[-1].name not in _OPS or len(ops) > 2:
             return None
-        (op,) = ops
-        element, shape = str(element_type(op.operands[0])), shape_of(op.operands[0])
-        if element not in _OPS[op.name][1] or ir.IntegerAttr(op.attributes["axis"]).value != len(shape) - 1:
+        op, source, zero_point = ops[-1], ops[-1].operands[0], 0
+        if len(ops) == 2:
+            widened = _widened(ops[0]) if op.operands[0] == ops[0].results[0] and op.name == "tosa.reduce_sum" else None
+            if widened is None:
+                return None
+            source, zero_point = ops[0].operands[0], widened
+        elif str(element_type(source)) not in _OPS[op.name][1]:
             return None
-        attributes = {"op": op.name, "element": element, "rows": math.prod(shape[:-1]), "length": shape[-1]}
+        shape = shape_of(source)
+        if ir.IntegerAttr(op.attributes["axis"]).value != len(shape) - 1:
+            return None
+        attributes = {
+            "op": op.name,
+            "element": str(element_type(source)),
+            "rows": math.prod(shape[:-1]),
+            "length": shape[-1],
+            "zero_point": zero_point,
+        }
         return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -48,7 +63,9 @@ class Reduction:
         rows, length = (int(str(workload.attributes[name])) for name in ("rows", "length"))
         within, _ = _OPS[str(workload.attributes["op"])]
         lanes = 128 // _WIDTHS[element]
-        vector, kind, out_kind = f"vector<{lanes}x{element}>", memref([rows, length], element), memref([rows], element)
+        result_element = "i32" if within == "add" else element
+        vector, wide = f"vector<{lanes}x{element}>", f"vector<{lanes}x{result_element}>"
+        kind, out_kind = memref([rows, length], element), memref([rows], result_element)
         fn = Function("kernel", [kind], [out_kind])
         neutral = {"add": 0, "maxsi": -(1 << _WIDTHS[element] - 1), "minsi": (1 << _WIDTHS[element] - 1) - 1}[within]
         step = lanes * int(schedule["unroll"])
@@ -57,12 +74,14 @@ class Reduction:
         def join(total: str, first: str, offset: int, count: int) -> str:
             at = fn.binary("arith.addi", first, fn.constant(offset), "index") if offset else first
             value = load_lanes(fn, "%in0", kind, f"{row}, {at}", vector, count, neutral)
-            return fn.op(f"vector.reduction <{within}>, {value}, {total} : {vector} into {element}")
+            if wide != vector:
+                value = fn.op(f"arith.extsi {value} : {vector} to {wide}")
+            return fn.op(f"vector.reduction <{within}>, {value}, {total} : {wide} into {result_element}")
 
         with fn.loop(rows) as row:
-            result = fn.constant(neutral, element)
+            result = fn.constant(neutral - length * int(str(workload.attributes["zero_point"])), result_element)
             if whole:
-                with fn.reduction([(result, element)], whole, step) as walk:
+                with fn.reduction([(result, result_element)], whole, step) as walk:
                     for offset in range(0, step, lanes):
                         walk.carried = [join(walk.carried[0], walk.index, offset, lanes)]
                 (result,) = walk.results
@@ -74,3 +93,16 @@ class Reduction:
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         rows, length = (float(str(workload.attributes[name])) for name in ("rows", "length"))
         return {"rows": rows, "length": length, "unroll": float(schedule["unroll"])}
+
+
+def _widened(op: ir.Operation) -> int | None:
+    """The zero point of a RESCALE of signed i8 or i16 to i32 by 1; None of any other op."""
+    if op.name != "tosa.rescale" or str(element_type(op.results[0])) != "i32":
+        return None
+    if str(element_type(op.operands[0])) not in ("i8", "i16") or ir.BoolAttr(op.attributes["input_unsigned"]).value:
+        return None
+    constants = constants_after_first(op)
+    if constants is None or constants[0].size != 1:
+        return None
+    multiplier, shift, zero_point, _ = (int(constant.item()) for constant in constants)
+    return zero_point if multiplier == 1 << shift else None

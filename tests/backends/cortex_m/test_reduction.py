@@ -14,6 +14,12 @@ for length in (1, 3, 16, 31, 64, 83):
             CASES[f"{name} of {length} {e}"] = lambda g, n=length, e=e, name=name: g.reduce(
                 name, g.input((2, 5, n), e), 2, nan_mode="PROPAGATE"
             )
+    for e in ("i8", "i16"):
+        CASES[f"reduce_sum of {length} widened {e}"] = lambda g, n=length, e=e: g.reduce(
+            "reduce_sum",
+            g.rescale(g.input((2, 5, n), e), "i32", 1 << 30, 30, input_zero=-7 if e == "i8" else 0),
+            2,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +39,7 @@ def test_every_schedule_equals_the_reference(name, outcomes):
     [
         lambda g: g.reduce("reduce_max", g.input((3, 5, 7)), 1, nan_mode="PROPAGATE"),
         lambda g: g.reduce("reduce_sum", g.input((3, 5), "f32"), 1),
+        lambda g: g.reduce("reduce_sum", g.rescale(g.input((3, 5)), "i32", 1 << 30, 29), 1),
     ],
 )
 def test_other_axes_and_f32_are_left_to_the_generic_path(build):
