@@ -10,3 +10,9 @@ def test_random_graphs_are_exact(accelerator: str):
     wrong = [(o.detail, graph) for o, graph in outcomes if o.kind in ("different", "emulator")]
     assert not wrong
     assert sum(o.kind == "exact" for o, _ in outcomes) >= 20
+
+
+def test_a_cascade_that_vela_overwrites_is_exact_as_tosaic_compiles_it():
+    outcome, graph = run(501_000_628, "ethos-u55-128")
+    assert outcome.kind == "cascade", graph
+    assert outcome.detail.startswith("MAXIMUM in place, before a window")
