@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.emulator.elementwise import (
+    UNARY,
+    broadcast_shape,
+    input_scales,
+    scalar_operand,
+    scales_output,
+)
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.ethos_u.emulator.feature_map import element_type, output_type, zero_point
+from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.output import TRANSPOSES, has_global_scale, output_rounding
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name, signed
+from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
+from tosaic.backends.ethos_u.emulator.state import CHAINED, State
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
+from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
 from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
@@ -17,8 +30,6 @@ _ELEMENTWISE = {
     42: "AND_NOT",
 }  # fmt: skip
 _RESIZES = ("bilinear", "replicate", "nearest")
-_SMALL_ROUNDING = ("double", "to zero", "natural", "?")
-_LARGE_ROUNDING = ("double", "natural", "double", "symmetric", "to zero", "down", "?", "?")
 
 
 def disassemble(region: NpuRegion, where: Sequence[str] = ()) -> str:
@@ -40,20 +51,20 @@ def disassemble_stream(command_stream: bytes, accelerator: str) -> str:
 
 
 def _lines(stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequence[str]) -> Iterator[str]:
-    generation = find_accelerator(accelerator).generation
+    target = find_accelerator(accelerator)
     words = command_words(stream)
     yield f"; {accelerator}, {4 * len(words)} bytes of commands"
-    registers, origin = Registers(), _Origins(ops, where)
+    state, origin = State(target, Memory({}, (), 0)), _Origins(ops, where)
     for command in commands(words):
         try:
-            name = command_name(command, generation)
+            name = command_name(command, target.generation)
         except EmulationError as error:
             raise error.at(command.offset, "a command") from None
         if name.startswith("NPU_SET_"):
-            registers.set(name.removeprefix("NPU_SET_"), command)
+            state.registers.set(name.removeprefix("NPU_SET_"), command)
             continue
         yield f"{command.offset:6}  {name}{_operands(name, command.parameter)}{origin.of(command.offset, name)}"
-        yield from (f"        {line}" for line in _describe(name, registers, command.parameter, generation))
+        yield from (f"        {line}" for line in _describe(name, state, command.parameter))
         if name == "NPU_OP_STOP":
             return
 
@@ -87,19 +98,24 @@ def _operands(name: str, parameter: int) -> str:
     return ""
 
 
-def _describe(name: str, registers: Registers, parameter: int, generation: str) -> Iterator[str]:
+def _describe(name: str, state: State, parameter: int) -> Iterator[str]:
+    registers = state.registers
     if name == "NPU_OP_DMA_START":
         yield _transfer(registers)
         return
     if name not in ("NPU_OP_CONV", "NPU_OP_DEPTHWISE", "NPU_OP_POOL", "NPU_OP_ELEMENTWISE", "NPU_OP_RESIZE"):
         return
+    elementwise = name == "NPU_OP_ELEMENTWISE"
+    computed_weights = name == "NPU_OP_CONV" and state.large and bool(parameter & 1)
+    two_inputs = computed_weights or (elementwise and parameter & 63 not in UNARY)
+    weights = name in ("NPU_OP_CONV", "NPU_OP_DEPTHWISE") and not computed_weights
     for title, line in (
-        ("ifm", lambda: _input(registers, "IFM")),
-        ("ifm2", lambda: _input(registers, "IFM2") if name == "NPU_OP_ELEMENTWISE" else ""),
-        ("ofm", lambda: _output(registers)),
-        ("kernel", lambda: "" if name == "NPU_OP_ELEMENTWISE" else _kernel(registers)),
-        ("weights", lambda: _weights(registers) if name in ("NPU_OP_CONV", "NPU_OP_DEPTHWISE") else ""),
-        ("scale", lambda: _scale(registers, generation)),
+        ("ifm", lambda: _input(state, "IFM", name)),
+        ("ifm2", lambda: _input(state, "IFM2", name) if two_inputs else ""),
+        ("ofm", lambda: f"{_size(state.output_shape())} {_map(state, 'OFM', output_type(registers))}{_written(state)}"),
+        ("kernel", lambda: "" if elementwise else _kernel(registers)),
+        ("weights", lambda: _weights(registers) if weights else ""),
+        ("scale", lambda: _scale(state, name, parameter)),
         ("blocks", lambda: _blocks(registers)),
     ):
         text = _known(line)
@@ -115,43 +131,52 @@ def _known(line: Callable[[], str]) -> str:
         return f"({error.what})"
 
 
-def _input(registers: Registers, name: str) -> str:
-    precision = registers[f"{name}_PRECISION"]
-    depth = f" depth {registers['IFM_DEPTH_M1'] + 1}" if name == "IFM" else ""
-    scalar = f" scalar {registers['IFM2_SCALAR']}" if name == "IFM2" and "IFM2_SCALAR" in registers.payload else ""
-    broadcast = registers.get(f"{name}_BROADCAST", 0)
-    spread = f" broadcast {broadcast:#x}" if broadcast else ""
-    return _map(registers, name, precision & 1, precision >> 2 & 3) + depth + spread + scalar
+def _input(state: State, which: str, name: str) -> str:
+    scalar = scalar_operand(state, which) if name == "NPU_OP_ELEMENTWISE" else None
+    if scalar is not None:
+        return f"scalar {scalar} zero {zero_point(state.registers, which)}"
+    precision = state.registers[f"{which}_PRECISION"]
+    dtype = element_type(bool(precision & 1), precision >> 2 & 3)
+    return f"{_size(_input_shape(state, which, name))} {_map(state, which, dtype)}"
 
 
-def _output(registers: Registers) -> str:
-    precision = registers["OFM_PRECISION"]
-    shape = "x".join(str(registers[f"OFM_{axis}_M1"] + 1) for axis in ("HEIGHT", "WIDTH", "DEPTH"))
-    return f"{shape} {_map(registers, 'OFM', precision & 1, precision >> 1 & 3)}"
+def _input_shape(state: State, which: str, name: str) -> tuple[int, ...]:
+    registers, output = state.registers, state.output_shape()
+    if name == "NPU_OP_ELEMENTWISE":
+        return broadcast_shape(output, registers.get(f"{which}_BROADCAST", 0))
+    depth = registers["IFM_DEPTH_M1"] + 1
+    if which == "IFM2":
+        return 1, output[2], depth
+    if name == "NPU_OP_RESIZE":
+        return registers["KERNEL_HEIGHT_M1"] + 1, registers["KERNEL_WIDTH_M1"] + 1, depth
+    factor = upscale(registers)
+    return *(-(-size // factor) for size in Kernel.of(registers).input_size(output[:2])), depth
 
 
-def _map(registers: Registers, name: str, is_signed: int, log_bytes: int) -> str:
+def _size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _map(state: State, name: str, dtype: str) -> str:
+    registers = state.registers
+    kind, zero = f"{'i' if 'i' in dtype else 'u'}{8 * int(dtype[-1])}", zero_point(registers, name)
+    number = registers[f"{name}_REGION"] & 7
+    if state.storage(name) == CHAINED:
+        return f"{kind} chain buffer {number} zero {zero}"
     layout = "NHCWB16" if registers.bits(f"{name}_PRECISION", 6, 2) == 1 else "NHWC"
-    zero = registers[f"{name}_ZERO_POINT"]
     strides = "/".join(str(registers.stride(f"{name}_STRIDE_{axis}")) for axis in "YXC")
-    bases = " ".join(
-        f"{registers.address(f'{name}_BASE{i}'):#x}" for i in range(4) if registers.address(f"{name}_BASE{i}")
-    )
-    return (
-        f"{'i' if is_signed else 'u'}{8 << log_bytes} {layout} region {registers[f'{name}_REGION'] & 7} "
-        f"at {bases or '0x0'} strides {strides} zero {signed(zero, 16) if is_signed else zero}"
-    )
+    addresses = [registers.address(f"{name}_BASE{tile}") for tile in range(4)]
+    bases = " ".join(f"{address:#x}" for tile, address in enumerate(addresses) if address or not tile)
+    return f"{kind} {layout} region {number} at {bases} strides {strides} zero {zero}"
 
 
 def _kernel(registers: Registers) -> str:
-    bits = registers["KERNEL_STRIDE"]
-    stride = (bits >> 1 & 1 | bits >> 9 << 1 & 2) + 1, (bits & 1 | bits >> 6 << 1 & 2) + 1
-    dilation = (bits >> 4 & 1) + 1, (bits >> 3 & 1) + 1
-    pad = "/".join(str(registers[f"IFM_PAD_{side}"]) for side in ("TOP", "LEFT", "BOTTOM", "RIGHT"))
-    size = f"{registers['KERNEL_HEIGHT_M1'] + 1}x{registers['KERNEL_WIDTH_M1'] + 1}"
-    upscale = ("", " upscaled", " upscaled with zeros", " ?")[registers.get("IFM_UPSCALE", 0) & 3]
-    order = "part kernel first" if bits >> 2 & 1 else "depth first"
-    return f"{size} stride {stride[0]}x{stride[1]} dilation {dilation[0]}x{dilation[1]} pad {pad} {order}{upscale}"
+    kernel = Kernel.of(registers)
+    size, stride, dilation = (_size(pair) for pair in (kernel.size, kernel.stride, kernel.dilation))
+    pad = "/".join(map(str, kernel.padding))
+    scaled = ("", " upscaled", " upscaled with zeros", " ?")[registers.get("IFM_UPSCALE", 0) & 3]
+    order = "part kernel first" if kernel.part_kernel_first else "depth first"
+    return f"{size} stride {stride} dilation {dilation} pad {pad} {order}{scaled}"
 
 
 def _weights(registers: Registers) -> str:
@@ -163,19 +188,39 @@ def _weights(registers: Registers) -> str:
     return f"region {registers['WEIGHT_REGION'] & 7} {', '.join(streams)}"
 
 
-def _scale(registers: Registers, generation: str) -> str:
-    if generation == "u85":
-        rounding = _LARGE_ROUNDING[registers.parameter.get("OFM_SCALE", 0) >> 13]
+def _scale(state: State, name: str, parameter: int) -> str:
+    registers = state.registers
+    if name == "NPU_OP_ELEMENTWISE":
+        inputs = [_factor(scale) for scale, _ in input_scales(state, parameter & 63)]
+        before = f"inputs {' and '.join(inputs)}; " if inputs else ""
+        scaled = scales_output(state, parameter & 63)
     else:
-        rounding = _SMALL_ROUNDING[registers.bits("OFM_PRECISION", 14, 2)]
-    if registers.bits("OFM_PRECISION", 8, 1):
-        factor = f"{registers['OFM_SCALE']} >> {registers.parameter['OFM_SCALE'] & 63}"
+        before, scaled = "", has_global_scale(state)
+    if scaled:
+        factor = _factor(scale_register(registers, "OFM_SCALE"))
+    elif name == "NPU_OP_ELEMENTWISE":
+        factor = "none"
     else:
         factor = f"per channel, region {registers.get('SCALE_REGION', 0) & 7} at {registers.get('SCALE_BASE', 0):#x}"
+    rounding = f" rounded {output_rounding(state).name.lower().replace('_', ' ')}" if factor != "none" else ""
     low, high = signed(registers["ACTIVATION_MIN"], 16), signed(registers["ACTIVATION_MAX"], 16)
     function = registers.bits("ACTIVATION", 0, 5)
-    table = f" table function {function}" if function else ""
-    return f"{factor} rounded {rounding}, clamped to {low}..{high}{table}"
+    table = f", table function {function}" if function else ""
+    return f"{before}{factor}{rounding}, clamped to {low}..{high}{table}"
+
+
+def _factor(scale: Scale) -> str:
+    return f"{scale.multiplier} >> {scale.shift}" if scale.shift else str(scale.multiplier)
+
+
+def _written(state: State) -> str:
+    """How a U85 reverses and transposes the OFM on the way to memory."""
+    reverse, transpose = (state.registers.bits("OFM_PRECISION", low, count) for low, count in ((9, 2), (11, 3)))
+    if not state.large or not (reverse or transpose):
+        return ""
+    axes = "".join("HWC"[axis] for axis in TRANSPOSES.get(transpose, ()))
+    reversal = f" reversed along {'HWC'[reverse - 1]}" if reverse else ""
+    return f"{reversal} stored as {axes}" if transpose else reversal
 
 
 def _blocks(registers: Registers) -> str:

@@ -10,98 +10,87 @@ from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import zero_point
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale, output_rounding
 from tosaic.backends.ethos_u.emulator.registers import signed
-from tosaic.backends.ethos_u.emulator.scaling import SMALL_ROUNDING, Rounding, scale_register
+from tosaic.backends.ethos_u.emulator.scaling import SMALL_ROUNDING, Rounding, Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import SCALAR, State
 
 _MUL, _ADD, _SUB, _MIN, _MAX, _LRELU, _ABS, _CLZ, _SHR, _SHL = range(10)
 _LSR, _DIV = 10, 11
 _CMP_EQ, _CMP_NE, _CMP_GE, _CMP_GT = range(16, 20)
 _AND, _OR, _XOR, _NOT, _AND_NOT = 33, 34, 35, 36, 42
-_UNARY = (_LRELU, _ABS, _CLZ, _NOT)
+UNARY = (_LRELU, _ABS, _CLZ, _NOT)
 # The ops with scaled inputs on U85, and those whose result OFM_SCALE scales.
 _LARGE_SCALED_INPUTS = (_ADD, _SUB, _ABS, _MIN, _MAX, _CMP_EQ, _CMP_NE, _CMP_GE, _CMP_GT)
 _SMALL_SCALED, _LARGE_SCALED = (_MUL, _ADD, _SUB, _ABS), (_MUL, _ADD, _SUB, _ABS, _MIN, _MAX)
-_SWAP, SMALL_SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
-LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
+_SWAP, _SMALL_SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
+_LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
 
 
 def elementwise(state: State, parameter: int) -> None:
     """An elementwise op; the low six bits of `parameter` name it."""
-    mode = parameter & 63
-    values = _large(state, mode) if state.large else _small(state, mode)
-    scaled = has_global_scale(state) and mode in (_LARGE_SCALED if state.large else _SMALL_SCALED)
-    finish(state, np.broadcast_to(values, state.output_shape()), Scaling.GLOBAL if scaled else Scaling.NONE)
+    mode, shape = parameter & 63, state.output_shape()
+    names = ("IFM",) if mode in UNARY else ("IFM", "IFM2")
+    operands = [_operand(state, name, shape) for name in names]
+    scales = input_scales(state, mode)
+    if scales:
+        operands = [scale.apply(x, rounding) for x, (scale, rounding) in zip(operands, scales, strict=False)]
+    if not state.large and len(operands) == 2 and state.registers["IFM2_BROADCAST"] & _SWAP:
+        operands.reverse()
+    values = _one_operand(mode, *operands) if mode in UNARY else _two_operands(state, mode, *operands)
+    scaling = Scaling.GLOBAL if scales_output(state, mode) else Scaling.NONE
+    finish(state, np.broadcast_to(values, shape), scaling)
 
 
-def _small(state: State, mode: int) -> np.ndarray:
-    shape = state.output_shape()
-    a = state.load("IFM", *shape)
-    if mode in _UNARY:
-        return _one_operand(mode, a)
-    broadcast = state.registers["IFM2_BROADCAST"]
-    if broadcast & SMALL_SCALAR:
-        scalar = state.registers["IFM2_SCALAR"]
-        if state.registers["IFM2_PRECISION"] & 1:
-            scalar = signed(scalar, 16)
-        b = np.full((1, 1, 1), scalar - zero_point(state.registers, "IFM2"), np.int64)
-    else:
-        b = state.load("IFM2", *broadcast_shape(shape, broadcast))
-    if mode in (_ADD, _SUB):
-        a, b = _scaled_operands(state, a, b)
-    if broadcast & _SWAP:
-        a, b = b, a
-    return _two_operands(state, mode, a, b)
+def scales_output(state: State, mode: int) -> bool:
+    """Whether OFM_SCALE scales what the op computes."""
+    return has_global_scale(state) and mode in (_LARGE_SCALED if state.large else _SMALL_SCALED)
 
 
-def _scaled_operands(state: State, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """U55's input scaling of ADD and SUB.
+def input_scales(state: State, mode: int) -> tuple[tuple[Scale, Rounding], ...]:
+    """By what the op scales IFM and IFM2 before it computes; empty where it takes them as they are.
 
-    Simple: both times 16 bits. Advanced: one operand times 32 bits and shifted, the other shifted left by the fixed
-    19 (i8) or 14 (i16). OPA belongs to IFM and OPB to IFM2 whichever operand comes first.
+    U55 and U65 do it in ADD and SUB. Simple: both times 16 bits. Advanced: one operand times 32 bits and shifted, the
+    other shifted left by the fixed 19 (i8) or 14 (i16). OPA belongs to IFM and OPB to IFM2 whichever comes first.
     """
+    if state.large:
+        names = ("IFM_SCALE", "IFM2_SCALE")[: 1 if mode in UNARY else 2]
+        return tuple(_large_scale(state, name) for name in names) if mode in _LARGE_SCALED_INPUTS else ()
     registers = state.registers
-    log_bytes, which, rounding = (
-        registers.bits("IFM_PRECISION", low, count) for low, count in ((2, 2), (8, 2), (14, 2))
-    )
+    log_bytes, which = registers.bits("IFM_PRECISION", 2, 2), registers.bits("IFM_PRECISION", 8, 2)
+    if mode not in (_ADD, _SUB) or (which == 0 and log_bytes >= 2):
+        return ()
+    rounding = SMALL_ROUNDING[min(registers.bits("IFM_PRECISION", 14, 2), 2)]
     if which == 0:
-        if log_bytes >= 2:
-            return a, b
-        return a * (registers["OPA_SCALE"] & 0xFFFF), b * (registers["OPB_SCALE"] & 0xFFFF)
-    fixed = 19 if log_bytes == 0 else 14
-    scale, mode = scale_register(registers, "OPA_SCALE"), SMALL_ROUNDING[min(rounding, 2)]
-    if which == 1:
-        return scale.apply(a, mode), b << fixed
-    return a << fixed, scale.apply(b, mode)
+        return tuple((Scale(registers[name] & 0xFFFF, 0), rounding) for name in ("OPA_SCALE", "OPB_SCALE"))
+    advanced, fixed = scale_register(registers, "OPA_SCALE"), Scale(1 << (19 if log_bytes == 0 else 14), 0)
+    pair = (advanced, fixed) if which == 1 else (fixed, advanced)
+    return tuple((scale, rounding) for scale in pair)
 
 
-def _large(state: State, mode: int) -> np.ndarray:
-    shape = state.output_shape()
-    a = _large_operand(state, "IFM", shape)
-    if mode in _LARGE_SCALED_INPUTS:
-        a = _large_scaled(state, "IFM_SCALE", a)
-    if mode in _UNARY:
-        return _one_operand(mode, a)
-    b = _large_operand(state, "IFM2", shape)
-    if mode in _LARGE_SCALED_INPUTS:
-        b = _large_scaled(state, "IFM2_SCALE", b)
-    return _two_operands(state, mode, a, b)
-
-
-def _large_operand(state: State, name: str, shape: tuple[int, int, int]) -> np.ndarray:
-    """An input broadcast along the axes of its BROADCAST register, or OP_SCALAR."""
-    broadcast = state.registers.get(f"{name}_BROADCAST", 0)
-    if state.storage(name) == SCALAR or broadcast & LARGE_SCALAR:
-        scalar = signed(state.registers["OP_SCALAR"], 32) - zero_point(state.registers, name)
-        return np.full((1, 1, 1), scalar, np.int64)
-    return state.load(name, *broadcast_shape(shape, broadcast))
-
-
-def _large_scaled(state: State, name: str, values: np.ndarray) -> np.ndarray:
+def _large_scale(state: State, name: str) -> tuple[Scale, Rounding]:
     parameter = state.registers.parameter.get(name, 0)
     if parameter >> 6 & 31:
         raise EmulationError(f"{name} asks for a double rounding, which is not modelled")
-    rounding = Rounding.NATURAL if parameter >> 13 & 1 else Rounding.DOUBLE
-    return scale_register(state.registers, name).apply(values, rounding)
+    return scale_register(state.registers, name), Rounding.NATURAL if parameter >> 13 & 1 else Rounding.DOUBLE
+
+
+def scalar_operand(state: State, name: str) -> int | None:
+    """The number that stands for IFM or IFM2; None where it is a feature map."""
+    registers = state.registers
+    broadcast = registers.get(f"{name}_BROADCAST", 0)
+    if state.large:
+        scalar = state.storage(name) == SCALAR or broadcast & _LARGE_SCALAR
+        return signed(registers["OP_SCALAR"], 32) if scalar else None
+    if name == "IFM" or not broadcast & _SMALL_SCALAR:
+        return None
+    return signed(registers["IFM2_SCALAR"], 16) if registers["IFM2_PRECISION"] & 1 else registers["IFM2_SCALAR"]
+
+
+def _operand(state: State, name: str, shape: tuple[int, int, int]) -> np.ndarray:
+    """An input, broadcast along the axes of its BROADCAST register, or a number; less its zero point."""
+    scalar = scalar_operand(state, name)
+    if scalar is not None:
+        return np.full((1, 1, 1), scalar - zero_point(state.registers, name), np.int64)
+    return state.load(name, *broadcast_shape(shape, state.registers.get(f"{name}_BROADCAST", 0)))
 
 
 def broadcast_shape(shape: tuple[int, int, int], axes: int) -> tuple[int, int, int]:

@@ -139,7 +139,7 @@ def _brick_runs(c0: int, c1: int) -> Iterator[tuple[int, int]]:
 def input_map(registers: Registers, name: str) -> FeatureMap:
     """The feature map `IFM` or `IFM2`."""
     precision = registers[f"{name}_PRECISION"]
-    return _feature_map(registers, name, _element_type(bool(precision & 1), precision >> 2 & 3))
+    return _feature_map(registers, name, element_type(bool(precision & 1), precision >> 2 & 3))
 
 
 def output_map(registers: Registers) -> FeatureMap:
@@ -149,7 +149,7 @@ def output_map(registers: Registers) -> FeatureMap:
 def output_type(registers: Registers) -> str:
     """numpy's type of an element of the OFM."""
     precision = registers["OFM_PRECISION"]
-    return _element_type(bool(precision & 1), precision >> 1 & 3)
+    return element_type(bool(precision & 1), precision >> 1 & 3)
 
 
 def zero_point(registers: Registers, name: str) -> int:
@@ -157,7 +157,8 @@ def zero_point(registers: Registers, name: str) -> int:
     return signed(value, 16) if registers[f"{name}_PRECISION"] & 1 else value
 
 
-def _element_type(is_signed: bool, log_bytes: int) -> str:
+def element_type(is_signed: bool, log_bytes: int) -> str:
+    """numpy's type of elements of 2**log_bytes bytes."""
     return f"<{'i' if is_signed else 'u'}{1 << log_bytes}"
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import Accelerator
-from tosaic.backends.ethos_u.emulator.elementwise import LARGE_SCALAR, SMALL_SCALAR, broadcast_shape
+from tosaic.backends.ethos_u.emulator.elementwise import broadcast_shape, scalar_operand
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map
 from tosaic.backends.ethos_u.emulator.memory import Access
@@ -139,14 +139,10 @@ def _first_inputs(state: State, name: str, accesses: list[Access], count: int) -
     for which in ("IFM", "IFM2") if name == "ELEMENTWISE" else ("IFM",):
         if f"{which}_REGION" not in registers.payload or registers[f"{which}_REGION"] & 7 not in read:
             continue
-        if state.storage(which) != 0 or _is_scalar(state, which):
+        if state.storage(which) != 0 or (name == "ELEMENTWISE" and scalar_operand(state, which) is not None):
             continue
         boxes = _elementwise_boxes(state, which) if name == "ELEMENTWISE" else _window_boxes(state, name)
         yield Blocks(input_map(registers, which), tuple(box for box in islice(boxes, count) if not box.empty))
-
-
-def _is_scalar(state: State, which: str) -> bool:
-    return bool(state.registers.get(f"{which}_BROADCAST", 0) & (LARGE_SCALAR if state.large else SMALL_SCALAR))
 
 
 def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:

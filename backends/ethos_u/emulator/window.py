@@ -45,6 +45,18 @@ class Kernel:
         (kh, kw), (dy, dx) = self.size, self.dilation
         return (kh - 1) * dy + 1, (kw - 1) * dx + 1
 
+    def input_size(self, output: tuple[int, int]) -> tuple[int, int]:
+        """Height and width, without padding, of the (upscaled) input of so large an output.
+
+        Raises:
+            EmulationError: all of it is padding.
+        """
+        height, width = ((n - 1) * s + e for n, s, e in zip(output, self.stride, self.extent, strict=True))
+        top, left, bottom, right = self.padding
+        if height - top - bottom < 1 or width - left - right < 1:
+            raise EmulationError(f"padding {self.padding} leaves no input in a window of {height}x{width}")
+        return height - top - bottom, width - left - right
+
 
 @dataclass(frozen=True)
 class Window:
@@ -75,12 +87,9 @@ def read_window(state: State, depth: int) -> Window:
     """The window for the OFM's height and width over `depth` channels of the IFM."""
     kernel = Kernel.of(state.registers)
     oh, ow, _ = state.output_shape()
-    height = (oh - 1) * kernel.stride[0] + kernel.extent[0]
-    width = (ow - 1) * kernel.stride[1] + kernel.extent[1]
+    ih, iw = kernel.input_size((oh, ow))
     top, left, bottom, right = kernel.padding
-    ih, iw = height - top - bottom, width - left - right
-    if ih < 1 or iw < 1:
-        raise EmulationError(f"padding {kernel.padding} leaves no input in a window of {height}x{width}")
+    height, width = top + ih + bottom, left + iw + right
     require_plausible((height, width, depth))
     factor = upscale(state.registers)
     values = state.load("IFM", -(-ih // factor), -(-iw // factor), depth)

@@ -169,7 +169,26 @@ def test_the_listing_names_ops_shapes_and_lines(case: Case):
     listing = disassemble(case.region, [f"model.py:{line}" for line in range(100)])
     assert "NPU_OP_DEPTHWISE  ; DEPTHWISE_CONV2D #" in listing and "at model.py:" in listing
     assert "3x3 stride 1x1" in listing and "per channel, region" in listing
+    assert "ifm      10x10x16 i8 NHWC region 3 at 0x0" in listing and "ofm      5x5x16 i8" in listing
     assert "table memory" in listing and listing.rstrip().endswith("NPU_OP_STOP")
+
+
+def test_the_listing_tells_chain_buffers_scalars_and_computed_weights():
+    graph = Graph()
+    x, y = graph.input((1, 8, 8, 16)), graph.input((1, 32, 64))
+    convolved = graph.requantize(graph.conv2d(x, np.ones((16, 1, 1, 16)), np.zeros(16)), "i8", 0.1)
+    terms = [graph.requantize(v, "i32", 2.0**19) for v in (convolved, graph.const([[[[7]]]], "i8"))]
+    total = graph.reshape(graph.requantize(graph.binary("add", *terms), "i8", 2.0**-19), (1, 16, 64))
+    product = graph.requantize(graph.matmul(total, graph.transpose(y, (0, 2, 1))), "i8", 0.01)
+    listing = disassemble(compile_region(reference.serialize(graph.module(product)), "ethos-u85-256"))
+    for line in (
+        "ofm      8x8x16 i8 chain buffer 0 zero 0",
+        "ifm2     scalar 7 zero 0",
+        "scale    inputs 524288 and 524288; 1 >> 19 rounded natural",
+        "zero 0 stored as HCW",
+        "ifm2     1x32x64 i8 NHCWB16",
+    ):
+        assert line in listing
 
 
 def test_a_damaged_stream_is_listed_up_to_the_damage():
