@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.kernel_inputs import call_inputs
-from tosaic.npu_bisection import first_wrong_op
+from tosaic.npu_bisection import computing_ops, first_wrong_op
 from tosaic.passes import first_difference
 from tosaic.passes.place import place
 from tosaic.support.errors import Error, SimulatorError
@@ -165,10 +166,19 @@ def disassemble_build(build: Build) -> str:
     parts = []
     for entry in build.manifest["npu_regions"]:
         region = _region(build, entry)
-        ops = walk(functions_by_name[entry["name"]])
-        where = [describe(op.location) for op in ops if not op.name.startswith("tosa.const")]
+        where = source_lines(functions_by_name[entry["name"]])
         parts.append(f"; {entry['name']}\n{disassemble(region, where)}")
     return "\n\n".join(parts)
+
+
+def source_lines(function: ir.Operation) -> list[str]:
+    """The user's line behind each op of an NPU function, by the number that `NpuOp.index` has."""
+    return [describe(op.location) for op in computing_ops(function)]
+
+
+def scheduled_ops(entry: Mapping[str, Any]) -> tuple[NpuOp, ...]:
+    """The schedule of a region, from its entry in the manifest."""
+    return tuple(NpuOp(**{**op, "offsets": tuple(op["offsets"])}) for op in entry["ops"])
 
 
 def _region(build: Build, entry: dict) -> NpuRegion:
@@ -186,6 +196,6 @@ def _region(build: Build, entry: dict) -> NpuRegion:
         inputs=(),
         outputs=(),
         cycles=entry["cycles"],
-        ops=tuple(NpuOp(**{**op, "offsets": tuple(op["offsets"])}) for op in entry["ops"]),
+        ops=scheduled_ops(entry),
         memory=entry["memory"],
     )

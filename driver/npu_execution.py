@@ -8,10 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from tosaic.backends.ethos_u.vela import NpuPort
+from tosaic.backends.ethos_u.emulator import EmulationError, execute
+from tosaic.backends.ethos_u.vela import NpuPort, op_of_command
 from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.build import Build
-from tosaic.npu import npu_functions
+from tosaic.npu import npu_functions, scheduled_ops, source_lines
+from tosaic.support.errors import SimulatorError
 from tosaic.support.mlir import standalone
 
 NpuChoice = Literal["emulator", "reference"]
@@ -48,25 +51,36 @@ class EmulatedNpu:
     """Executes the command stream that the guest handed over, on the guest's memory.
 
     Args:
-        accelerator: the NPU it was compiled for.
+        build: whose regions these are.
     """
 
-    def __init__(self, accelerator: str) -> None:
-        self._accelerator = accelerator
+    def __init__(self, build: Build) -> None:
+        self._build = build
 
     def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
-        from tosaic.backends.ethos_u.emulator import execute
-        from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
-
         memory = {number: np.frombuffer(data, np.uint8) for number, data in regions.items() if number != COMMAND_STREAM}
-        execute(bytes(regions[COMMAND_STREAM]), memory, self._accelerator)
+        try:
+            execute(bytes(regions[COMMAND_STREAM]), memory, self._build.manifest["accelerator"])
+        except EmulationError as error:
+            where = f"{self._origin(call, error.offset)}{error.where}"
+            raise SimulatorError(error.what, where=where, why=error.why, hint=error.hint) from None
+
+    def _origin(self, call: int, offset: int) -> str:
+        """The op behind a command of a call, and the user's line."""
+        name = self._build.manifest["calls"][call]["name"]
+        entry = next(region for region in self._build.manifest["npu_regions"] if region["name"] == name)
+        op = op_of_command(scheduled_ops(entry), offset) if offset >= 0 else None
+        if op is None:
+            return ""
+        line = source_lines(npu_functions(self._build.placed)[name])[op.index]
+        return f"{op.op} of {name} from {line}, "
 
 
 def npu_for(build: Build, choice: NpuChoice) -> ReferenceNpu | EmulatedNpu | None:
     """The executor of a build's NPU regions; None where it has none."""
     if not build.manifest["npu_regions"]:
         return None
-    return ReferenceNpu(build) if choice == "reference" else EmulatedNpu(build.manifest["accelerator"])
+    return ReferenceNpu(build) if choice == "reference" else EmulatedNpu(build)
 
 
 def read_ports(ports: Sequence[dict], regions: Mapping[int, bytearray]) -> list[np.ndarray]:

@@ -192,7 +192,7 @@ class _RecordingNpu:
         stream, constants = bytes(regions[COMMAND_STREAM]), bytes(regions.get(0, b""))
         fault = ""
         try:
-            EmulatedNpu(self.build.manifest["accelerator"])(number, regions)
+            EmulatedNpu(self.build)(number, regions)
         except Error as error:
             fault = str(error)
             write_ports(entry["outputs"], evaluate(call.meaning, inputs), regions)

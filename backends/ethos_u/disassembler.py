@@ -19,9 +19,9 @@ from tosaic.backends.ethos_u.emulator.output import TRANSPOSES, has_global_scale
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name, signed
 from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import CHAINED, State
-from tosaic.backends.ethos_u.emulator.stream import command_words, commands
+from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
-from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion
+from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion, op_of_command
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
 _ELEMENTWISE = {
@@ -54,7 +54,7 @@ def _lines(stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequenc
     target = find_accelerator(accelerator)
     words = command_words(stream)
     yield f"; {accelerator}, {4 * len(words)} bytes of commands"
-    state, origin = State(target, Memory({}, (), 0)), _Origins(ops, where)
+    state = State(target, Memory({}, (), 0))
     for command in commands(words):
         try:
             name = command_name(command, target.generation)
@@ -63,27 +63,20 @@ def _lines(stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequenc
         if name.startswith("NPU_SET_"):
             state.registers.set(name.removeprefix("NPU_SET_"), command)
             continue
-        yield f"{command.offset:6}  {name}{_operands(name, command.parameter)}{origin.of(command.offset, name)}"
+        yield f"{command.offset:6}  {name}{_operands(name, command.parameter)}{_origin(command, name, ops, where)}"
         yield from (f"        {line}" for line in _describe(name, state, command.parameter))
         if name == "NPU_OP_STOP":
             return
 
 
-class _Origins:
-    """Finds the TOSA op behind a command: Vela notes where the commands of an op end."""
-
-    def __init__(self, ops: Sequence[NpuOp], where: Sequence[str]) -> None:
-        self._ends = sorted(((offset, op) for op in ops for offset in op.offsets), key=lambda end: end[0])
-        self._where = where
-
-    def of(self, offset: int, name: str) -> str:
-        if name in ("NPU_OP_STOP", "NPU_OP_DMA_WAIT", "NPU_OP_KERNEL_WAIT", "NPU_OP_IRQ", "NPU_OP_PMU_MASK"):
-            return ""
-        op = next((op for end, op in self._ends if offset <= end and op.op), None)
-        if op is None:
-            return ""
-        line = self._where[op.index] if 0 <= op.index < len(self._where) else ""
-        return f"  ; {op.op} #{op.index}" + (f" at {line}" if line else "")
+def _origin(command: Command, name: str, ops: Sequence[NpuOp], where: Sequence[str]) -> str:
+    if name in ("NPU_OP_STOP", "NPU_OP_DMA_WAIT", "NPU_OP_KERNEL_WAIT", "NPU_OP_IRQ", "NPU_OP_PMU_MASK"):
+        return ""
+    op = op_of_command(ops, command.offset)
+    if op is None:
+        return ""
+    line = where[op.index] if 0 <= op.index < len(where) else ""
+    return f"  ; {op.op} #{op.index}" + (f" at {line}" if line else "")
 
 
 def _operands(name: str, parameter: int) -> str:
@@ -101,7 +94,7 @@ def _operands(name: str, parameter: int) -> str:
 def _describe(name: str, state: State, parameter: int) -> Iterator[str]:
     registers = state.registers
     if name == "NPU_OP_DMA_START":
-        yield _transfer(registers)
+        yield _known(lambda: _transfer(registers))
         return
     if name not in ("NPU_OP_CONV", "NPU_OP_DEPTHWISE", "NPU_OP_POOL", "NPU_OP_ELEMENTWISE", "NPU_OP_RESIZE"):
         return

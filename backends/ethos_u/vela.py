@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -81,6 +81,12 @@ class NpuOp:
     cycles: int
     macs: int
     offsets: tuple[int, ...]
+
+
+def op_of_command(ops: Sequence[NpuOp], offset: int) -> NpuOp | None:
+    """The op of a TOSA graph whose commands include the one at this byte offset; Vela notes where they end."""
+    ends = ((end, op) for op in ops for end in op.offsets if end >= offset and op.op)
+    return min(ends, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from conftest import NETS
 
 import tosaic as api
+from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.build import Build
 
 MODEL = f"{NETS}:net"
@@ -20,6 +22,7 @@ COMPILE_KEYS = {
     "seconds",
 }  # fmt: skip
 RUN_KEYS = {"exact", "instructions", "cycles", "npu_cycles", "npu", "kernels", "sqnr_db", "outputs"}
+DMA_WAIT, KERNEL_WAIT = 17, 18
 FILES = {
     "manifest.json", "firmware.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
     "model.elf", "memory_plan.txt",
@@ -156,3 +159,21 @@ def test_command_streams_are_listed_with_the_line_of_the_model(tosaic, builds):
 
 def test_without_an_npu_there_is_nothing_to_list(refused, builds):
     assert "has no NPU region" in refused("npu", "disasm", builds["cortex-m55"]["build"])
+
+
+def test_a_hazard_is_reported_with_the_op_and_the_line_of_the_model(refused, builds, tmp_path):
+    """The firmware's own command stream, with one wait for the weights' transfer made a wait for kernels."""
+    built = Path(builds["corstone-300"]["build"])
+    broken = tmp_path / "broken"
+    shutil.copytree(built, broken)
+    (stream,) = (built / "npu").iterdir()
+    words = np.frombuffer(command_words(stream.read_bytes()).tobytes(), "<u4").copy()
+    wait = next(index for index, word in enumerate(words) if word & 0xFFFF == DMA_WAIT)
+    elf = bytearray((built / "model.elf").read_bytes())
+    at = elf.index(words.tobytes()) + 4 * wait
+    elf[at : at + 4] = (KERNEL_WAIT | 3 << 16).to_bytes(4, "little")
+    (broken / "model.elf").write_bytes(elf)
+    message = refused("run", broken, "--random", 1)
+    line = next(op["where"] for op in builds["corstone-300"]["ops"] if op["op"] == "CONV2D")
+    assert "a DMA_WAIT is missing before it" in message
+    assert f"CONV2D of npu_0 from {line}, NPU_OP_CONV at byte" in message

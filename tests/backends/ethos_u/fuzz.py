@@ -31,7 +31,7 @@ from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region, op_of_command
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk
 
@@ -370,22 +370,21 @@ def cascaded_in_place(region: NpuRegion) -> str:
     Vela 5.2.0 lets such an op write into the rolling buffer that it reads. The op before it refills the buffer row by
     row as if it were read once: also the rows that the window behind it has yet to read.
     """
-    ends = sorted((offset, op.index, op.op) for op in region.ops for offset in op.offsets)
     registers, stripes = Registers(), []
     for command in commands(command_words(region.command_stream)):
         name = command_name(command, find_accelerator(region.accelerator).generation)
         if name.startswith("NPU_SET_"):
             registers.set(name.removeprefix("NPU_SET_"), command)
         elif name in ("NPU_OP_CONV", "NPU_OP_DEPTHWISE", "NPU_OP_POOL", "NPU_OP_ELEMENTWISE"):
-            op = next((op for end, *op in ends if command.offset <= end), None)
+            op = op_of_command(region.ops, command.offset)
             elementwise = name == "NPU_OP_ELEMENTWISE"
             ifm, ofm = ((registers.get(f"{t}_REGION", -1), registers.get(f"{t}_BASE0", -1)) for t in ("IFM", "OFM"))
             window = not elementwise and registers.get("KERNEL_HEIGHT_M1", 0) > 0
             stripes.append((op, elementwise and ifm == ofm, window))
-    turns = Counter(str(op) for op, _ in groupby(op for op, *_ in stripes))
-    cascaded = [stripe for stripe in stripes if turns[str(stripe[0])] > 1]
-    in_place = [op for op, overwrites, _ in cascaded if op and overwrites]
-    return in_place[0][1] if in_place and any(window for *_, window in cascaded) else ""
+    turns = Counter(op for op, _ in groupby(op for op, *_ in stripes))
+    cascaded = [stripe for stripe in stripes if turns[stripe[0]] > 1]
+    in_place = [op.op for op, overwrites, _ in cascaded if op and overwrites]
+    return in_place[0] if in_place and any(window for *_, window in cascaded) else ""
 
 
 def main() -> int:
