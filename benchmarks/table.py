@@ -2,11 +2,12 @@
 
 Compiles and runs each model through the command line, as a user would, and prints one Markdown row a build. Where the
 whole model runs on the CPU, untuned stands beside tuned, and CMSIS-NN alone beside free choice; `TOSAIC_CMSIS_NN` names
-the checkout to compare with. A row is kept as JSON beside its build, and one that is there is not measured again.
+the checkout to compare with. A row is kept beside its build as JSON until the sources change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import click
 
 MODELS = "resnet8,dscnn,mobilenet_v1,autoencoder,mobilenet_v2,mobilenet_v3_small,transformer"
 TARGETS = "cortex-m55,corstone-300,corstone-320"
+ROOMS = ("driver", "frontend", "passes", "backends", "tuner", "support", "benchmarks/zoo")
 CHOICES = {
     "untuned": ("--kernels", "all"),
     "cmsis-nn": ("--kernels", "cmsis-nn"),
@@ -47,26 +49,34 @@ COLUMNS = (
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/bench"), show_default=True)
 def main(models: str, targets: str, choices: str, trials: int, inputs: int, folder: Path) -> None:
     """Compile and run the zoo; print a Markdown table."""
-    folder.mkdir(parents=True, exist_ok=True)
+    rows = folder / sources_digest()
+    rows.mkdir(parents=True, exist_ok=True)
     click.echo("| " + " | ".join(name for name, _ in COLUMNS) + " |")
     click.echo("|" + "---|" * len(COLUMNS))
     for model in models.split(","):
         for target in targets.split(","):
             for choice in choices.split(",") if target == "cortex-m55" else ("tuned",):
-                kept = folder / f"{model}-{target}-{choice}.json"
+                kept = rows / f"{model}-{target}-{choice}.json"
                 if not kept.exists():
-                    kept.write_text(json.dumps(measure(model, target, choice, trials, inputs, folder)))
+                    records = folder / "records.db"
+                    kept.write_text(json.dumps(measure(model, target, choice, trials, inputs, rows, records)))
                 row = json.loads(kept.read_text())
                 click.echo("| " + " | ".join(text.format(**row) for _, text in COLUMNS) + " |")
 
 
-def measure(model: str, target: str, choice: str, trials: int, inputs: int, folder: Path) -> dict:
+def sources_digest() -> str:
+    """What the figures depend on: a digest of tosaic's sources and of the zoo."""
+    root = Path(__file__).parents[1]
+    sources = sorted(path for room in ROOMS for path in (root / room).rglob("*") if path.suffix in (".py", ".c", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+
+def measure(model: str, target: str, choice: str, trials: int, inputs: int, rows: Path, records: Path) -> dict:
     """Compile `zoo:model` and run it on random inputs; the figures of one row."""
-    build = folder / f"{model}-{target}-{choice}"
+    build = rows / f"{model}-{target}-{choice}"
     tuning = ("--tune-trials", str(trials)) if choice == "tuned" else ()
-    records = ("--records", str(folder / "records.db"))
-    compiled = tosaic("compile", f"zoo:{model}", "--target", target, *CHOICES[choice], *tuning, *records,
-                      "-o", str(build))  # fmt: skip
+    compiled = tosaic("compile", f"zoo:{model}", "--target", target, *CHOICES[choice], *tuning,
+                      "--records", str(records), "-o", str(build))  # fmt: skip
     ran = tosaic("run", str(build), "--random", "1" if model == "mobilenet_v2" else str(inputs))
     sqnr = min((value for value in ran["sqnr_db"] if value is not None), default=None)
     return {
