@@ -227,7 +227,7 @@ def targets(as_json: bool) -> None:
 
 @main.group()
 def npu() -> None:
-    """Look into the NPU's side of a build."""
+    """What the NPU takes, and what it was given."""
 
 
 @npu.command()
@@ -239,6 +239,20 @@ def disasm(build: Path) -> None:
     from tosaic.npu import disassemble_build
 
     click.echo(disassemble_build(Build.load(build)))
+
+
+@npu.command()
+@as_json
+@console.reports_errors
+def ops(as_json: bool) -> None:
+    """List the ops that Ethos-U takes, and on what conditions."""
+    from tosaic.backends.ethos_u.acceptance import supported_ops
+    from tosaic.report import print_supported_ops
+
+    if as_json:
+        console.print_json({"ops": supported_ops()})
+        return
+    print_supported_ops(supported_ops())
 
 
 @main.group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from rich.table import Table
@@ -120,6 +121,14 @@ def print_run_report(report: RunReport) -> None:
             ("outputs", ", ".join(map(str, report.files))),
         ]
     )
+
+
+def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
+    """The NPU's acceptance table: each op, its element types, and the conditions."""
+    table = Table("op", "U55, U65", "U85", "conditions", box=None)
+    for row in rows:
+        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"])
+    stdout.print(table)
 
 
 def _print_facts(facts: list[tuple[str, str]]) -> None:

@@ -149,6 +149,13 @@ def test_targets(succeed):
     assert {row["name"]: row["accelerator"] for row in succeed("targets")["targets"]} == TARGETS
 
 
+def test_the_ops_that_an_npu_takes(succeed, tosaic):
+    conditions = {row["op"]: row["conditions"] for row in succeed("npu", "ops")["ops"]}
+    assert "a kernel one deep" in conditions["CONV3D"]
+    listing = tosaic("npu", "ops").stdout
+    assert all(op in listing for op in conditions)
+
+
 def test_command_streams_are_listed_with_the_line_of_the_model(tosaic, builds):
     listing = tosaic("npu", "disasm", builds["corstone-300"]["build"]).stdout
     line = next(op["where"] for op in builds["corstone-300"]["ops"] if op["op"] == "CONV2D")

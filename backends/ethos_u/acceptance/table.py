@@ -1,0 +1,187 @@
+"""The table: which element types of each TOSA op the NPU takes, and on what conditions.
+
+It was established by compiling each op and element type with Vela 5.2.0 and by comparing the emulated command stream
+with the reference model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.acceptance import limits, vela_errors
+from tosaic.backends.ethos_u.acceptance.queries import data_type
+from tosaic.support.mlir import element_type, ir
+
+Constraint = Callable[[ir.Operation, str], str | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one op needs.
+
+    Args:
+        small: element types of its data on Ethos-U55 and Ethos-U65, separated by spaces.
+        large: the same on Ethos-U85.
+        constraints: further conditions; each takes the op and the generation (`u55`, `u65`, `u85`).
+    """
+
+    small: str
+    large: str
+    constraints: tuple[Constraint, ...] = ()
+
+
+def verdict(op: ir.Operation, accelerator: str) -> str | None:
+    """Why `accelerator` cannot run `op`, e.g. `stride <= 3, got 4`; None where it can.
+
+    An op that the NPU runs only together with a neighbour (CONV2D on i16 with its RESCALE) is judged with it.
+
+    Raises:
+        BackendError: no such accelerator.
+    """
+    generation = find_accelerator(accelerator).generation
+    name = op.name.removeprefix("tosa.")
+    if name in ("const", "const_shape"):
+        return None
+    row = ACCEPTANCE.get(name)
+    if row is None:
+        return f"no Ethos-U runs {name.upper()}"
+    types = (row.large if generation == "u85" else row.small).split()
+    if not types:
+        return f"{_marketing(generation)} has no {name.upper()}"
+    found = data_type(op)
+    if found not in types:
+        return f"{name.upper()} needs {' or '.join(types)}, got {found}"
+    return next(
+        (reason for check in (limits.static_shapes, *row.constraints) if (reason := check(op, generation))), None
+    )
+
+
+def supported_ops() -> list[dict[str, str]]:
+    """The table for people: op, element types on U55 and U65 and on U85 (empty where there is none), and conditions."""
+    return [
+        {
+            "op": name.upper(),
+            "u55_u65": row.small,
+            "u85": row.large,
+            "conditions": "; ".join((check.__doc__ or "").split("\n")[0].rstrip(".") for check in row.constraints),
+        }
+        for name, row in sorted(ACCEPTANCE.items())
+    ]
+
+
+def _wide_input(op: ir.Operation, generation: str) -> str | None:
+    """i48 only behind the op on i16 that made it."""
+    if str(element_type(op.operands[0])) != "i48":
+        return None
+    producer = op.operands[0].owner
+    if isinstance(producer, ir.Block) or producer.name.removeprefix("tosa.") not in _ACCUMULATING:
+        return "an i48 input to come from an op that accumulates in i48"
+    if generation != "u85" and len(list(producer.results[0].uses)) != 1:
+        return "to be the one user of the i48 result"
+    types = ACCEPTANCE[producer.name.removeprefix("tosa.")]
+    if data_type(producer) not in (types.large if generation == "u85" else types.small).split():
+        return f"{producer.name.removeprefix('tosa.').upper()} with it on the NPU"
+    return None
+
+
+_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
+_ANY = "i8 i16 i32"
+_BOOL = "i1 i8 i16 i32"
+_WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator, vela_errors.unsliced_window)
+_CONVOLUTION = (*_WEIGHTED, limits.padding_below_kernel)
+
+ACCEPTANCE: dict[str, Row] = {
+    # Convolutions and products
+    "conv2d": Row(
+        "i8 i16",
+        "i8 i16",
+        (*_CONVOLUTION, limits.constant_weights_small, limits.constant_bias, vela_errors.one_scale_behind),
+    ),
+    "depthwise_conv2d": Row(
+        "i8 i16",
+        "i8 i16",
+        (*_CONVOLUTION, limits.constant_weights, limits.depthwise_stride, vela_errors.unmerged_multiplier),
+    ),
+    "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, limits.constant_weights, limits.depth_of_one)),
+    "transpose_conv2d": Row(
+        "i8",
+        "i8 i16",
+        (*_WEIGHTED, limits.constant_weights, limits.transpose_stride, vela_errors.unmerged_result_small),
+    ),
+    "matmul": Row(
+        "i8", "i8 i16", (vela_errors.one_scale_behind, vela_errors.unsliced_operands, vela_errors.unmerged_result_small)
+    ),
+    # Pools
+    "max_pool2d": Row("i8 i16", "i8 i16", (limits.padding_below_kernel, vela_errors.unsliced_window)),
+    "avg_pool2d": Row(
+        "i8 i16", "i8 i16", (limits.padding_below_kernel, vela_errors.unsliced_window, limits.padded_average)
+    ),
+    # Elementwise
+    "abs": Row("i32", "i32"),
+    "add": Row("i32", "i32", (vela_errors.one_integer_scale,)),
+    "sub": Row("i32", "i32", (vela_errors.one_integer_scale,)),
+    "maximum": Row("i32", "i32"),
+    "minimum": Row("i32", "i32"),
+    "clz": Row("i32", "i32", (vela_errors.unscaled_operands,)),
+    "mul": Row(_ANY, _ANY),
+    "negate": Row(_ANY, _ANY),
+    "clamp": Row("i8 i16", "i8 i16"),
+    "table": Row("i8 i16", "i8 i16", (vela_errors.unmerged_table, vela_errors.one_table_per_chain)),
+    "arithmetic_right_shift": Row("i32", _ANY),
+    "logical_left_shift": Row("i32", _ANY),
+    "logical_right_shift": Row("", _ANY),
+    "bitwise_and": Row("", _ANY, (vela_errors.unscaled_operands,)),
+    "bitwise_or": Row("", _ANY, (vela_errors.unscaled_operands,)),
+    "bitwise_xor": Row("", _ANY, (vela_errors.unscaled_operands,)),
+    "bitwise_not": Row("", _ANY, (vela_errors.unscaled_operands,)),
+    "logical_and": Row("", "i1"),
+    "logical_or": Row("", "i1"),
+    "logical_xor": Row("", "i1"),
+    "logical_not": Row("", "i1"),
+    "intdiv": Row("", "i32"),
+    "equal": Row("", "i32"),
+    "greater": Row("", "i32"),
+    "greater_equal": Row("", "i32"),
+    "select": Row("", _ANY),
+    # Reductions
+    "reduce_sum": Row("i32", "i32", (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_max": Row("i8 i16", _ANY, (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_min": Row(
+        "i8 i16", _ANY, (vela_errors.unsliced_reduction, vela_errors.unmerged_result, vela_errors.unshaped_minimum)
+    ),
+    "reduce_all": Row("", "i1"),
+    "reduce_any": Row("", "i1"),
+    "argmax": Row("i8", "i8 i16", (limits.argmax_axis, vela_errors.unmerged_result)),
+    # Data movement
+    "concat": Row(_ANY, _BOOL),
+    "identity": Row(_ANY, _BOOL),
+    "pad": Row(_ANY, _ANY),
+    "reshape": Row(_ANY, _BOOL),
+    "reverse": Row(_ANY, _ANY, (limits.reversed_axis, vela_errors.unfused_reverse)),
+    "slice": Row(_ANY, _ANY),
+    "tile": Row(_ANY, _ANY),
+    "transpose": Row(_ANY, _ANY, (vela_errors.unfused_transpose,)),
+    "gather": Row("", _ANY),
+    "scatter": Row("", _ANY),
+    "resize": Row("i8 i16", "i8 i16", (limits.resize_form, vela_errors.unmerged_result_small)),
+    # Conversions
+    "cast": Row(_ANY, _BOOL, (limits.widening_cast,)),
+    "rescale": Row(
+        "i8 i16 i32 i48",
+        "i8 i16 i32 i48",
+        (
+            limits.rescale_form,
+            limits.result_type,
+            _wide_input,
+            vela_errors.rescale_neighbours,
+            vela_errors.unsliced_channels,
+            vela_errors.unshaped_twin,
+        ),
+    ),
+}
+
+
+def _marketing(generation: str) -> str:
+    return f"Ethos-{generation.upper()}"
