@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import BinaryIO, Protocol, cast
 
 from tosaic.support.errors import Error
+from tosaic.support.processes import ends_with_parent
 from tosaic.tuner.measurement import Measure, Measurement, Status, TaskT
 from tosaic.tuner.space import Schedule
 
@@ -161,7 +162,7 @@ class _Worker:
         self.pipe, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tosaic.tuner.worker", str(theirs.fileno())],
+                ends_with_parent([sys.executable, "-P", "-m", "tosaic.tuner.worker", str(theirs.fileno())]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,

@@ -13,6 +13,7 @@ from pathlib import Path
 from tosaic.backends.target import CORTEX_M55, Core
 from tosaic.support.cache import cached
 from tosaic.support.errors import SimulatorError
+from tosaic.support.processes import ends_with_parent
 
 _PLUGIN = Path(__file__).with_name("counting_plugin.c")
 _FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
@@ -102,7 +103,11 @@ def execute(
             limit = f",limit={region_limit}" if region_limit else ""
             command += ["-plugin", f"{_plugin()},out={counts}{limit}"]
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            ends_with_parent(command),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         try:
             output, _ = process.communicate(timeout=timeout)

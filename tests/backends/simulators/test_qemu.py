@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from tosaic.backends.simulators import qemu
@@ -55,6 +62,34 @@ def test_an_undefined_instruction_is_a_fault(build):
 def test_a_guest_that_hangs_times_out(build):
     execution = qemu.execute(build("int main(void) { for (;;); }"), timeout=1)
     assert execution.timed_out and execution.failure == "it did not end within 1 s"
+
+
+def test_the_guest_ends_when_its_starter_is_killed(build):
+    elf = build("int main(void) { for (;;); }")
+    code = f"from pathlib import Path; from tosaic.backends.simulators import qemu; qemu.execute(Path({str(elf)!r}))"
+    with subprocess.Popen([sys.executable, "-c", code]) as starter:
+        guest = wait_for(lambda: running(elf, under=starter.pid))
+        starter.kill()
+    assert guest and wait_for(lambda: not running(elf))
+
+
+def running(elf: Path, under: int | None = None) -> bool:
+    """Whether a QEMU runs `elf`, as a child of process `under` where given."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command, status = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
+            state, parent = status.rpartition(")")[2].split()[:2]
+            if command.startswith(b"/usr/bin/qemu") and str(elf).encode() in command and state != "Z":
+                return under in (None, int(parent))
+    return False
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether `condition` becomes true in time."""
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 def test_a_region_over_its_limit_ends_the_run_and_keeps_the_regions_before(build):
