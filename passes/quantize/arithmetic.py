@@ -125,14 +125,20 @@ def _term(value: ir.Value) -> _Term | None:
 
 
 def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
-    """Both operands as i32 in a common unit, and the unit; None where they are not quantised alike."""
+    """Both operands as i32 in a common unit, and the unit; None where they are not quantised alike.
+
+    The unit is fine, but for two operands of one scale: those are exact in it, and Ethos-U reads them as they are.
+    """
     first, second = _term(a), _term(b)
     if first is None or second is None:
         return None
     storages = {term.quantisation.storage for term in (first, second) if term.quantisation is not None}
     if len(storages) != 1 or not storages <= set(_PRE_SHIFT):
         return None
+    scales = {None if term.quantisation is None else term.quantisation.scale for term in (first, second)}
     unit = 2 * max(first.magnitude, second.magnitude) / 2.0 ** _PRE_SHIFT[storages.pop()]
+    if len(scales) == 1:
+        unit = first.magnitude
     return first.in_unit(unit), second.in_unit(unit), unit
 
 

@@ -5,6 +5,7 @@ import pytest
 from casts import Casts, run, tensor
 
 from tosaic.passes import parse_pipeline, run_passes, run_phases
+from tosaic.passes.fuse.integers import rescale_of
 from tosaic.passes.quantize.multipliers import multiplier_and_shift
 from tosaic.passes.quantize.quantisation import Quantisation
 from tosaic.support.errors import PassError
@@ -93,6 +94,20 @@ def test_arithmetic(name, kind):
     most, share = off_by(got, ideal(real, (kinds[2], scales[2], zero_points[2]), kind))
     assert most <= 1
     assert share < 0.02
+
+
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_terms_of_one_scale_are_summed_as_they_are(name):
+    b = Casts()
+    x, y = b.input((4, 64), "i8:f32, 0.02031:3"), b.input((4, 64), "i8:f32, 0.02031:-11")
+    module = b.module(b.requantised(b.op(f"tosa.{name}", [x, y], (4, 64)), "i8:f32, 0.03507:5"))
+    data = [integers(seed, (4, 64)) for seed in (1, 2)]
+    (got,) = run(module, data)
+    before = [rescale_of(op) for op in walk(module) if op.name == "tosa.rescale"][:2]
+    assert [one.multiplier / 2**one.shift for one in before if one] == [1, 1]
+    reals = [(d.astype(float) - z) * 0.02031 for d, z in zip(data, (3, -11), strict=True)]
+    real = {"add": np.add, "sub": np.subtract}[name](*reals)
+    assert off_by(got, ideal(real, ("i8:f32, 0.03507:5", 0.03507, 5)))[0] <= 1
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
