@@ -20,7 +20,7 @@ from tosaic.kernel_inputs import model_inputs
 from tosaic.manifest import manifest
 from tosaic.npu import Placement, place_on, save_regions
 from tosaic.options import CompileOptions
-from tosaic.passes import PHASES, VerifyEach, dump_ir, run_phase
+from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
 from tosaic.progress import Stations
 from tosaic.proof import prove_kernels
 from tosaic.support.locations import describe
@@ -113,10 +113,8 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-        for name, phase in PHASES.items():
-            if name == "npu" and options.target.accelerator is None:
-                continue
-            verifying = [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
+        for name in phases_of(npu=options.target.accelerator is not None):
+            verifying = [VerifyEach(evaluate)] if options.verify_each and PHASES[name].exact else []
             run_phase(module, name, [*dumping, *verifying])
             if name == "quantize":
                 meaning = bytecode(module)

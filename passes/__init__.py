@@ -1,7 +1,7 @@
 """TOSA in, TOSA out: named passes in phases, each leaving an invariant that is checked."""
 
 from tosaic.passes.module_pass import ModulePass, create, register, registered
-from tosaic.passes.phases import PHASES, Phase, run_phase, run_phases
+from tosaic.passes.phases import PHASES, Phase, phases_of, run_phase, run_phases
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
 from tosaic.passes.runner import (
     Callback,
@@ -25,6 +25,7 @@ __all__ = [
     "dump_ir",
     "first_difference",
     "parse_pipeline",
+    "phases_of",
     "print_ir",
     "print_pipeline",
     "random_inputs",

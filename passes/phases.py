@@ -135,9 +135,15 @@ PHASES: dict[str, Phase] = {
             check_quantized,
             exact=True,
         ),
+        Phase("cpu", (FuseTables(powers_of_two=True), FoldIdentities(), _CLEAN), check_quantized, exact=True),
         Phase("npu", (RescaleToTable(), ReduceRows(), TransposesToReshapes(), _CLEAN), check_quantized, exact=True),
     )
 }  # fmt: skip
+
+
+def phases_of(npu: bool) -> list[str]:
+    """The phases of a target with or without an NPU, in order."""
+    return [name for name in PHASES if name != ("cpu" if npu else "npu")]
 
 
 def run_phase(module: ir.Module, phase: str, callbacks: Sequence[Callback] = (), failures: Path | None = None) -> None:
@@ -157,10 +163,13 @@ def run_phase(module: ir.Module, phase: str, callbacks: Sequence[Callback] = (),
 
 def run_phases(
     module: ir.Module,
-    phases: Iterable[str] = ("legalize", "quantize", "layout", "fuse"),
+    phases: Iterable[str] | None = None,
     callbacks: Sequence[Callback] = (),
     failures: Path | None = None,
 ) -> None:
-    """Run `phases` in the order given, checking each invariant. `place` needs a target: see `tosaic.passes.place`."""
-    for phase in phases:
+    """Run `phases`, those of a target without an NPU by default, in the order given, checking each invariant.
+
+    `place` needs a target: see `tosaic.passes.place`.
+    """
+    for phase in phases_of(npu=False) if phases is None else phases:
         run_phase(module, phase, callbacks, failures)

@@ -19,12 +19,17 @@ _FUNCTIONS = ("tosa.table", "tosa.rescale", "tosa.clamp")
 @register
 @dataclass(frozen=True)
 class FuseTables(ModulePass):
-    """Compose consecutive int8 tables, rescales and clamps into one table, and int8 rescales into one rescale."""
+    """Compose consecutive int8 tables, rescales and clamps into one table, and int8 rescales into one rescale.
+
+    A rescale to i32 by a power of two stays unless `powers_of_two` is set: Ethos-U does it within the product or sum
+    behind it, and no other.
+    """
 
     name: ClassVar[str] = "fuse-tables"
+    powers_of_two: bool = False
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [compose_tables, fuse_rescales])
+        rewrite(module, [compose_tables, fuse_rescales if self.powers_of_two else fuse_other_rescales])
 
 
 @pattern(*_FUNCTIONS)
@@ -42,16 +47,11 @@ def compose_tables(op: ir.Operation) -> Replacement:
 
 @pattern("tosa.rescale")
 def fuse_rescales(op: ir.Operation) -> Replacement:
-    """Two RESCALEs of an i8 or i16 value -> one, where it gives the same for every value of that type.
-
-    One to i32 by a power of two stays: Ethos-U does it within the product or sum behind it, and no other.
-    """
+    """Two RESCALEs of an i8 or i16 value -> one, where it gives the same for every value of that type."""
     first = producer(op.operands[0], "tosa.rescale")
     second = rescale_of(op)
     inner = rescale_of(first) if first is not None else None
     if first is None or second is None or inner is None or inner.source == "i32":
-        return None
-    if second.target == "i32" and second.by_power_of_two and inner.multiplier != 1 << inner.shift:
         return None
     values = domain(inner.source)
     wanted = second(inner(values))
@@ -60,6 +60,16 @@ def fuse_rescales(op: ir.Operation) -> Replacement:
             return rescale(first.operands[0], candidate.target, [candidate.multiplier], [candidate.shift],
                            candidate.input_zp, candidate.output_zp)  # fmt: skip
     return None
+
+
+@pattern("tosa.rescale")
+def fuse_other_rescales(op: ir.Operation) -> Replacement:
+    """The same, but for a RESCALE to i32 by a power of two behind one that is not by 1."""
+    first = producer(op.operands[0], "tosa.rescale")
+    second, inner = rescale_of(op), rescale_of(first) if first is not None else None
+    if second is None or inner is None or (second.target == "i32" and second.by_power_of_two and not inner.by_one):
+        return None
+    return fuse_rescales(op)
 
 
 def _products(first: Rescale, second: Rescale) -> list[Rescale]:

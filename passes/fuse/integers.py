@@ -26,6 +26,10 @@ class Rescale:
     def by_power_of_two(self) -> bool:
         return self.multiplier.bit_count() == 1
 
+    @property
+    def by_one(self) -> bool:
+        return self.multiplier == 1 << self.shift
+
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The results (int64) for stored integers `x` (TOSA 1.0, RESCALE and apply_scale_32)."""
         product = (x.astype(np.int64) - self.input_zp) * self.multiplier

@@ -84,7 +84,7 @@ def names(text: str) -> list[str]:
 
 def test_list_passes(succeed, tosaic):
     listed = succeed("opt", "--list-passes")
-    assert [phase["name"] for phase in listed["phases"]] == ["legalize", "quantize", "layout", "fuse", "npu"]
+    assert [phase["name"] for phase in listed["phases"]] == ["legalize", "quantize", "layout", "fuse", "cpu", "npu"]
     assert all(phase["passes"] for phase in listed["phases"])
     summaries = {row["name"]: row["summary"] for row in listed["passes"]}
     assert summaries["fuse-clamp"] == "Fold a clamp into the clamp that feeds it."

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tosaic.passes import PHASES, Timing, run_phase, run_phases
+from tosaic.passes import PHASES, Timing, phases_of, run_phase, run_phases
 from tosaic.passes.phases import check_legal, check_quantized
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import parse
@@ -11,8 +11,10 @@ MAIN = "func.func @main(%x: tensor<4xi8>) -> tensor<4xi8> {{ {body} return %x : 
 
 
 def test_the_phases_in_order():
-    assert list(PHASES) == ["legalize", "quantize", "layout", "fuse", "npu"]
-    assert [phase.name for phase in PHASES.values() if phase.exact] == ["layout", "fuse", "npu"]
+    assert list(PHASES) == ["legalize", "quantize", "layout", "fuse", "cpu", "npu"]
+    assert [phase.name for phase in PHASES.values() if phase.exact] == ["layout", "fuse", "cpu", "npu"]
+    assert phases_of(npu=True) == ["legalize", "quantize", "layout", "fuse", "npu"]
+    assert phases_of(npu=False) == ["legalize", "quantize", "layout", "fuse", "cpu"]
     timing = Timing()
     run_phases(parse(MAIN.format(body="")), PHASES, [timing])
     assert set(timing.seconds) == {one.name for phase in PHASES.values() for one in phase.passes}
