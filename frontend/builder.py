@@ -211,6 +211,13 @@ class Builder:
         dims[axis] = sum(shape(operand)[axis] for operand in operands)
         return self.op("concat", operands, dims, axis=ir.IntegerAttr.get(self.i32, axis))
 
+    def reverse(self, value: Operand, axis: int) -> ir.Value:
+        """`tosa.reverse`, none of a single index."""
+        value = self.value(value)
+        if shape(value)[axis] == 1:
+            return value
+        return self.op("reverse", [value], shape(value), axis=ir.IntegerAttr.get(self.i32, axis))
+
     def tile(self, value: Operand, multiples: Sequence[int]) -> ir.Value:
         """`tosa.tile`, none where every multiple is 1."""
         value = self.value(value)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from tosaic.frontend.canonical import canonical
+from tosaic.frontend.decompositions import decomposed
 from tosaic.support.errors import ModelError
 
 Batch = tuple[Tensor, ...]
@@ -66,7 +67,7 @@ def capture(model: str, calibration: Path | None = None, inputs: Sequence[Any] |
     batches = tuple(_as_batch(batch) for batch in batches) or (examples,)
     for batch in batches:
         _check_batch(batch, examples, names)
-    return Capture(name, canonical(program), examples, batches)
+    return Capture(name, decomposed(canonical(program)), examples, batches)
 
 
 def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgram, Batch, Iterable]:

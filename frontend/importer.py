@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,14 @@ import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
 from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.registry import LOWERINGS
+from tosaic.frontend.origin import origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_TORCH = str(Path(torch.__file__).parent)
 _TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 # Ops that keep the values of a tensor and move them: they fold into a constant quantised per tensor.
 _MOVES = (
@@ -44,49 +42,6 @@ _MOVES = (
 assert families.FAMILIES
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where in the user's model a node was written."""
-
-    file: str
-    line: int
-    module: str
-    op: str
-
-    def __str__(self) -> str:
-        module = f" in module `{self.module}`" if self.module else ""
-        return f"{self.file}:{self.line} {self.op}{module}"
-
-    def location(self) -> ir.Location:
-        """`fused<{nn_module_stack, aten}>[file:line:col]` in the current context."""
-        metadata = {"nn_module_stack": ir.StringAttr.get(self.module), "aten": ir.StringAttr.get(self.op)}
-        place = ir.Location.file(self.file, self.line, 0)
-        return ir.Location.fused([place], ir.DictAttr.get(metadata))
-
-
-def origin(node: Node) -> Origin:
-    """The innermost line outside of torch that made a node, its module's path and its ATen name.
-
-    A quantise or dequantise op has those of the op whose result it rounds, or of the one that reads a weight or input.
-    """
-    node = _owner(node)
-    frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    file, line = users[-1] if users else ("unknown", 0)
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
-
-
-def _owner(node: Node) -> Node:
-    casts = QUANTIZE + DEQUANTIZE
-    maker = node
-    while maker.target in casts and arguments(maker)[0].op == "call_function":
-        maker = arguments(maker)[0]
-    while maker.target in casts and maker.users:
-        maker = next(iter(maker.users))
-    return maker
-
-
 def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
     """Import a program, quantised or not, into a new context.
 
@@ -99,9 +54,8 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.
     Raises:
         ModelError: ops without a lowering, all of them, with the user's lines; a dtype or a constant that does not fit.
     """
-    if _unknown(program):
-        program = canonical(program)
-    _refuse_unknown(program)
+    if unknown_ops(program):
+        program = decomposed(canonical(program))
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
         _Importer(program, Builder(module), exclude).run()
@@ -110,35 +64,6 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.
         except ir.MLIRError as error:
             raise ModelError("the imported model is not valid TOSA", why=mlir.diagnostics(error)) from None
     return module
-
-
-def _unknown(program: ExportedProgram) -> list[Node]:
-    known = {*LOWERINGS, *QUANTIZE, *DEQUANTIZE, operator.getitem}
-    return [node for node in _computed(program) if node.target not in known]
-
-
-def _refuse_unknown(program: ExportedProgram) -> None:
-    unknown = _unknown(program)
-    if unknown:
-        names = ", ".join(sorted({str(node.target) for node in unknown}))
-        raise ModelError(
-            f"no lowering for {names}",
-            where="\n      ".join(dict.fromkeys(str(origin(node)) for node in unknown)),
-            hint="write it with other ops, or add a lowering under tosaic/frontend/lowerings",
-        )
-
-
-def _computed(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
-    dependent = set(program.graph_signature.user_inputs)
-    for node in program.graph.nodes:
-        if (
-            node.op == "call_function"
-            and node.users
-            and any(source.name in dependent for source in node.all_input_nodes)
-        ):
-            dependent.add(node.name)
-            yield node
 
 
 class _Importer:

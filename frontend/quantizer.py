@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import (
@@ -30,6 +30,7 @@ from tosaic.frontend.capture import Capture
 from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.raising import raise_core_aten
+from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
@@ -48,7 +49,7 @@ POINTWISE: set[Any] = {
     aten.leaky_relu.default, aten.neg.default, aten.pow.Tensor_Scalar, aten.silu.default, aten.sqrt.default,
     aten.rsqrt.default, aten.add.Scalar, aten.sub.Scalar, aten.rsub.Scalar, aten.mul.Scalar, aten.div.Scalar,
 }  # fmt: skip
-COMPOSITE: set[Any] = {aten.layer_norm.default, aten.sum.dim_IntList}
+COMPOSITE: set[Any] = {aten.layer_norm.default, aten.sum.dim_IntList, aten.sum.default}
 CLAMP: set[Any] = {
     aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default, aten.clamp_min.default,
 }  # fmt: skip
@@ -72,10 +73,12 @@ SHARED: set[Any] = {
     aten.squeeze.default, aten.unsqueeze.default, aten.slice.Tensor, aten.select.int, aten.split.Tensor,
     aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int, operator.getitem, aten.clone.default,
     aten.cat.default, aten.stack.default, aten.index_select.default, aten.gather.default, aten.embedding.default,
-    aten.constant_pad_nd.default, aten.pad.default, aten.max_pool2d.default,
+    aten.constant_pad_nd.default, aten.pad.default, aten.flip.default, aten.index.Tensor, aten.max_pool2d.default,
     aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default,
-    aten.mean.dim, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
+    aten.mean.dim, aten.mean.default, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec,
+    aten.upsample_bilinear2d.vec,
 }  # fmt: skip
+QUANTISED = WEIGHTED | ARITHMETIC | POINTWISE | COMPOSITE | CLAMP | set(RANGED) | SHARED | {aten.div.Tensor}
 _BIAS_AXES = {target: -1 if target is aten.linear.default else 1 for target in WEIGHTED}
 _CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 _LISTS: set[Any] = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
@@ -154,10 +157,34 @@ class TosaQuantizer(Quantizer):
 
     def annotate(self, model: GraphModule) -> GraphModule:
         fused: dict[Node, Node] = {}
+        regions = self._regions(model.graph)
         for node in model.graph.nodes:
-            if node.op == "call_function" and not self._excluded(node):
+            if node in regions:
+                self._region(node, regions[node])
+            elif node.op == "call_function" and not self._excluded(node):
                 self._annotate(node, fused)
         return model
+
+    def _regions(self, graph: Graph) -> dict[Node, Region]:
+        """The region that each node is in. A clamp starts none: it becomes a part of what is before it."""
+        found = pointwise_regions(graph, self._excluded, lambda node: node.target not in CLAMP)
+        return {
+            node: region
+            for region in found
+            if (len(region.nodes) > 1 or region.nodes[0].target not in QUANTISED)
+            and not (self.formats.symmetric and region.has_steps)
+            for node in region.nodes
+        }
+
+    def _region(self, node: Node, region: Region) -> None:
+        """Only what the region reads and what it gives have a format."""
+        inputs = {region.source: self.spec} if region.source in node.all_input_nodes else {}
+        if node is not region.nodes[-1]:
+            _note(node, inputs, None)
+        elif node.target in RANGED:
+            _note(node, inputs, self.formats.ranged(*RANGED[node.target]))
+        else:
+            _note(node, inputs, self.spec)
 
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: `annotate` writes only what the importer reads."""

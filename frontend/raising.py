@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from tosaic.frontend.canonical import arguments
 
@@ -18,11 +20,17 @@ _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
     aten.max_pool2d_with_indices.default: aten.max_pool2d.default,
 }
+_CONVOLUTIONS = (
+    aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding, aten.conv_transpose2d.input,
+)  # fmt: skip
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 
 
 def raise_core_aten(module: GraphModule) -> None:
-    """Rewrite convolution, addmm and mm by a transposed weight, native_layer_norm and pools in place."""
+    """Rewrite convolution, addmm and mm, division, batch norm, native_layer_norm and pools in place.
+
+    What is computed from parameters alone becomes a buffer.
+    """
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
         if rewrite:
@@ -32,8 +40,37 @@ def raise_core_aten(module: GraphModule) -> None:
                 _replace(module, user, _FIRST[node.target], arguments(node))
         elif node.target in _RENAMED:
             _replace(module, node, _RENAMED[node.target], arguments(node))
+    _fold_parameters(module)
     module.graph.eliminate_dead_code()
     module.recompile()
+
+
+def _fold_parameters(module: GraphModule) -> None:
+    for node in list(module.graph.nodes):
+        sources = node.all_input_nodes
+        if node.op != "call_function" or not sources or any(source.op != "get_attr" for source in sources):
+            continue
+        if node.target in _TRANSPOSES:  # of a weight: these are raised above
+            continue
+        values = {source: _attribute(module, source) for source in sources}
+        result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))
+        if isinstance(result, Tensor):
+            node.replace_all_uses_with(_buffer(module, node, result.contiguous()))
+            module.graph.erase_node(node)
+
+
+def _attribute(module: GraphModule, node: Node) -> Tensor:
+    return operator.attrgetter(str(node.target))(module).detach()
+
+
+def _buffer(module: GraphModule, node: Node, values: Tensor, role: str = "value") -> Node:
+    """A buffer of the module, read before `node`."""
+    name = f"_folded_{node.name}_{role}"
+    module.register_buffer(name, values)
+    with module.graph.inserting_before(node):
+        made = module.graph.get_attr(name)
+    made.meta = {"val": values}
+    return made
 
 
 def _only_first(node: Node) -> bool:
@@ -54,8 +91,26 @@ def _convolution(module: GraphModule, node: Node) -> None:
 def _addmm(module: GraphModule, node: Node) -> None:
     bias, x, mat2 = arguments(node)[:3]
     weight = _transposed(mat2)
-    if weight and not node.kwargs and bias.meta["val"].ndim == 1:
+    if node.kwargs:
+        return
+    if weight and bias.meta["val"].ndim == 1:
         _replace(module, node, aten.linear.default, (x, weight, bias))
+        return
+    with module.graph.inserting_before(node):
+        product = module.graph.call_function(aten.mm.default, (x, mat2))
+    product.meta = dict(node.meta)
+    _replace(module, node, aten.add.Tensor, (product, bias))
+
+
+def _division(module: GraphModule, node: Node) -> None:
+    """x / y -> x * (1 / y), both of which are quantised."""
+    x, y = arguments(node)
+    if not isinstance(y, Node) or not y.meta["val"].is_floating_point():
+        return
+    with module.graph.inserting_before(node):
+        inverse = module.graph.call_function(aten.reciprocal.default, (y,))
+    inverse.meta = {**node.meta, "val": y.meta["val"]}
+    _replace(module, node, aten.mul.Tensor, (x, inverse))
 
 
 def _mm(module: GraphModule, node: Node) -> None:
@@ -63,6 +118,40 @@ def _mm(module: GraphModule, node: Node) -> None:
     weight = _transposed(mat2)
     if weight:
         _replace(module, node, aten.linear.default, (x, weight))
+
+
+def _batch_norm(module: GraphModule, node: Node) -> None:
+    """y = x * a + c: part of a linear layer before it, else a depthwise convolution of 1x1, else a product and a sum.
+
+    One behind a convolution is left to PT2E, which makes it a part of that.
+    """
+    x, *given, _momentum, epsilon = arguments(node)
+    weight, bias, mean, variance = (_attribute(module, one) if isinstance(one, Node) else None for one in given)
+    if mean is None or variance is None or not _only_first(node) or x.target in _CONVOLUTIONS:
+        return
+    scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
+    offset = -mean * scale + (0.0 if bias is None else bias)
+    rank, channels = node.meta["val"][0].ndim, len(scale)
+
+    def buffer(name: str, values: Tensor) -> Node:
+        return _buffer(module, node, values, name)
+
+    for user in list(node.users):
+        if x.target is aten.linear.default and rank == 2 and len(x.users) == 1 and arguments(x)[1].op == "get_attr":
+            image, matrix, *rest = arguments(x)
+            before = _attribute(module, rest[0]) if rest and rest[0] is not None else torch.zeros(channels)
+            matrix = buffer("weight", _attribute(module, matrix) * scale[:, None])
+            _replace(module, user, aten.linear.default, (image, matrix, buffer("bias", before * scale + offset)))
+        elif rank == 4:
+            kernel = buffer("weight", scale.reshape(channels, 1, 1, 1))
+            geometry = ([1, 1], [0, 0], [1, 1], channels)
+            _replace(module, user, aten.conv2d.default, (x, kernel, buffer("bias", offset), *geometry))
+        else:
+            shape = (1, channels, *(1,) * (rank - 2))
+            with module.graph.inserting_before(user):
+                product = module.graph.call_function(aten.mul.Tensor, (x, buffer("weight", scale.reshape(shape))))
+            product.meta = dict(user.meta)
+            _replace(module, user, aten.add.Tensor, (product, buffer("bias", offset.reshape(shape))))
 
 
 def _transposed(node: Node) -> Node | None:
@@ -83,4 +172,6 @@ _REWRITES: dict[Any, Callable[[GraphModule, Node], None]] = {
     aten.convolution.default: _convolution,
     aten.addmm.default: _addmm,
     aten.mm.default: _mm,
+    aten.div.Tensor: _division,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm,
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch.fx import Node
 
-from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
+from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
+from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -129,6 +131,33 @@ def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Valu
     return _take(b, node, x, dim % len(shape(x)), indices)
 
 
+@lowers(aten.index.Tensor, raw=("indices",))
+def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]) -> ir.Value:
+    """Whole numbers along neighbouring axes, which are read as one axis."""
+    axes = [axis for axis, numbers in enumerate(indices) if numbers is not None]
+    known = [numbers for numbers in indices if isinstance(numbers, Constant)]
+    single = [numbers for numbers in indices if isinstance(numbers, ir.Value)]
+    if axes != list(range(axes[0], axes[-1] + 1)) or (single and len(axes) > 1):
+        raise ModelError("these indices cannot be compiled", hint="index neighbouring axes by constants")
+    if any(numbers.array.dtype == bool for numbers in known):
+        raise ModelError("an index of booleans cannot be compiled", hint="its result has no static shape")
+    dims = shape(x)
+    if single:
+        return _take(b, node, x, axes[0], single[0])
+    sizes = [dims[axis] for axis in axes]
+    wrapped = [numbers.array % size for numbers, size in zip(known, sizes, strict=True)]
+    flat = np.ravel_multi_index(np.broadcast_arrays(*wrapped), sizes).astype(np.int32)
+    joined = b.reshape(x, (*dims[: axes[0]], math.prod(sizes), *dims[axes[-1] + 1 :]))
+    return _take(b, node, joined, axes[0], b.value(Constant(flat)))
+
+
+@lowers(aten.flip.default)
+def flip(b: Builder, node: Node, x: ir.Value, dims: Sequence[int]) -> ir.Value:
+    for dim in dims:
+        x = b.reverse(x, dim % len(shape(x)))
+    return x
+
+
 def _take(b: Builder, node: Node, x: ir.Value, axis: int, indices: ir.Value) -> ir.Value:
     """Whole rows of one axis by `tosa.gather`, with the axis brought to the front."""
     dims = shape(x)
@@ -138,9 +167,8 @@ def _take(b: Builder, node: Node, x: ir.Value, axis: int, indices: ir.Value) -> 
     count = math.prod(shape(indices))
     rows = b.gather(b.reshape(front, (1, dims[axis], width)), b.reshape(indices, (1, count)))
     moved = b.reshape(rows, (*shape(indices), *(dims[i] for i in others)))
-    if axis == 0:
-        return moved
-    return b.transpose(moved, [*range(1, axis + 1), 0, *range(axis + 1, len(dims))])
+    rank = len(shape(indices))
+    return b.transpose(moved, [*range(rank, rank + axis), *range(rank), *range(rank + axis, rank + len(others))])
 
 
 @lowers(aten.gather.default)
@@ -166,9 +194,31 @@ def constant_pad(b: Builder, node: Node, x: ir.Value, pad: Sequence[int], number
 
 @lowers(aten.pad.default)
 def pad(b: Builder, node: Node, x: ir.Value, sides: Sequence[int], mode: str, number: float | None) -> ir.Value:
-    if mode != "constant":
-        raise ModelError(f"padding of mode `{mode}` cannot be compiled", hint="pad with a constant")
-    return constant_pad(b, node, x, sides, number or 0.0)
+    if mode == "constant":
+        return constant_pad(b, node, x, sides, number or 0.0)
+    for index in range(0, len(sides), 2):
+        x = _extended(b, x, len(shape(x)) - 1 - index // 2, sides[index], sides[index + 1], mode)
+    return x
+
+
+def _extended(b: Builder, x: ir.Value, axis: int, before: int, after: int, mode: str) -> ir.Value:
+    """Rows of `x` itself in front of it and behind it."""
+    size = shape(x)[axis]
+
+    def edge(start: int, count: int) -> ir.Value:
+        if mode == "replicate":
+            return b.tile(b.narrow(x, axis, start, 1), [count if i == axis else 1 for i in range(len(shape(x)))])
+        rows = b.narrow(x, axis, start, count)
+        return b.reverse(rows, axis) if mode == "reflect" else rows
+
+    first, last = {
+        "reflect": (1, size - 1 - after),
+        "replicate": (0, size - 1),
+        "circular": (size - before, 0),
+    }[mode]
+    front = [edge(first, before)] if before else []
+    back = [edge(last, after)] if after else []
+    return b.concat([*front, x, *back], axis)
 
 
 @lowers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)

@@ -32,8 +32,9 @@ class FoldCasts(ModulePass):
     name: ClassVar[str] = "fold-casts"
 
     def run(self, module: ir.Module) -> None:
-        sinking = [_unless_float(one) for one in (*movement.PATTERNS, *arithmetic.PATTERNS)]
-        rewrite(module, [fold_storage_cast, lower_quantise, *sinking])
+        casts = [fold_storage_cast, lower_quantise, *map(_unless_float, movement.PATTERNS)]
+        rewrite(module, casts)  # comparisons within a pointwise region go into its table; the others are left
+        rewrite(module, [*casts, *map(_unless_float, arithmetic.PATTERNS)])
 
 
 def _unless_float(one: Pattern) -> Pattern:

@@ -164,7 +164,10 @@ def dequantise(stored: ir.Value, quantisation: Quantisation) -> ir.Value:
 
 
 def float_constant(value: ir.Value) -> np.ndarray | None:
-    """The float64 values of a constant, plain f32 or dequantised; None where it is computed."""
+    """The float64 values of a constant, plain f32 or dequantised, reshaped or not; None where it is computed."""
+    if owner_name(value) == "tosa.reshape":
+        values = float_constant(value.owner.operands[0])
+        return None if values is None else values.reshape(shape_of(value))
     if str(element_type(value)) == "f32":
         plain = constant_value(value)
         if plain is not None:

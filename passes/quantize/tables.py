@@ -100,7 +100,7 @@ def _is_cheaper(op: ir.Operation) -> bool:
 
 def _scalar(value: ir.Value) -> float | None:
     """The one value of a constant that is the same everywhere."""
-    if owner_name(value) not in ("tosa.const", "quant.dcast"):
+    if owner_name(value) not in ("tosa.const", "tosa.reshape", "quant.dcast"):
         return None
     values = float_constant(value)
     if values is None or values.size == 0 or (values != values.reshape(-1)[0]).any():

@@ -1,0 +1,59 @@
+"""Where in the user's model a node comes from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments
+from tosaic.support.mlir import ir
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_TORCH = str(Path(torch.__file__).parent)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in the user's model a node was written."""
+
+    file: str
+    line: int
+    module: str
+    op: str
+
+    def __str__(self) -> str:
+        module = f" in module `{self.module}`" if self.module else ""
+        return f"{self.file}:{self.line} {self.op}{module}"
+
+    def location(self) -> ir.Location:
+        """`fused<{nn_module_stack, aten}>[file:line:col]` in the current context."""
+        metadata = {"nn_module_stack": ir.StringAttr.get(self.module), "aten": ir.StringAttr.get(self.op)}
+        place = ir.Location.file(self.file, self.line, 0)
+        return ir.Location.fused([place], ir.DictAttr.get(metadata))
+
+
+def origin(node: Node) -> Origin:
+    """The innermost line outside of torch that made a node, its module's path and its ATen name.
+
+    A quantise or dequantise op has those of the op whose result it rounds, or of the one that reads a weight or input.
+    """
+    node = _owner(node)
+    frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    file, line = users[-1] if users else ("unknown", 0)
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
+
+
+def _owner(node: Node) -> Node:
+    casts = QUANTIZE + DEQUANTIZE
+    maker = node
+    while maker.target in casts and arguments(maker)[0].op == "call_function":
+        maker = arguments(maker)[0]
+    while maker.target in casts and maker.users:
+        maker = next(iter(maker.users))
+    return maker

@@ -1,0 +1,134 @@
+"""Pointwise regions: ops in a row that are a function of one tensor, and are quantised as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+from tosaic.frontend.lowerings import elementwise
+from tosaic.frontend.lowerings.registry import LOWERINGS
+
+aten = torch.ops.aten
+POINTWISE: frozenset[Any] = frozenset(
+    target for target, lowering in LOWERINGS.items() if lowering.emit.__module__ == elementwise.__name__
+)
+# Functions with steps, which a table with lines between its entries does not hold.
+_COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
+STEPS: frozenset[Any] = frozenset(
+    {
+        aten.floor.default,
+        aten.ceil.default,
+        *(one.Tensor for one in _COMPARISONS),
+        *(one.Scalar for one in _COMPARISONS),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function of `source`, computed by `nodes` in order, the last of which gives the result."""
+
+    source: Node
+    nodes: tuple[Node, ...]
+
+    @property
+    def has_steps(self) -> bool:
+        return any(node.target in STEPS for node in self.nodes)
+
+
+def pointwise_regions(graph: Graph, excluded: Callable[[Node], bool], starts: Callable[[Node], bool]) -> list[Region]:
+    """The regions of two or more ops, and of one op that takes part in no other quantised form.
+
+    Args:
+        excluded: nodes that no region may hold.
+        starts: whether an op may be the first of a region. One that may not is left to the op before it.
+    """
+    constants = _constants(graph)
+    ends: set[Node] = set()
+    while True:
+        sources = _sources(graph, constants, ends, excluded, starts)
+        inner = {node for node in sources if node not in ends}
+        found = {node for node in inner if any(sources.get(user) is not sources[node] for user in _readers(node))}
+        if not found:
+            break
+        ends |= found
+    regions = [Region(sources[end], _behind(end, sources, ends)) for end in sources if end in ends]
+    return [region for region in regions if all(_is_float(node) for node in (region.source, region.nodes[-1]))]
+
+
+def _sources(
+    graph: Graph,
+    constants: set[Node],
+    ends: set[Node],
+    excluded: Callable[[Node], bool],
+    starts: Callable[[Node], bool],
+) -> dict[Node, Node]:
+    """The one tensor that each node of a region is a function of."""
+    sources: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or node.target not in POINTWISE or excluded(node):
+            continue
+        inputs = [one for one in node.all_input_nodes if not (one in constants and _size(one) == 1)]
+        found = {one if one in ends else sources.get(one, one) for one in inputs}
+        if len(found) != 1 or _shape(node) is None or any(_shape(one) != _shape(node) for one in (*inputs, *found)):
+            continue
+        if _dtype(node) not in (torch.float32, torch.bool):
+            continue
+        within = any(one in sources and one not in ends for one in inputs)
+        if within or starts(node):
+            (sources[node],) = found
+    return sources
+
+
+def _readers(node: Node) -> list[Node]:
+    """The users but for assertions."""
+    return [user for user in node.users if user.users or user.op == "output"]
+
+
+def _behind(end: Node, sources: dict[Node, Node], ends: set[Node]) -> tuple[Node, ...]:
+    """The nodes of the region that ends with `end`, in order."""
+    members, pending = {end}, [end]
+    while pending:
+        for one in pending.pop().all_input_nodes:
+            if one in sources and one not in ends and one not in members:
+                members.add(one)
+                pending.append(one)
+    return tuple(node for node in sources if node in members)
+
+
+def _constants(graph: Graph) -> set[Node]:
+    """The nodes that no input of the model has a part in."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if node.op == "get_attr" or (node.op == "call_function" and found.issuperset(node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def _value(node: Node) -> Tensor | None:
+    value = node.meta.get("val")
+    return value if isinstance(value, Tensor) else None
+
+
+def _shape(node: Node) -> tuple[int, ...] | None:
+    value = _value(node)
+    return None if value is None else tuple(value.shape)
+
+
+def _size(node: Node) -> int:
+    value = _value(node)
+    return 0 if value is None else value.numel()
+
+
+def _dtype(node: Node) -> torch.dtype | None:
+    value = _value(node)
+    return None if value is None else value.dtype
+
+
+def _is_float(node: Node) -> bool:
+    return _dtype(node) == torch.float32

@@ -1,0 +1,139 @@
+"""Ops without a lowering of their own: exact in float; quantised, integers throughout and close to the float model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tosaic.backends.reference import evaluate
+from tosaic.frontend import Capture, import_program, quantize
+from tosaic.frontend.canonical import canonical
+from tosaic.frontend.decompositions import decomposed
+from tosaic.passes import run_phases
+from tosaic.support.mlir import functions, ir, walk
+
+IMAGE, ROWS, SEQUENCE = (1, 8, 6, 10), (2, 8), (1, 5, 8)
+STEPS = 16.0  # dB: one rounding before a step moves whole steps
+
+
+class Function(nn.Module):
+    """A function behind a convolution, whose result is quantised."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Conv2d(8, 8, 3, padding=1), function
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+FUNCTIONS = {
+    "flip": (lambda y: torch.flip(y, (2, 3)), 34),
+    "roll": (lambda y: torch.roll(y, (1, -2), (1, 3)), 34),
+    "pixel-shuffle": (lambda y: F.pixel_shuffle(y, 2), 34),
+    "channel-shuffle": (lambda y: F.channel_shuffle(y, 4), 34),
+    "index": (lambda y: y[:, [0, 2, 2, 1]], 34),
+    "index-two-axes": (lambda y: y[:, :, [[0], [3]], [1, 9, 4]], 34),
+    "unfold": (lambda y: F.unfold(y, 2, stride=2), 34),
+    "slice-scatter": (lambda y: torch.slice_scatter(y, y[:, :3] * 2, 1, 2, 8, 2), 30),
+    "pad-reflect": (lambda y: F.pad(y, (2, 1, 0, 3), mode="reflect"), 34),
+    "pad-replicate": (lambda y: F.pad(y, (2, 1, 0, 3), mode="replicate"), 34),
+    "pad-circular": (lambda y: F.pad(y, (2, 1, 0, 3), mode="circular"), 34),
+    "avg-pool1d": (lambda y: F.avg_pool1d(y[:, 0], 2), 30),
+    "max-pool1d": (lambda y: F.max_pool1d(y[:, 0], 3, 2), 30),
+    "cumsum": (lambda y: torch.cumsum(y, 2), 30),
+    "einsum": (lambda y: torch.einsum("bchw,bdhw->bcd", y, y), 30),
+    "std": (lambda y: y.std(1), 28),
+    "normalize": (lambda y: F.normalize(y, dim=1), 28),
+    "cosine": (lambda y: F.cosine_similarity(y, y.flip(1) + 1, dim=1), 20),
+    "glu": (lambda y: F.glu(y, 1), 30),
+    "mish": (F.mish, 34),
+    "softplus": (F.softplus, 34),
+    "selu": (F.selu, 34),
+    "logsigmoid": (F.logsigmoid, 34),
+    "softsign": (F.softsign, 34),
+    "softshrink": (F.softshrink, 28),
+    "hardshrink": (F.hardshrink, STEPS),
+    "threshold": (lambda y: F.threshold(y, 0.2, -0.1), STEPS),
+    "hard-swish-by-hand": (lambda y: y * F.relu6(y + 3) / 6, 34),
+    "where": (lambda y: torch.where(y > 0.3, y * y, y * 0.5), 28),
+    "sin": (torch.sin, 34),
+    "tan": (torch.tan, 26),
+    "erf": (torch.erf, 34),
+    "log1p": (lambda y: torch.log1p(y.abs()), 34),
+    "expm1": (torch.expm1, 30),
+    "sinh": (torch.sinh, 30),
+    "sign": (torch.sign, STEPS),
+    "round": (lambda y: torch.round(y * 4), STEPS),
+    "remainder": (lambda y: torch.remainder(y, 0.7), STEPS),
+    "fmod": (lambda y: torch.fmod(y, 0.7), STEPS),
+    "lerp": (lambda y: torch.lerp(y, y.flip(1), 0.3), 30),
+    "divide": (lambda y: y / (y.flip(1).abs() + 1), 30),
+}
+MODULES = {
+    "prelu": (nn.Sequential(nn.Conv2d(8, 8, 3), nn.PReLU(8)), IMAGE, 30),
+    "prelu-of-one-slope": (nn.Sequential(nn.Conv2d(8, 8, 3), nn.PReLU()), IMAGE, 34),
+    "group-norm": (nn.Sequential(nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8)), IMAGE, 30),
+    "instance-norm": (nn.Sequential(nn.Conv2d(8, 8, 3), nn.InstanceNorm2d(8, affine=True)), IMAGE, 30),
+    "rms-norm": (nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8)), SEQUENCE, 28),
+    "batch-norm-first": (nn.Sequential(nn.BatchNorm2d(8), nn.Conv2d(8, 4, 3)), IMAGE, 30),
+    "batch-norm-after-linear": (nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU()), ROWS, 30),
+    "batch-norm-of-rows": (nn.Sequential(nn.BatchNorm1d(5), nn.Linear(8, 6)), SEQUENCE, 30),
+    "conv-transpose1d": (nn.ConvTranspose1d(5, 4, 3, stride=2), SEQUENCE, 30),
+    "lstm": (Recurrent(nn.LSTM(8, 6, batch_first=True)), SEQUENCE, 26),
+    "gru": (Recurrent(nn.GRU(8, 6, batch_first=True)), SEQUENCE, 26),
+    "rnn": (Recurrent(nn.RNN(8, 6, batch_first=True)), SEQUENCE, 26),
+}
+CASES = {name: (Function(function), IMAGE, least) for name, (function, least) in FUNCTIONS.items()} | MODULES
+
+
+def seeded(module: nn.Module) -> nn.Module:
+    torch.manual_seed(11)
+    for layer in module.modules():
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.uniform_(layer.bias, -0.5, 0.5)
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(layer.running_mean, -0.5, 0.5)
+            nn.init.uniform_(layer.running_var, 0.5, 1.5)
+    return module.eval()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decomposed(name):
+    module, shape, least = CASES[name]
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+    program = decomposed(canonical(torch.export.export(seeded(module), (x,))))
+    want = module(x).detach().numpy()
+    np.testing.assert_allclose(evaluate(import_program(program), [x.numpy()])[0], want, rtol=1e-4, atol=2e-5)
+
+    quantised = import_program(quantize(Capture("model", program, (x,), ((x,),))))
+    run_phases(quantised)
+    assert not [op.name for op in walk(quantised) if any("f32" in str(result.type) for result in op.results)]
+    main = functions(quantised)["main"]
+    (given,), (result,) = (ir.ArrayAttr(main.attributes[kind]) for kind in ("arg_attrs", "res_attrs"))
+    stored = np.clip(np.rint(x.numpy() / scale(given)) + zero_point(given), -128, 127).astype(np.int8)
+    got = (evaluate(quantised, [stored])[0].astype(np.float64) - zero_point(result)) * scale(result)
+    assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) >= least
+
+
+def scale(attributes: ir.Attribute) -> float:
+    return ir.FloatAttr(attributes["tosaic.scale"]).value
+
+
+def zero_point(attributes: ir.Attribute) -> int:
+    return ir.IntegerAttr(attributes["tosaic.zero_point"]).value
