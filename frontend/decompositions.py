@@ -208,6 +208,31 @@ def _lerp(x: Tensor, end: Tensor, weight: float) -> Tensor:
     return x * (1 - weight) + end * weight
 
 
+@_decomposes(aten.pixel_shuffle.default)
+def _pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    """Channels last, as two transpositions of few axes: the channels within a pixel, then the rows of each line."""
+    n, c, h, w = x.shape
+    channels, square = c // factor**2, factor**2
+    pixels = x.permute(0, 2, 3, 1).reshape(n * h * w, channels, square).transpose(1, 2)
+    lines = pixels.reshape(n * h, w, factor, factor * channels).transpose(1, 2)
+    return lines.reshape(n, h * factor, w * factor, channels).permute(0, 3, 1, 2)
+
+
+@_decomposes(aten.pixel_unshuffle.default)
+def _pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    n, c, h, w = x.shape[0], x.shape[1], x.shape[2] // factor, x.shape[3] // factor
+    lines = x.permute(0, 2, 3, 1).reshape(n * h, factor, w, factor * c).transpose(1, 2)
+    pixels = lines.reshape(n * h * w, factor**2, c).transpose(1, 2)
+    return pixels.reshape(n, h, w, c * factor**2).permute(0, 3, 1, 2)
+
+
+@_decomposes(aten.channel_shuffle.default)
+def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    n, c, h, w = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(n * h * w, groups, c // groups).transpose(1, 2)
+    return pixels.reshape(n, h, w, c).permute(0, 3, 1, 2)
+
+
 @_decomposes(aten.sign.default)
 def _sign(x: Tensor) -> Tensor:
     return torch.where(x > 0, 1.0, torch.where(x < 0, -1.0, 0.0))

@@ -43,6 +43,7 @@ FUNCTIONS = {
     "flip": (lambda y: torch.flip(y, (2, 3)), 34),
     "roll": (lambda y: torch.roll(y, (1, -2), (1, 3)), 34),
     "pixel-shuffle": (lambda y: F.pixel_shuffle(y, 2), 34),
+    "pixel-unshuffle": (lambda y: F.pixel_unshuffle(y, 2), 34),
     "channel-shuffle": (lambda y: F.channel_shuffle(y, 4), 34),
     "index": (lambda y: y[:, [0, 2, 2, 1]], 34),
     "index-two-axes": (lambda y: y[:, :, [[0], [3]], [1, 9, 4]], 34),
