@@ -45,7 +45,12 @@ def data_type(op: ir.Operation) -> str:
 
 
 def is_view(op: ir.Operation | ir.OpView) -> bool:
-    """Whether Vela drops the op: a change of shape only, a REVERSE or reduction of an axis of size 1, a pool of 1x1."""
+    """Whether Vela drops the op: a change of shape only, or what leaves each element where it is.
+
+    A REVERSE or reduction of an axis of size 1, a pool of 1x1, a SLICE, PAD, TILE or CONCAT of all and nothing else.
+    """
+    if op.name in ("tosa.slice", "tosa.pad", "tosa.tile", "tosa.concat"):
+        return op.operands[0].type == op.results[0].type
     if op.name == "tosa.reverse":
         return shape_of(op.operands[0])[int_attribute(op, "axis")] == 1
     if op.name.startswith("tosa.reduce_"):

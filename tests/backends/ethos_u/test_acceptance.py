@@ -180,6 +180,15 @@ NEIGHBOURS = {
         ),
         "a use other than PAD",
     ),
+    "REDUCE_MAX before a SLICE of all and PAD": (
+        lambda g: g.pad(
+            g.slice(
+                g.reduce("reduce_max", g.input((1, 2, 1, 43)), 3, nan_mode="PROPAGATE"), (0, 0, 0, 0), (1, 2, 1, 1)
+            ),
+            (0, 0, 2, 1, 1, 1, 2, 1),
+        ),
+        "a use other than PAD",
+    ),
     "RESIZE before CONCAT": (
         lambda g: g.concat([_doubled(g, g.requantize(g.input((1, 5, 5, 8)), "i8", 0.9)), g.input((1, 17, 17, 5))], 3),
         "a use other than CONCAT",
