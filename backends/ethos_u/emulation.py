@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator import ExecutionReport, execute
+from tosaic.backends.ethos_u.emulator.memory import DMA_UNIT
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion
 from tosaic.support.errors import SimulatorError
 
 _CONSTANTS, _SCRATCH, _FAST, _INPUTS, _OUTPUTS = range(5)
-_DMA_BYTES = 16
 _UNWRITTEN = 0xA5  # what fills memory that nothing has written
 
 
@@ -58,7 +58,7 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
 def _extent(ports: Sequence[NpuPort]) -> int:
     """Bytes of a region of ports, in whole units of DMA, which reads that far beyond the end of a tensor."""
     end = max((port.address + port.size for port in ports), default=0)
-    return -(-end // _DMA_BYTES) * _DMA_BYTES
+    return -(-end // DMA_UNIT) * DMA_UNIT
 
 
 def _typed(octets: np.ndarray, dtype: str) -> np.ndarray:

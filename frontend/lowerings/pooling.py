@@ -77,16 +77,26 @@ def adaptive_max_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) ->
 def _adaptive(b: Builder, node: Node, name: str, x: ir.Value, size: list[int]) -> ir.Value:
     given = shape(x)[-2:]
     wanted = [given[i] if n is None else n for i, n in enumerate(_pair(size))]
-    if any(have % want for have, want in zip(given, wanted, strict=True)):
-        raise ModelError(
-            f"an adaptive pool from {list(given)} to {wanted} cannot be compiled",
-            why="its windows differ in size",
-            hint="choose an output size that divides the input's",
-        )
     if wanted == [1, 1]:
         return _spatial(b, x, lambda image: _whole(b, name, image))
-    window = [have // want for have, want in zip(given, wanted, strict=True)]
-    return _spatial(b, x, lambda image: _pool(b, node, name, image, window, window, [0, 0]))
+    if all(have % want == 0 for have, want in zip(given, wanted, strict=True)):
+        window = [have // want for have, want in zip(given, wanted, strict=True)]
+        return _spatial(b, x, lambda image: _pool(b, node, name, image, window, window, [0, 0]))
+    return _spatial(b, x, lambda image: _uneven(b, name, image, wanted))
+
+
+def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir.Value:
+    """A pool for each output: its window begins at floor(i * have / want) and ends at ceil((i + 1) * have / want)."""
+    rows, columns = (
+        [(i * have // want, -(-(i + 1) * have // want)) for i in range(want)]
+        for have, want in zip(shape(image)[1:3], wanted, strict=True)
+    )
+
+    def pooled(y: tuple[int, int], x: tuple[int, int]) -> ir.Value:
+        part = b.narrow(b.narrow(image, 1, y[0], y[1] - y[0]), 2, x[0], x[1] - x[0])
+        return _whole(b, name, part)
+
+    return b.concat([b.concat([pooled(y, x) for x in columns], 2) for y in rows], 1)
 
 
 @lowers(aten.mean.dim, aten.mean.default)

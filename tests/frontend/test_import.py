@@ -83,6 +83,8 @@ MODULES = {
     "adaptive-avg-pool": (nn.AdaptiveAvgPool2d(1), X),
     "adaptive-avg-pool-grid": (nn.AdaptiveAvgPool2d((3, 4)), X),
     "adaptive-max-pool": (nn.AdaptiveMaxPool2d((3, 2)), X),
+    "adaptive-avg-pool-uneven": (nn.AdaptiveAvgPool2d((4, 3)), X),
+    "adaptive-max-pool-uneven": (nn.AdaptiveMaxPool2d((2, 5)), X),
     "hardswish-in-place": (nn.Sequential(nn.Conv2d(6, 3, 1), nn.Hardswish(inplace=True)), X),
     "dropout": (nn.Sequential(nn.Dropout(0.5), nn.ReLU6()), X),
     "upsample-nearest": (nn.Upsample(scale_factor=2), X),
@@ -252,12 +254,6 @@ def test_an_int64_constant_that_does_not_fit_is_refused():
     with pytest.raises(ModelError, match="does not fit int32") as caught:
         import_program(torch.export.export(Function(lambda i: i + torch.tensor([2**40])), (INDICES,)))
     assert "aten.add.Tensor" in str(caught.value)
-
-
-def test_uneven_adaptive_pool_is_refused():
-    with pytest.raises(ModelError, match="adaptive pool") as caught:
-        import_program(torch.export.export(nn.AdaptiveAvgPool2d(5), (X,)))
-    assert "differ in size" in str(caught.value)
 
 
 def test_half_precision_is_refused():

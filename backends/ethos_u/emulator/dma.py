@@ -53,8 +53,7 @@ def _copy_rows(memory: Memory, registers: Registers, offsets: list[tuple[int, in
     source, target = _region(registers["DMA0_SRC_REGION"]), _region(registers["DMA0_DST_REGION"])
     start, end = registers.address("DMA0_SRC"), registers.address("DMA0_DST")
     for from_offset, to_offset in offsets:
-        octets = memory.read(source, start + from_offset, (length,), (1,), "u1").copy()
-        memory.write(target, end + to_offset, (1,), octets)
+        memory.copy(source, start + from_offset, target, end + to_offset, length)
 
 
 def _region(register: int) -> int:

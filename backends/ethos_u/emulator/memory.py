@@ -9,6 +9,7 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 
+DMA_UNIT = 16  # bytes
 LUT = -1  # the region number under which the NPU's own look-up table memory goes
 
 
@@ -55,11 +56,28 @@ class Memory:
         view, low, high = self._view(region, address, shape, strides, np.dtype(dtype), "reads")
         written = self._written[region]
         if not written[low:high].all() and not _strided(written, address, shape, strides, np.dtype(bool)).all():
-            raise EmulationError(
-                f"reads bytes of {_name(region)} between {low:#x} and {high:#x} that nothing has written"
-            )
+            raise _unwritten(region, low, high)
         self.accesses.append(Access(region, low, high, write=False))
         return view
+
+    def copy(self, source: int, start: int, target: int, end: int, length: int) -> None:
+        """Copy `length` bytes from address `start` of `source` to address `end` of `target`.
+
+        A transfer comes in whole units: of the last one, the bytes behind a tensor may be unwritten, and stay so.
+
+        Raises:
+            EmulationError: bytes lie outside a region, or others were never written.
+        """
+        octets, low, high = self._view(source, start, (length,), (1,), np.dtype("u1"), "reads")
+        marks = self._written[source][low:high].copy()
+        if not marks[: max(1, length - DMA_UNIT + 1)].all():
+            raise _unwritten(source, low, high)
+        self.accesses.append(Access(source, low, high, write=False))
+        copied = octets.copy()
+        view, low, high = self._view(target, end, (length,), (1,), np.dtype("u1"), "writes")
+        view[...] = copied
+        self._written[target][low:high] = marks
+        self.accesses.append(Access(target, low, high, write=True))
 
     def write(self, region: int, address: int, strides: Sequence[int], values: np.ndarray) -> None:
         """Store `values` as they are.
@@ -94,6 +112,10 @@ class Memory:
 def _strided(data: np.ndarray, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype):
     first = data[address : address + dtype.itemsize].view(dtype)
     return np.lib.stride_tricks.as_strided(first, shape, strides)
+
+
+def _unwritten(region: int, low: int, high: int) -> EmulationError:
+    return EmulationError(f"reads bytes of {_name(region)} between {low:#x} and {high:#x} that nothing has written")
 
 
 def _name(region: int) -> str:

@@ -12,6 +12,7 @@ from tosaic.backends import reference
 from tosaic.backends.ethos_u.disassembler import disassemble, disassemble_stream
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError, execute
+from tosaic.backends.ethos_u.emulator.memory import Memory
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
 from tosaic.backends.ethos_u.vela import NpuRegion, compile_region
 from tosaic.support.errors import SimulatorError
@@ -96,6 +97,16 @@ def test_reading_what_nothing_wrote_is_an_error(case: Case):
     }
     with pytest.raises(EmulationError, match="reads bytes of region 3 between 0x0 and 0x640 that nothing has written"):
         execute(case.region.command_stream, memory, case.region.accelerator, written=(0,))
+
+
+def test_a_transfer_may_carry_padding_that_nothing_wrote_and_nothing_may_read_it():
+    memory = Memory({1: np.zeros(96, np.uint8)}, (), 0)
+    memory.write(1, 0, (1,), np.arange(20, dtype=np.uint8))
+    memory.copy(1, 0, 1, 48, 32)
+    np.testing.assert_array_equal(memory.read(1, 48, (20,), (1,), "u1"), np.arange(20))
+    for attempt in (lambda: memory.read(1, 48, (21,), (1,), "u1"), lambda: memory.copy(1, 0, 1, 48, 48)):
+        with pytest.raises(EmulationError, match="that nothing has written"):
+            attempt()
 
 
 def test_a_missing_dma_wait_is_an_error(case: Case):
