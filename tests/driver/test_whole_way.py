@@ -145,6 +145,14 @@ def test_a_model_of_the_zoo(succeed, tmp_path):
     assert succeed("run", tmp_path / "dscnn", "--random", 1)["exact"]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_layers_that_are_decomposed_run_on_the_board(succeed, tmp_path, target):
+    compiled = succeed("compile", f"{NETS}:decomposed", "--target", target, "-o", tmp_path / "build")
+    assert compiled["regions"]["npu"] == (0 if target == "cortex-m55" else 1)
+    report = succeed("run", tmp_path / "build", "--random", 2)
+    assert report["exact"], report["difference"]
+
+
 def test_targets(succeed):
     assert {row["name"]: row["accelerator"] for row in succeed("targets")["targets"]} == TARGETS
 

@@ -35,6 +35,25 @@ def net():
     return _made(Net())
 
 
+class Decomposed(nn.Module):
+    """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Mish())
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3, stride=2), nn.PReLU(8), nn.PixelShuffle(2))
+        self.recurrent = nn.GRU(8, 5, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.pad(self.second(self.first(x)), (1, 1, 1, 1), mode="reflect")
+        return self.recurrent(x.mean(1)[:, :6, :8])[1][0]
+
+
+def decomposed():
+    torch.manual_seed(0)
+    return _made(Decomposed())
+
+
 def nan_weight():
     module, *rest = net()
     with torch.no_grad():
