@@ -9,6 +9,7 @@ import numpy as np
 import xgboost
 
 from tosaic.tuner.features import Columns
+from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measurement import Task
 from tosaic.tuner.space import Schedule
 
@@ -53,11 +54,12 @@ class CostModel:
 
     def score(self, task: Task, schedules: Sequence[Schedule]) -> np.ndarray | None:
         """The predicted relative throughput of each schedule, higher is better; None while too little is known."""
-        self._train()
-        if self._trees is None:
-            return None
-        vectors = [self._columns.vector(task, schedule) for schedule in schedules]
-        return self._trees.inplace_predict(self._columns.matrix(vectors, self._trees.num_features()))
+        with held_interrupt():
+            self._train()
+            if self._trees is None:
+                return None
+            vectors = [self._columns.vector(task, schedule) for schedule in schedules]
+            return self._trees.inplace_predict(self._columns.matrix(vectors, self._trees.num_features()))
 
     def _train(self) -> None:
         if len(self._samples) < max(ENOUGH_SAMPLES, self._trained_on * GROWTH_BEFORE_RETRAINING):

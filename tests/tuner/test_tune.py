@@ -10,6 +10,7 @@ from synthetic import ENVIRONMENT, Gemm, Line, Slow, analytic, faulty, success
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database
+from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.tune import best, tune
 
@@ -178,6 +179,15 @@ with Database(":memory:", ENVIRONMENT) as database:
     interrupted, measured, recorded, found = stdout.split(maxsplit=3)
     assert interrupted == "True" and 0 < int(measured) == int(recorded) < 9000 and found == "['gemm 64']\n"
     assert stderr == ""
+
+
+def test_ctrl_c_waits_for_foreign_code():
+    steps = []
+    with pytest.raises(KeyboardInterrupt), held_interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+        steps.append("done")
+    assert steps == ["done"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_wrong_and_failing_candidates_never_win(executor):
