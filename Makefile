@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 DEBIAN := qemu-system-arm gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test lint bench setup debian clean
+.PHONY: run test lint bench setup debian lock clean
 
 setup: debian $(VENV)/.installed
 
@@ -16,14 +16,22 @@ debian:
 	 if [ -n "$$missing" ]; then echo "installing Debian packages:$$missing"; \
 	   $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-# torch goes first: a range resolved by another package would take a build with CUDA.
-$(VENV)/.installed: pyproject.toml
+# The lock names every version, so that two machines get the same; `make lock` writes it anew from pyproject.toml.
+$(VENV)/.installed: pyproject.toml requirements.lock
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing Python packages (a few minutes the first time)"
 	@$(BIN)/python -m pip install -q --upgrade pip setuptools
-	@$(BIN)/python -m pip install -q torch==2.13.0
-	@$(BIN)/python -m pip install -q -e '.[dev]'
+	@$(BIN)/python -m pip install -q -r requirements.lock
+	@$(BIN)/python -m pip install -q --no-deps -e .
 	@touch $@
+
+# torch goes first: a range resolved by another package would take a build with CUDA.
+lock:
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install -q --upgrade pip
+	@build/lock/bin/python -m pip install -q torch==2.13.0
+	@build/lock/bin/python -m pip install -q '.[dev]'
+	@build/lock/bin/python -m pip freeze --exclude tosaic | sed 's/+cpu$$//' | grep -v '^nvidia-' > requirements.lock
 
 # The main job on a real model and real data.
 run: setup
@@ -39,6 +47,7 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 clean:
 	rm -rf build dist *.egg-info

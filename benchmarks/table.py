@@ -17,7 +17,7 @@ import click
 
 MODELS = "resnet8,dscnn,mobilenet_v1,autoencoder,mobilenet_v2,mobilenet_v3_small,transformer"
 TARGETS = "cortex-m55,corstone-300,corstone-320"
-ROOMS = ("driver", "frontend", "passes", "backends", "tuner", "support", "benchmarks/zoo")
+ROOMS = ("tosaic", "frontend", "passes", "backends", "tuner", "support", "benchmarks/zoo")
 CHOICES = {
     "untuned": ("--kernels", "all"),
     "cmsis-nn": ("--kernels", "cmsis-nn"),

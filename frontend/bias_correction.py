@@ -1,4 +1,4 @@
-"""Takes the mean error that quantisation leaves in each channel out by way of the bias."""
+"""Takes the mean error that quantization leaves in each channel out by way of the bias."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]],
 
 @dataclass(frozen=True)
 class _Twin:
-    """A value with and without quantisation, one of each for every batch."""
+    """A value with and without quantization, one of each for every batch."""
 
     exact: list[Any]
     rounded: list[Any]
@@ -88,7 +88,7 @@ def _own_bias(node: Node) -> Node | None:
 
 
 def _fake_quantize(observer: Any, x: Tensor) -> Tensor:
-    """What quantisation and dequantisation make of `x`; a bias, whose int32 is fine enough, stays as it is."""
+    """What quantization and dequantization make of `x`; a bias, whose int32 is fine enough, stays as it is."""
     if hasattr(observer, "derive_qparams_fn") or x.dtype != torch.float32:
         return x
     scale, zero_point = observer.calculate_qparams()

@@ -1,4 +1,4 @@
-"""Emits TOSA for the lowerings: types are inferred, constants made, ranks equalised."""
+"""Emits TOSA for the lowerings: types are inferred, constants made, ranks equalized."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Builder:
         return {"tosaic.float": ir.UnitAttr.get()} if self.stays_float else {}
 
     def value(self, operand: Operand) -> ir.Value:
-        """The operand as a value; a quantised constant becomes `tosa.const` -> `quant.scast` -> `quant.dcast`."""
+        """The operand as a value; a quantized constant becomes `tosa.const` -> `quant.scast` -> `quant.dcast`."""
         if isinstance(operand, ir.Value):
             return operand
         stored = mlir.constant(narrowed(operand.array))
@@ -124,7 +124,7 @@ class Builder:
         return ir.Operation.create("quant.qcast", operands=[value], results=[kind]).result
 
     def dequantize(self, value: ir.Value) -> ir.Value:
-        """`quant.dcast` of a quantised tensor."""
+        """`quant.dcast` of a quantized tensor."""
         kind = ir.RankedTensorType.get(mlir.shape_of(value), self.f32)
         return ir.Operation.create("quant.dcast", operands=[value], results=[kind]).result
 
@@ -136,7 +136,7 @@ class Builder:
         return value
 
     def stored(self, value: ir.Value) -> ir.Value:
-        """`quant.scast` of a quantised tensor to its integers; any other value as it is."""
+        """`quant.scast` of a quantized tensor to its integers; any other value as it is."""
         element = mlir.element_type(value)
         if not isinstance(element, quant.QuantizedType):
             return value
@@ -156,7 +156,7 @@ class Builder:
         return mlir.constant(np.zeros(dims, np.float32))
 
     def zero_point(self, like: Operand) -> ir.Value:
-        """The zero-point operand of an op on unquantised data."""
+        """The zero-point operand of an op on unquantized data."""
         return mlir.constant(np.zeros(1, mlir.numpy_dtype(mlir.element_type(self.value(like)))))
 
     def scalar(self, number: float, like: Operand) -> ir.Value:
@@ -254,7 +254,7 @@ class Builder:
         return self.op(f"reduce_{name}", [value], dims, axis=ir.IntegerAttr.get(self.i32, axis))
 
     def pointwise(self, name: str, *operands: Operand | float, element: ir.Type | None = None) -> ir.Value:
-        """A broadcasting op; numbers become constants, and leading axes of size 1 equalise the ranks."""
+        """A broadcasting op; numbers become constants, and leading axes of size 1 equalize the ranks."""
         tensors = [x for x in operands if isinstance(x, ir.Value | Constant)]
         rank = max(len(shape(tensor)) for tensor in tensors)
         ranked = [self.value(self.ranked(tensor, rank)) for tensor in tensors]
@@ -291,7 +291,7 @@ class Builder:
         body: Callable[..., ir.Value],
         **attributes: ir.Attribute,
     ) -> ir.Value:
-        """Call a private function that is quantised as one unit; equal ones are shared.
+        """Call a private function that is quantized as one unit; equal ones are shared.
 
         Args:
             kind: the string of `tosaic.composite`.

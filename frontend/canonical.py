@@ -1,4 +1,4 @@
-"""One vocabulary for quantiser and importer: functional ATen, composites whole, attention taken apart."""
+"""One vocabulary for quantizer and importer: functional ATen, composites whole, attention taken apart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def arguments(node: Node) -> tuple[Any, ...]:
 
 
 def is_quantized(program: ExportedProgram) -> bool:
-    """Whether the graph already holds quantise or dequantise ops."""
+    """Whether the graph already holds quantize or dequantize ops."""
     return any(node.target in QUANTIZE + DEQUANTIZE for node in program.graph.nodes)
 
 

@@ -30,7 +30,7 @@ class Capture:
 
     Args:
         name: a short name fit for files.
-        program: functional ATen, float or already quantised.
+        program: functional ATen, float or already quantized.
         inputs: example inputs, one tensor for each of the program's.
         calibration: batches shaped like `inputs`.
     """

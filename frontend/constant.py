@@ -1,4 +1,4 @@
-"""Tensors known at compile time, with the quantisation they carry."""
+"""Tensors known at compile time, with the quantization they carry."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Quantization:
-    """Affine quantisation: real = scale * (stored - zero_point).
+    """Affine quantization: real = scale * (stored - zero_point).
 
     Args:
         storage: integer dtype that holds the stored values.
         low, high: least and greatest stored value.
         scales: one scale, or one for each index of `axis`.
         zero_points: as many as `scales`.
-        axis: the quantised axis, None per tensor.
+        axis: the quantized axis, None per tensor.
     """
 
     storage: np.dtype
@@ -30,7 +30,7 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Constant:
-    """An array, real where `quantization` is None, else the stored integers of a dequantised tensor."""
+    """An array, real where `quantization` is None, else the stored integers of a dequantized tensor."""
 
     array: np.ndarray
     quantization: Quantization | None = None
@@ -40,14 +40,14 @@ class Constant:
         return self.array.shape
 
     def transpose(self, axes: Sequence[int]) -> Constant:
-        """The constant with its axes permuted; the quantised axis follows."""
+        """The constant with its axes permuted; the quantized axis follows."""
         quantization = self.quantization
         if quantization and quantization.axis is not None:
             quantization = replace(quantization, axis=list(axes).index(quantization.axis))
         return Constant(np.ascontiguousarray(self.array.transpose(axes)), quantization)
 
     def reshape(self, shape: Sequence[int], axis: int | None = None) -> Constant:
-        """The constant in another shape; `axis` is where the quantised axis has gone."""
+        """The constant in another shape; `axis` is where the quantized axis has gone."""
         quantization = self.quantization
         if quantization and quantization.axis is not None:
             quantization = replace(quantization, axis=axis)

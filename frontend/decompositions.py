@@ -93,7 +93,7 @@ def _decomposes(*targets: Any) -> Callable[[Callable], Callable]:
 def _group_norm(
     x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, _cudnn: bool = True
 ) -> Tensor:
-    """Layer norm over each group, which is quantised as one unit (Wu and He 2018, section 3.1)."""
+    """Layer norm over each group, which is quantized as one unit (Wu and He 2018, section 3.1)."""
     batch, channels = x.shape[:2]
     normal = F.layer_norm(x.reshape(batch, groups, -1), (x[0].numel() // groups,), eps=eps).reshape(x.shape)
     shape = (1, channels) + (1,) * (x.ndim - 2)
@@ -131,9 +131,9 @@ def _var(
 ) -> Tensor:
     axes = list(range(x.ndim)) if dim is None else list(dim)
     count = math.prod(x.shape[axis] for axis in axes)
-    centred = x - x.mean(axes, keepdim=True)
+    centerd = x - x.mean(axes, keepdim=True)
     freedom = count - (1 if correction is None else correction)
-    return (centred * centred).mean(axes, keepdim=keepdim) * (count / freedom)
+    return (centerd * centerd).mean(axes, keepdim=keepdim) * (count / freedom)
 
 
 @_decomposes(aten.std.correction)

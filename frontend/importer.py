@@ -25,7 +25,7 @@ from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 _TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
-# Ops that keep the values of a tensor and move them: they fold into a constant quantised per tensor.
+# Ops that keep the values of a tensor and move them: they fold into a constant quantized per tensor.
 _MOVES = (
     torch.ops.aten.view.default,
     torch.ops.aten.permute.default,
@@ -43,7 +43,7 @@ assert families.FAMILIES
 
 
 def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
-    """Import a program, quantised or not, into a new context.
+    """Import a program, quantized or not, into a new context.
 
     Args:
         exclude: module paths and op types whose ops carry `tosaic.float`, so that they stay float32.
@@ -142,7 +142,7 @@ class _Importer:
         return argument
 
     def _fold(self, node: Node) -> Constant | tuple[Constant, ...] | None:
-        """Compute a node whose tensors are all known; a quantised constant can only be moved."""
+        """Compute a node whose tensors are all known; a quantized constant can only be moved."""
         operands = [self.env[source] for source in node.all_input_nodes]
         if not all(isinstance(operand, Constant) for operand in operands):
             return None
@@ -170,7 +170,7 @@ class _Importer:
             _, scales, zero_points, low, high, dtype = arguments(node)[:6]
             scales, zero_points, axis = [scales], [zero_points], None
         if not np.all(np.isfinite(scales)) or min(scales) <= 0:
-            raise ModelError("a quantisation scale is not a positive number", why=f"it is {min(scales)}")
+            raise ModelError("a quantization scale is not a positive number", why=f"it is {min(scales)}")
         shift = _TO_SIGNED if dtype == torch.uint8 else 0
         return Quantization(
             compiled_dtype(torch.int8 if shift else dtype),
@@ -212,7 +212,7 @@ def _signed(stored: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Quantized:
-    """A constant between its quantisation and its dequantisation."""
+    """A constant between its quantization and its dequantization."""
 
     constant: Constant
 

@@ -1,4 +1,4 @@
-"""Chooses the range of a quantised activation from what calibration shows."""
+"""Chooses the range of a quantized activation from what calibration shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RangeObserver(ObserverBase):
     Exact zeros are left out: every range holds 0 and represents it without error.
 
     Args:
-        dtype: the integer dtype that the tensor is quantised to.
+        dtype: the integer dtype that the tensor is quantized to.
         quant_min, quant_max: least and greatest stored value.
         qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
         eps: the least scale.
@@ -83,23 +83,23 @@ class RangeObserver(ObserverBase):
         """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not."""
         shrink = torch.linspace(_LEAST, 1.0, _CANDIDATES, dtype=torch.float64)
         reach = 2.0**self.exponent
-        centres = (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
+        centers = (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
         if self.qscheme == torch.per_tensor_symmetric:
             highs = max(-self.low, self.high) * shrink
-            lows, clipped = -highs, _beyond(centres, self.counts, highs) + _beyond(centres, self.counts.flip(0), highs)
+            lows, clipped = -highs, _beyond(centers, self.counts, highs) + _beyond(centers, self.counts.flip(0), highs)
         else:
             lows, highs = (self.low * shrink)[:, None], (self.high * shrink)[None, :]
-            clipped = _beyond(centres, self.counts.flip(0), -lows) + _beyond(centres, self.counts, highs)
+            clipped = _beyond(centers, self.counts.flip(0), -lows) + _beyond(centers, self.counts, highs)
         step = (highs - lows) / (self.quant_max - self.quant_min)
         error = step.square() / 12 * self.counts.sum() + clipped
         best = error.argmin()
         return lows.expand_as(error).flatten()[best].item(), highs.expand_as(error).flatten()[best].item()
 
 
-def _beyond(centres: Tensor, counts: Tensor, limits: Tensor) -> Tensor:
-    """For each limit the sum of count * (centre - limit)^2 over the ascending centres above it."""
-    moments = [counts * centres**power for power in range(3)]
+def _beyond(centers: Tensor, counts: Tensor, limits: Tensor) -> Tensor:
+    """For each limit the sum of count * (center - limit)^2 over the ascending centers above it."""
+    moments = [counts * centers**power for power in range(3)]
     above = [torch.cat([moment.flip(0).cumsum(0).flip(0), moment.new_zeros(1)]) for moment in moments]
-    first = torch.searchsorted(centres, limits.contiguous(), right=True)
+    first = torch.searchsorted(centers, limits.contiguous(), right=True)
     total, mean, square = (column[first] for column in above)
     return square - 2 * limits * mean + limits.square() * total

@@ -39,7 +39,7 @@ class Origin:
 def origin(node: Node) -> Origin:
     """The innermost line outside of torch that made a node, its module's path and its ATen name.
 
-    A quantise or dequantise op has those of the op whose result it rounds, or of the one that reads a weight or input.
+    A quantize or dequantize op has those of the op whose result it rounds, or of the one that reads a weight or input.
     """
     node = _owner(node)
     frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]

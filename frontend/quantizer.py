@@ -1,4 +1,4 @@
-"""Post-training quantisation by PT2E, with what Ethos-U and CMSIS-NN can execute in mind."""
+"""Post-training quantization by PT2E, with what Ethos-U and CMSIS-NN can execute in mind."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ SHARED: set[Any] = {
     aten.mean.dim, aten.mean.default, aten.amax.default, aten.amin.default, aten.upsample_nearest2d.vec,
     aten.upsample_bilinear2d.vec,
 }  # fmt: skip
-QUANTISED = WEIGHTED | ARITHMETIC | POINTWISE | COMPOSITE | CLAMP | set(RANGED) | SHARED | {aten.div.Tensor}
+QUANTIzED = WEIGHTED | ARITHMETIC | POINTWISE | COMPOSITE | CLAMP | set(RANGED) | SHARED | {aten.div.Tensor}
 _BIAS_AXES = {target: -1 if target is aten.linear.default else 1 for target in WEIGHTED}
 _CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 _LISTS: set[Any] = {aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int}
 
 
 def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str] = ()) -> ExportedProgram:
-    """Quantise a captured model: int8 weights per channel, int32 biases, activations as asked.
+    """Quantize a captured model: int8 weights per channel, int32 biases, activations as asked.
 
     Args:
         capture: the model; its calibration batches are run in order. A graph that holds Q/DQ is returned as it is.
@@ -146,7 +146,7 @@ FORMATS = {
 class TosaQuantizer(Quantizer):
     """Annotates a canonical graph, producers before users.
 
-    A node is quantised where its op can be and its float operands are; an activation clamp that alone follows an
+    A node is quantized where its op can be and its float operands are; an activation clamp that alone follows an
     arithmetic op shares that op's output, so that no rounding stands between the two.
     """
 
@@ -171,7 +171,7 @@ class TosaQuantizer(Quantizer):
         return {
             node: region
             for region in found
-            if (len(region.nodes) > 1 or region.nodes[0].target not in QUANTISED)
+            if (len(region.nodes) > 1 or region.nodes[0].target not in QUANTIzED)
             and not (self.formats.symmetric and region.has_steps)
             for node in region.nodes
         }
@@ -244,14 +244,14 @@ class TosaQuantizer(Quantizer):
         _note(node, {arguments(node)[0]: self.spec}, output)
 
     def _shared(self, node: Node) -> None:
-        """Input and output in one format, where what comes in is quantised."""
+        """Input and output in one format, where what comes in is quantized."""
         if node.target is operator.getitem:
             source = arguments(node)[0]
             if source.target in _LISTS and _KEY in source.meta:
                 _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
             return
         operands = [source for source in node.all_input_nodes if _is_float(source)]
-        if not operands or not all(_is_quantised(source) for source in operands):
+        if not operands or not all(_is_quantized(source) for source in operands):
             return
         shared = SharedQuantizationSpec((operands[0], node))
         inputs = {operands[0]: self.spec, **dict.fromkeys(operands[1:], shared)}
@@ -317,5 +317,5 @@ def _is_parameter(node: Node) -> bool:
     return node.op == "get_attr"
 
 
-def _is_quantised(node: Node) -> bool:
+def _is_quantized(node: Node) -> bool:
     return node.op in ("placeholder", "get_attr") or _KEY in node.meta

@@ -1,4 +1,4 @@
-"""Core ATen raised to the layers it came from, so that an already decomposed program quantises like any other."""
+"""Core ATen raised to the layers it came from, so that an already decomposed program quantizes like any other."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _addmm(module: GraphModule, node: Node) -> None:
 
 
 def _division(module: GraphModule, node: Node) -> None:
-    """x / y -> x * (1 / y), both of which are quantised."""
+    """x / y -> x * (1 / y), both of which are quantized."""
     x, y = arguments(node)
     if not isinstance(y, Node) or not y.meta["val"].is_floating_point():
         return

@@ -1,4 +1,4 @@
-"""Pointwise regions: ops in a row that are a function of one tensor, and are quantised as one."""
+"""Pointwise regions: ops in a row that are a function of one tensor, and are quantized as one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Region:
 
 
 def pointwise_regions(graph: Graph, excluded: Callable[[Node], bool], starts: Callable[[Node], bool]) -> list[Region]:
-    """The regions of two or more ops, and of one op that takes part in no other quantised form.
+    """The regions of two or more ops, and of one op that takes part in no other quantized form.
 
     Args:
         excluded: nodes that no region may hold.

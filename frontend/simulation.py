@@ -13,7 +13,7 @@ from tosaic.frontend.capture import Capture, read_program
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
-    """Run a capture or a program in PyTorch; a quantised program computes its Q/DQ simulation in float32."""
+    """Run a capture or a program in PyTorch; a quantized program computes its Q/DQ simulation in float32."""
     program = model.program if isinstance(model, Capture) else model
     tensors = [torch.as_tensor(value) for value in inputs]
     with torch.no_grad():

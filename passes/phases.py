@@ -46,7 +46,7 @@ class Phase:
 
 
 def check_legal(module: ir.Module) -> None:
-    """One `main`; only TOSA ops without control flow or state, quantising casts, and calls of composites; static shapes
+    """One `main`; only TOSA ops without control flow or state, quantizing casts, and calls of composites; static shapes
     of element types that some target computes.
 
     Raises:
@@ -87,7 +87,7 @@ def _check_type(kind: ir.Type, op: ir.Operation) -> None:
 
 
 def check_quantized(module: ir.Module) -> None:
-    """No quantised type, and valid TOSA by MLIR's own validation for pro_int, pro_fp and int16.
+    """No quantized type, and valid TOSA by MLIR's own validation for pro_int, pro_fp and int16.
 
     Raises:
         PassError: names the op, or carries the diagnostics of `tosa-validate`.

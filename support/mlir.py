@@ -18,7 +18,8 @@ import numpy as np
 from tosaic.support.errors import PassError
 
 if TYPE_CHECKING:
-    from torch_mlir import ir, passmanager
+    # Without a stub, the compiled module is of type Any.
+    from torch_mlir._mlir_libs._mlir import ir, passmanager  # type: ignore[attr-defined]
 
     _ROOT = "torch_mlir"
 else:

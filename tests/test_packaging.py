@@ -1,17 +1,22 @@
-"""The wheel holds what the tree holds, and rooms import one way."""
+"""Wheel and sdist hold what the tree holds, and rooms import one way."""
 
 from __future__ import annotations
 
 import ast
-import tomllib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-FOLDERS = {package: ROOT / folder for package, folder in SETUPTOOLS["package-dir"].items()}
+PACKAGE = ROOT / "tosaic"
+LINKS = {path.name: path for path in PACKAGE.iterdir() if path.is_symlink()}
+FOLDERS = {"tosaic": PACKAGE} | {f"tosaic.{name}": path.resolve() for name, path in LINKS.items()}
 
 VOCABULARY = {"tosaic.support", "tosaic.tuner.space", "tosaic.tuner.measurement"}
 MAY_IMPORT = {
@@ -23,20 +28,11 @@ MAY_IMPORT = {
     "tosaic.backends": {"tosaic.backends", *VOCABULARY},
     "tosaic": {"tosaic"},
 }
-FILES = [(room, path) for room, folder in FOLDERS.items() for path in sorted(folder.rglob("*.py"))]
-
-
-def _packages_in_tree() -> set[str]:
-    return {
-        ".".join([room, *path.parent.relative_to(folder).parts])
-        for room, folder in FOLDERS.items()
-        for path in folder.rglob("__init__.py")
-    }
-
-
-def _folder(package: str) -> Path:
-    room = max((name for name in FOLDERS if _is_inside(package, name)), key=len)
-    return FOLDERS[room].joinpath(*package.removeprefix(room).strip(".").split("."))
+FILES = [
+    (room, path)
+    for room, folder in FOLDERS.items()
+    for path in sorted(folder.glob("*.py") if folder == PACKAGE else folder.rglob("*.py"))
+]
 
 
 def _imports(source: str) -> Iterator[str]:
@@ -58,40 +54,49 @@ def _forbidden(room: str, source: str) -> list[str]:
     return [name for name in ours if not any(_is_inside(name, allowed) for allowed in MAY_IMPORT[room])]
 
 
-def test_every_package_of_the_tree_is_listed_and_every_listed_one_exists():
-    assert set(SETUPTOOLS["packages"]) == _packages_in_tree()
-    assert len(SETUPTOOLS["packages"]) == len(set(SETUPTOOLS["packages"]))
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> tuple[Path, Path]:
+    """The wheel and the sdist of a copy of the tree."""
+    folder = tmp_path_factory.mktemp("tree")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder)
+    for path in FOLDERS.values():
+        target = folder / path.relative_to(ROOT)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(path, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
+    build = "from setuptools import build_meta as b; b.build_wheel('dist'); b.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
+    (wheel,), (sdist,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
+    return wheel, sdist
 
 
-def test_every_folder_with_modules_is_a_package():
-    bare = {path.parent for _, path in FILES if not (path.parent / "__init__.py").exists()}
-    assert not bare, f"without __init__.py, so missing from the wheel: {sorted(map(str, bare))}"
+def _shipped() -> set[str]:
+    """Every file of the package by its name in the wheel."""
+    found = {f"tosaic/{path.name}" for path in PACKAGE.iterdir() if path.is_file()}
+    for name, link in LINKS.items():
+        inside = (path for path in link.resolve().rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        found |= {f"tosaic/{name}/{path.relative_to(link.resolve())}" for path in inside}
+    return found
 
 
-def test_every_data_file_is_in_the_wheel():
-    shipped = {
-        file
-        for package, patterns in SETUPTOOLS["package-data"].items()
-        for pattern in patterns
-        for file in _folder(package).glob(pattern)
-    }
-    present = {
-        path
-        for folder in FOLDERS.values()
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix not in (".py", ".pyc")
-    }
-    assert present == shipped & present
+def test_the_wheel_holds_the_tree(distributions):
+    names = zipfile.ZipFile(distributions[0]).namelist()
+    assert {name for name in names if name.startswith("tosaic/")} == _shipped()
+    assert "tosaic/py.typed" in names
 
 
-def test_no_folder_at_the_root_bears_the_package_name():
-    assert not (ROOT / "tosaic").exists()
+def test_the_sdist_holds_the_tree_and_no_links(distributions):
+    with tarfile.open(distributions[1]) as sdist:
+        members = sdist.getmembers()
+    names = {member.name.partition("/")[2] for member in members if member.isfile()}
+    assert _shipped() <= names
+    assert not [member.name for member in members if member.issym() or member.islnk()]
 
 
-def test_type_checkers_find_every_room():
-    links = {path.name: path.resolve() for path in (ROOT / ".typing" / "tosaic").iterdir()}
-    rooms = {room.removeprefix("tosaic."): folder for room, folder in FOLDERS.items() if room != "tosaic"}
-    assert {name: links.get(name) for name in rooms} == rooms
+def test_every_room_is_a_relative_link_to_a_folder_of_the_root():
+    assert set(LINKS) == {"frontend", "passes", "backends", "tuner", "support", "zoo"}
+    assert not any(path.readlink().is_absolute() for path in LINKS.values())
+    assert all(path.resolve().is_relative_to(ROOT) for path in LINKS.values())
 
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))

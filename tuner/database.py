@@ -64,7 +64,7 @@ class Record:
 class Database:
     """The trials in `path`, read and written for one environment.
 
-    An appended batch is on the disk when `append` returns (write-ahead log, synchronised): a crash or a power cut
+    An appended batch is on the disk when `append` returns (write-ahead log, synchronized): a crash or a power cut
     loses what was not yet appended and nothing else. Several processes may share the file.
 
     Args:

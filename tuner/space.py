@@ -139,7 +139,7 @@ class Space:
         return variant.next_legal(rng.randrange(variant.assignments)) or self.default()
 
     def mutate(self, rng: random.Random, parent: Schedule, attempts: int = 16) -> Schedule:
-        """A legal neighbour: one knob of `parent` changed; a fresh sample where it has no neighbour."""
+        """A legal neighbor: one knob of `parent` changed; a fresh sample where it has no neighbor."""
         variant = self.variant(parent.variant)
         if variant is None:
             return self.sample(rng)

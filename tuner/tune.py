@@ -82,7 +82,7 @@ def tune(
         trials: budget over all tasks.
         seed: of every random choice.
         search: how each space is searched.
-        objective: what is minimised.
+        objective: what is minimized.
         scheduler: how tasks share the budget.
         batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
         workers: batches measured at once, the number of processors when None; another number gives another run.

@@ -43,7 +43,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a family recognised in a kernel function.
+    """What a family recognized in a kernel function.
 
     Args:
         kind: the family's name for it, e.g. `conv2d`.

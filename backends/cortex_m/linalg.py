@@ -111,7 +111,7 @@ def _widen_i4(kernel: ir.Operation) -> None:
 def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
     """TRANSPOSE_CONV2D of int16, whose upstream decomposition pads with the wrong type, as CONV2D.
 
-    The input is spread with zeros (stride - 1 between neighbours), the kernel reversed, and the convolution of stride 1
+    The input is spread with zeros (stride - 1 between neighbors), the kernel reversed, and the convolution of stride 1
     padded by the kernel's size less one plus `out_pad`. The zero point of an int16 input is 0.
     """
     for op in walk(kernel):
@@ -136,7 +136,7 @@ def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
 
 
 def _spread(x: ir.Value, stride_y: int, stride_x: int) -> ir.Value:
-    """NHWC `x` with stride - 1 zeros between neighbouring rows and columns."""
+    """NHWC `x` with stride - 1 zeros between neighboring rows and columns."""
     n, h, w, c = shape_of(x)
     element = element_type(x)
     apart = _shaped("tosa.reshape", x, (n, h, 1, w, 1, c), [constant_shape((n, h, 1, w, 1, c))])

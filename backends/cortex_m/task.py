@@ -1,4 +1,4 @@
-"""A CPU kernel as a tuning task: the families that recognise it contribute their variants to one space."""
+"""A CPU kernel as a tuning task: the families that recognize it contribute their variants to one space."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class KernelTask:
 
 @lru_cache(maxsize=256)
 def _matches(function: str) -> list[tuple[KernelFamily, Workload]]:
-    """The families that recognise a function, in order, with what they recognised."""
+    """The families that recognize a function, in order, with what they recognized."""
     module = parse(function)
     (kernel,) = functions(module).values()
     found = [(family, family.match(kernel)) for family in FAMILIES]

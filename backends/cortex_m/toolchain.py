@@ -27,13 +27,13 @@ LOWER_TO_LLVM = (
     "convert-scf-to-cf,expand-strided-metadata,lower-affine,convert-to-llvm{dynamic=true},reconcile-unrealized-casts,canonicalize,cse)"
 )
 
-# Keeps clang from vectorising: MVE flushes subnormal f32 to zero, which the scalar unit does not.
+# Keeps clang from vectorizing: MVE flushes subnormal f32 to zero, which the scalar unit does not.
 _SCALAR_FLOATS = "noimplicitfloat"
 
 # The generators unroll by their own knobs; clang's unrolling on top of it spills vector registers.
-# clang-22 may drop the end of a loop around a gather of LLVM's own (`llvm.masked.gather`, which the loop vectoriser and
+# clang-22 may drop the end of a loop around a gather of LLVM's own (`llvm.masked.gather`, which the loop vectorizer and
 # MLIR's vector.gather make); a kernel that wants a gather calls `llvm.arm.mve.vldr.gather.offset` itself.
-_OPTIMISATION = ("-O3", "-fno-unroll-loops", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections",
+_OPTIMIzATION = ("-O3", "-fno-unroll-loops", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections",
                  "-mllvm", "-enable-arm-maskedgatscat=false")  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def compile_kernels(
     """
     unique = _unique(sources)
     folder.mkdir(parents=True, exist_ok=True)
-    flags = [*target_flags(core), *_OPTIMISATION]
+    flags = [*target_flags(core), *_OPTIMIzATION]
     objects: dict[str, Path] = {}
     errors: dict[str, str] = {}
     missing = []

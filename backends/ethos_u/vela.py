@@ -132,7 +132,7 @@ def compile_region(
     optimize: str = "Performance",
     arena_limit: int | None = None,
 ) -> NpuRegion:
-    """Compile `main` of a serialised TOSA module.
+    """Compile `main` of a serialized TOSA module.
 
     Args:
         flatbuffer: what `tosaic.backends.reference.serialize` returns.

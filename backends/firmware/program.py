@@ -28,7 +28,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Interface:
-    """An input or output of the model: its name in `model.h`, its buffer, and its quantisation where it has one."""
+    """An input or output of the model: its name in `model.h`, its buffer, and its quantization where it has one."""
 
     name: str
     buffer: str

@@ -13,7 +13,7 @@ from tosaic.support.errors import BackendError
 
 SOURCES = Path(__file__).parent
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
-_OPTIMISATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-sections")
+_OPTIMIzATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-sections")
 
 
 def core_flags(core: Core) -> list[str]:
@@ -38,7 +38,7 @@ def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
     """Compile one C or assembly file to an object."""
-    options = [*core_flags(core), *_OPTIMISATION, *_WARNINGS, f"-I{SOURCES}", *flags]
+    options = [*core_flags(core), *_OPTIMIzATION, *_WARNINGS, f"-I{SOURCES}", *flags]
     run_tool("arm-none-eabi-gcc", [*options, "-c", source, "-o", target])
 
 
@@ -46,7 +46,7 @@ def runtime_object(source: str | Path, core: Core, *flags: str) -> Path:
     """The object of one C file, of this folder where `source` is a bare name, compiled on first use."""
     path = SOURCES / source
     headers = [header.read_bytes() for header in sorted(SOURCES.glob("*.h"))]
-    material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core), *_OPTIMISATION, *flags]
+    material: list[str | bytes] = [path.read_bytes(), *headers, *core_flags(core), *_OPTIMIzATION, *flags]
     return cached(f"{path.stem}.o", material, lambda target: compile_c(path, target, core, *flags))
 
 

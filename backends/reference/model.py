@@ -1,4 +1,4 @@
-"""Serialise a TOSA module and execute it with Arm's reference model."""
+"""Serialize a TOSA module and execute it with Arm's reference model."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def serialize(module: ir.Module | str) -> bytes:
             text=True,
         )
         if done.returncode or not target.exists():
-            raise BackendError("tosa-opt cannot serialise this module", why=done.stderr.strip()[:2000])
+            raise BackendError("tosa-opt cannot serialize this module", why=done.stderr.strip()[:2000])
         return target.read_bytes()
 
 
 def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Execute `main` of a TOSA module (or a serialised flatbuffer) on `inputs`, shapes and dtypes as `main` has them.
+    """Execute `main` of a TOSA module (or a serialized flatbuffer) on `inputs`, shapes and dtypes as `main` has them.
 
     The model runs in a forked process: on an invalid graph it aborts, which must not take the compiler with it.
 
     Raises:
-        BackendError: the module does not serialise, is not valid TOSA, or the model refused it.
+        BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
     """
     flatbuffer = module if isinstance(module, bytes) else serialize(module)
     receiver, sender = _FORK.Pipe(duplex=False)

@@ -21,7 +21,7 @@ from tosaic.support.errors import SimulatorError
 
 @dataclass(frozen=True)
 class CallCost:
-    """Instructions and modelled cycles of one call on the core; of an NPU call, those of handing it over."""
+    """Instructions and modeled cycles of one call on the core; of an NPU call, those of handing it over."""
 
     name: str
     processor: str

@@ -18,7 +18,7 @@ import importlib
 from torch import Tensor, nn
 
 from tosaic.support.errors import ModelError
-from tosaic.zoo.seeded import initialise
+from tosaic.zoo.seeded import initialize
 
 NAMES = ("resnet8", "dscnn", "mobilenet_v1", "autoencoder", "mobilenet_v2", "mobilenet_v3_small", "transformer")
 
@@ -33,5 +33,5 @@ def load(name: str) -> tuple[nn.Module, tuple[Tensor, ...], list[tuple[Tensor, .
         raise ModelError(f"the zoo has no model `{name}`", hint=f"it has {', '.join(NAMES)}")
     source = importlib.import_module(f"tosaic.zoo.{name}")
     batches = source.samples()
-    module = initialise(source.build(), batches)
+    module = initialize(source.build(), batches)
     return module, batches[0], batches[1:]

@@ -11,10 +11,10 @@ from torch.nn import functional
 SEED = 2026
 
 
-def initialise(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Module:
+def initialize(module: nn.Module, batches: list[tuple[Tensor, ...]]) -> nn.Module:
     """Seed all weights, then the statistics of the batch norms.
 
-    A depthwise filter is its centre tap plus half the usual randomness: filters of mean 0 alone would leave of deep
+    A depthwise filter is its center tap plus half the usual randomness: filters of mean 0 alone would leave of deep
     stacks of them little but noise.
     """
     generator = torch.Generator().manual_seed(SEED)

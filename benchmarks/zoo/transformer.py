@@ -28,7 +28,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward network, each normalised before and added to its input."""
+    """Attention and a feed-forward network, each normalized before and added to its input."""
 
     def __init__(self, features: int, heads: int, hidden: int) -> None:
         super().__init__()

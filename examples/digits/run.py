@@ -90,7 +90,7 @@ def _accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def _right(build: tosaic.Build, outputs: Sequence[Sequence[np.ndarray]], labels: np.ndarray) -> tuple[str, str]:
     """The share of digits read right, and of seven-segment displays lit right."""
-    rows = [build.dequantise_outputs(list(row)) for row in outputs]
+    rows = [build.dequantize_outputs(list(row)) for row in outputs]
     logits, segments = (np.concatenate([row[index] for row in rows]) for index in (0, 1))
     wanted = np.array([[int(lit) for lit in SEGMENTS[label]] for label in labels])
     return f"{_accuracy(logits, labels):.2%}", f"{(np.rint(segments) == wanted).all(1).mean():.2%}"

@@ -1,4 +1,4 @@
-"""Normalisations: softmax and layer_norm as composites, batch norm as an affine map."""
+"""Normalizations: softmax and layer_norm as composites, batch norm as an affine map."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def layer_norm(
         return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
 
     def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> ir.Value:
-        centred = b.pointwise("sub", value, mean(value))
-        variance = mean(b.pointwise("mul", centred, centred))
-        normal = b.pointwise("mul", centred, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
+        centerd = b.pointwise("sub", value, mean(value))
+        variance = mean(b.pointwise("mul", centerd, centerd))
+        normal = b.pointwise("mul", centerd, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
         return b.pointwise("add", b.pointwise("mul", normal, gain), offset)
 
     operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]

@@ -101,7 +101,7 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
 
 @lowers(aten.mean.dim, aten.mean.default)
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
-    """As an average pool, which quantises as one op: the reduced axes become a window."""
+    """As an average pool, which quantizes as one op: the reduced axes become a window."""
     dims_in = shape(x)
     axes = _axes(dims, len(dims_in))
     result = tuple(node.meta["val"].shape)

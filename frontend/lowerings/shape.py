@@ -133,12 +133,12 @@ def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Valu
 
 @lowers(aten.index.Tensor, raw=("indices",))
 def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]) -> ir.Value:
-    """Whole numbers along neighbouring axes, which are read as one axis."""
+    """Whole numbers along neighboring axes, which are read as one axis."""
     axes = [axis for axis, numbers in enumerate(indices) if numbers is not None]
     known = [numbers for numbers in indices if isinstance(numbers, Constant)]
     single = [numbers for numbers in indices if isinstance(numbers, ir.Value)]
     if axes != list(range(axes[0], axes[-1] + 1)) or (single and len(axes) > 1):
-        raise ModelError("these indices cannot be compiled", hint="index neighbouring axes by constants")
+        raise ModelError("these indices cannot be compiled", hint="index neighboring axes by constants")
     if any(numbers.array.dtype == bool for numbers in known):
         raise ModelError("an index of booleans cannot be compiled", hint="its result has no static shape")
     dims = shape(x)
@@ -257,7 +257,7 @@ def _sampling(have: int, want: int, mode: str, aligned: bool) -> tuple[int, int,
     common = math.gcd(want, have)
     numerator, denominator = want // common, have // common
     if mode == "BILINEAR":
-        # Half-pixel centres: (o + 1/2) have/want - 1/2, doubled to stay whole.
+        # Half-pixel centers: (o + 1/2) have/want - 1/2, doubled to stay whole.
         return 2 * numerator, 2 * denominator, denominator - numerator
     # TOSA rounds to nearest where PyTorch floors: shift by just under half a pixel.
     return 2 * numerator, 2 * denominator, 1 - numerator

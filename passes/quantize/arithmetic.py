@@ -1,4 +1,4 @@
-"""Sums, products and comparisons of quantised tensors."""
+"""Sums, products and comparisons of quantized tensors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from tosaic.passes.emit import emit, mul
 from tosaic.passes.quantize.lowering import lowers
-from tosaic.passes.quantize.multipliers import requantise, scale_by, widen
-from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantise, quantised_view
+from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
+from tosaic.passes.quantize.quantization import Quantization, float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.mlir import constant, ir, shape_of
 
@@ -21,40 +21,40 @@ _FACTOR_BITS = {"i8": 15, "i16": 14}
 
 @dataclass(frozen=True)
 class _Term:
-    """An operand of a sum: stored integers with their quantisation, or a constant."""
+    """An operand of a sum: stored integers with their quantization, or a constant."""
 
     stored: ir.Value | None
-    quantisation: Quantisation | None
+    quantization: Quantization | None
     values: np.ndarray | None
 
     @property
     def magnitude(self) -> float:
         """A scale that stands for the size of the operand."""
-        if self.quantisation is not None:
-            return self.quantisation.scale
+        if self.quantization is not None:
+            return self.quantization.scale
         assert self.values is not None
         return max(float(np.abs(self.values).max(initial=0.0)) / 128, 1e-30)
 
     def in_unit(self, unit: float) -> ir.Value:
         """The operand as i32 in multiples of `unit`."""
-        if self.stored is not None and self.quantisation is not None:
-            return scale_by(self.stored, "i32", [self.quantisation.scale / unit], self.quantisation.zero_point)
+        if self.stored is not None and self.quantization is not None:
+            return scale_by(self.stored, "i32", [self.quantization.scale / unit], self.quantization.zero_point)
         assert self.values is not None
         return constant(np.rint(self.values / unit).astype(np.int32))
 
 
 @lowers("tosa.add", "tosa.sub")
-def add(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def add(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Both operands in one fine unit of i32, summed, and rescaled once."""
     total = _aligned(op.operands[0], op.operands[1])
     if total is None:
         return None
     a, b, unit = total
-    return requantise(emit(op.name.removeprefix("tosa."), [a, b], shape_of(op.results[0]), "i32"), [unit], out)
+    return requantize(emit(op.name.removeprefix("tosa."), [a, b], shape_of(op.results[0]), "i32"), [unit], out)
 
 
 @lowers("tosa.mul")
-def hoist_positive_factor(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def hoist_positive_factor(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """`qcast<s>(x * c)` -> `qcast<s/c>(x)` for a positive constant: the factor costs nothing."""
     for x, other in (op.operands[:2], reversed(op.operands[:2])):
         factor = float_constant(other)
@@ -62,19 +62,19 @@ def hoist_positive_factor(op: ir.Operation, out: Quantisation) -> ir.Value | Non
             continue
         value = float(factor.reshape(-1)[0])
         if value > 0 and (factor == value).all():
-            return quantise(x, out.scaled(1 / value))
+            return quantize(x, out.scaled(1 / value))
     return None
 
 
 @lowers("tosa.mul")
-def multiply(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def multiply(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """The product in i32 of values without their zero points."""
     factors = [_term(operand) for operand in list(op.operands)[:2]]
     if factors[0] is None or factors[1] is None:
         return None
-    views = [factor for factor in factors if factor is not None and factor.quantisation is not None]
-    storage = views[0].quantisation.storage if views and views[0].quantisation else ""
-    if storage not in _FACTOR_BITS or any(v.quantisation and v.quantisation.storage != storage for v in views):
+    views = [factor for factor in factors if factor is not None and factor.quantization is not None]
+    storage = views[0].quantization.storage if views and views[0].quantization else ""
+    if storage not in _FACTOR_BITS or any(v.quantization and v.quantization.storage != storage for v in views):
         return None
     integers, unit = [], 1.0
     for factor in factors:
@@ -82,22 +82,22 @@ def multiply(op: ir.Operation, out: Quantisation) -> ir.Value | None:
         integer, scale = _factor(factor, _FACTOR_BITS[storage])
         integers.append(integer)
         unit *= scale
-    return requantise(mul(integers[0], integers[1], "i32"), [unit], out)
+    return requantize(mul(integers[0], integers[1], "i32"), [unit], out)
 
 
 @pattern("tosa.greater", "tosa.greater_equal", "tosa.equal")
 def compare(op: ir.Operation) -> Replacement:
     """Comparison of i32; against a constant the threshold is exact."""
-    views = [quantised_view(operand) for operand in op.operands]
+    views = [quantized_view(operand) for operand in op.operands]
     result = ir.RankedTensorType(op.results[0].type)
     name = op.name.removeprefix("tosa.")
     threshold = float_constant(op.operands[1])
     if views[0] is not None and threshold is not None and name != "equal":
-        x, quantisation = views[0]
-        bound = threshold / quantisation.scale
+        x, quantization = views[0]
+        bound = threshold / quantization.scale
         whole = np.floor(bound) if name == "greater" else np.ceil(bound)
         limit = constant(np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32))
-        return emit(name, [widen(x, quantisation.zero_point), limit], result.shape, "i1")
+        return emit(name, [widen(x, quantization.zero_point), limit], result.shape, "i1")
     if views[0] is None or views[1] is None:
         return None
     aligned = _aligned(op.operands[0], op.operands[1])
@@ -107,7 +107,7 @@ def compare(op: ir.Operation) -> Replacement:
 @pattern("tosa.argmax")
 def argmax(op: ir.Operation) -> Replacement:
     """The scale is positive: the largest stored integer is the largest value."""
-    view = quantised_view(op.operands[0])
+    view = quantized_view(op.operands[0])
     if view is None or view[1].storage not in _PRE_SHIFT:
         return None
     return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=ir.IntegerAttr(op.attributes["axis"]))
@@ -120,22 +120,22 @@ def _term(value: ir.Value) -> _Term | None:
     values = float_constant(value)
     if values is not None:
         return _Term(None, None, values) if np.isfinite(values).all() else None
-    view = quantised_view(value)
+    view = quantized_view(value)
     return None if view is None else _Term(view[0], view[1], None)
 
 
 def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
-    """Both operands as i32 in a common unit, and the unit; None where they are not quantised alike.
+    """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
     The unit is fine, but for two operands of one scale: those are exact in it, and Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
         return None
-    storages = {term.quantisation.storage for term in (first, second) if term.quantisation is not None}
+    storages = {term.quantization.storage for term in (first, second) if term.quantization is not None}
     if len(storages) != 1 or not storages <= set(_PRE_SHIFT):
         return None
-    scales = {None if term.quantisation is None else term.quantisation.scale for term in (first, second)}
+    scales = {None if term.quantization is None else term.quantization.scale for term in (first, second)}
     unit = 2 * max(first.magnitude, second.magnitude) / 2.0 ** _PRE_SHIFT[storages.pop()]
     if len(scales) == 1:
         unit = first.magnitude
@@ -144,8 +144,8 @@ def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | Non
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:
     """An operand of a product as i32, and its scale."""
-    if term.stored is not None and term.quantisation is not None:
-        return widen(term.stored, term.quantisation.zero_point), term.quantisation.scale
+    if term.stored is not None and term.quantization is not None:
+        return widen(term.stored, term.quantization.zero_point), term.quantization.scale
     assert term.values is not None
     largest = float(np.abs(term.values).max(initial=0.0))
     scale = 2.0 ** (math.ceil(math.log2(largest)) - bits) if largest else 1.0

@@ -1,6 +1,6 @@
 """What softmax and layer_norm share: finding the composite behind a call, and 1/x and 1/sqrt(x) of positive i32.
 
-Only ops that every Ethos-U takes are used: CLZ and LOGICAL_LEFT_SHIFT normalise, a TABLE of i16 looks up. Elementwise
+Only ops that every Ethos-U takes are used: CLZ and LOGICAL_LEFT_SHIFT normalize, a TABLE of i16 looks up. Elementwise
 ops read and write i8 and i16 where they can: those an Ethos-U computes in one pass with the RESCALEs around them.
 """
 
@@ -70,6 +70,6 @@ def reciprocal_root(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     half = shift_right(binary("sub", zeros, integer(1, rank)), integer(1, rank))
     normal = binary("logical_left_shift", x, binary("add", half, half))
     # normal is in [2**29, 2**31); its middle becomes index 0.
-    centred = binary("sub", normal, integer(5 << 28, rank))
-    index = scale_by(centred, "i16", [2.0**15 / (3 * 2.0**28)])
+    centerd = binary("sub", normal, integer(5 << 28, rank))
+    index = scale_by(centerd, "i16", [2.0**15 / (3 * 2.0**28)])
     return lookup(index, lambda i: 1 / np.sqrt(2.5 + 1.5 * i / 2**15)), half

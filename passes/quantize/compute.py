@@ -8,12 +8,12 @@ import numpy as np
 
 from tosaic.passes.emit import element, emit, rebuild, tensor, zero_point
 from tosaic.passes.quantize.lowering import lowers
-from tosaic.passes.quantize.multipliers import requantise, widen
-from tosaic.passes.quantize.quantisation import (
-    Quantisation,
-    dequantised_view,
+from tosaic.passes.quantize.multipliers import requantize, widen
+from tosaic.passes.quantize.quantization import (
+    Quantization,
+    dequantized_view,
     float_constant,
-    quantised_view,
+    quantized_view,
 )
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, ir, shape_of
@@ -24,9 +24,9 @@ _CHANNEL = {"tosa.conv2d": 0, "tosa.conv3d": 0, "tosa.transpose_conv2d": 0}
 
 
 @lowers("tosa.conv2d", "tosa.depthwise_conv2d", "tosa.transpose_conv2d", "tosa.conv3d")
-def convolution(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Integer convolution, bias in units of input scale x weight scale, one factor per output channel."""
-    x, weight = quantised_view(op.operands[0]), dequantised_view(op.operands[1])
+    x, weight = quantized_view(op.operands[0]), dequantized_view(op.operands[1])
     bias = float_constant(op.operands[2])
     if x is None or weight is None or bias is None or x[1].storage not in _ACCUMULATOR:
         return None
@@ -48,13 +48,13 @@ def convolution(op: ir.Operation, out: Quantisation) -> ir.Value | None:
         tensor(shape_of(op.results[0]), accumulator),
         acc_type=element(accumulator),
     )
-    return requantise(result, units, out)
+    return requantize(result, units, out)
 
 
 @lowers("tosa.matmul")
-def matmul(op: ir.Operation, out: Quantisation) -> ir.Value | None:
-    """Integer matrix product; the right operand may be quantised per column."""
-    a, b = quantised_view(op.operands[0]), dequantised_view(op.operands[1])
+def matmul(op: ir.Operation, out: Quantization) -> ir.Value | None:
+    """Integer matrix product; the right operand may be quantized per column."""
+    a, b = quantized_view(op.operands[0]), dequantized_view(op.operands[1])
     if a is None or b is None or a[1].storage != b[1].storage or a[1].storage not in _ACCUMULATOR:
         return None
     if b[1].axis not in (None, 2) or len(set(b[1].zero_points)) > 1:
@@ -65,66 +65,66 @@ def matmul(op: ir.Operation, out: Quantisation) -> ir.Value | None:
         shape_of(op.results[0]),
         _ACCUMULATOR[a[1].storage],
     )
-    return requantise(product, [a[1].scale * scale for scale in b[1].scales], out)
+    return requantize(product, [a[1].scale * scale for scale in b[1].scales], out)
 
 
 @lowers("tosa.avg_pool2d")
-def average_pool(op: ir.Operation, out: Quantisation) -> ir.Value | None:
-    """The pool keeps its input's quantisation, then a RESCALE where the output's differs.
+def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
+    """The pool keeps its input's quantization, then a RESCALE where the output's differs.
 
-    Without padding, and where the quantisations differ, a depthwise convolution by ones sums exactly and rounds once.
+    Without padding, and where the quantizations differ, a depthwise convolution by ones sums exactly and rounds once.
     """
-    view = quantised_view(op.operands[0])
+    view = quantized_view(op.operands[0])
     if view is None or view[1].storage not in _ACCUMULATOR:
         return None
-    x, quantisation = view
+    x, quantization = view
     padded = any(ir.DenseI64ArrayAttr(op.attributes["pad"]))
-    if quantisation != out and not padded and quantisation.storage == "i8":
-        return _pool_by_ones(op, x, quantisation, out)
-    points = [zero_point(quantisation.zero_point, quantisation.storage) for _ in range(2)]
-    result = tensor(shape_of(op.results[0]), quantisation.storage)
+    if quantization != out and not padded and quantization.storage == "i8":
+        return _pool_by_ones(op, x, quantization, out)
+    points = [zero_point(quantization.zero_point, quantization.storage) for _ in range(2)]
+    result = tensor(shape_of(op.results[0]), quantization.storage)
     pooled = rebuild(op, [x, *points], result, acc_type=element("i32"))
-    if quantisation == out:
+    if quantization == out:
         return pooled
-    return requantise(pooled, [quantisation.scale], out, input_zp=quantisation.zero_point)
+    return requantize(pooled, [quantization.scale], out, input_zp=quantization.zero_point)
 
 
 @lowers("tosa.reduce_sum")
-def reduce_sum(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def reduce_sum(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """The sum in i32 of values without their zero point."""
-    view = quantised_view(op.operands[0])
+    view = quantized_view(op.operands[0])
     if view is None:
         return None
-    x, quantisation = view
-    total = rebuild(op, [widen(x, quantisation.zero_point)], tensor(shape_of(op.results[0]), "i32"))
-    return requantise(total, [quantisation.scale], out)
+    x, quantization = view
+    total = rebuild(op, [widen(x, quantization.zero_point)], tensor(shape_of(op.results[0]), "i32"))
+    return requantize(total, [quantization.scale], out)
 
 
 @lowers("tosa.resize")
-def resize_bilinear(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
-    view = quantised_view(op.operands[0])
+    view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
     if "BILINEAR" not in str(op.attributes["mode"]) or view is None or scale is None or view[1].storage != "i8":
         return None
-    x, quantisation = view
+    x, quantization = view
     shape = shape_of(op.results[0])
     weight = int(scale[0]) * int(scale[2])
     total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, "i32"))
-    if quantisation.zero_point:
-        offset = constant(np.full([1] * len(shape), quantisation.zero_point * weight, np.int32))
+    if quantization.zero_point:
+        offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")
-    return requantise(total, [quantisation.scale / weight], out)
+    return requantize(total, [quantization.scale / weight], out)
 
 
-def _pool_by_ones(op: ir.Operation, x: ir.Value, quantisation: Quantisation, out: Quantisation) -> ir.Value:
+def _pool_by_ones(op: ir.Operation, x: ir.Value, quantization: Quantization, out: Quantization) -> ir.Value:
     kernel = list(ir.DenseI64ArrayAttr(op.attributes["kernel"]))
     channels = shape_of(x)[-1]
     operands = [
         x,
         constant(np.ones((*kernel, channels, 1), np.int8)),
         constant(np.zeros(channels, np.int32)),
-        zero_point(quantisation.zero_point, "i8"),
+        zero_point(quantization.zero_point, "i8"),
         zero_point(0, "i8"),
     ]
     total = emit(
@@ -137,11 +137,11 @@ def _pool_by_ones(op: ir.Operation, x: ir.Value, quantisation: Quantisation, out
         stride=list(ir.DenseI64ArrayAttr(op.attributes["stride"])),
         dilation=[1, 1],
     )
-    return requantise(total, [quantisation.scale / int(np.prod(kernel))], out)
+    return requantize(total, [quantization.scale / int(np.prod(kernel))], out)
 
 
-def _output_channel_scales(op: ir.Operation, weight: Quantisation, channels: int) -> list[float] | None:
-    """One scale, or one per output channel; None where the quantised axis does not follow output channels."""
+def _output_channel_scales(op: ir.Operation, weight: Quantization, channels: int) -> list[float] | None:
+    """One scale, or one per output channel; None where the quantized axis does not follow output channels."""
     if weight.axis is None:
         return [weight.scale]
     if op.name == "tosa.depthwise_conv2d":

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.passes.emit import emit, mul
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.fold_casts import fold_storage_cast
-from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantisation_of, stays_float, storage
+from tosaic.passes.quantize.quantization import Quantization, float_constant, quantization_of, stays_float, storage
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of, walk
 
@@ -23,44 +23,44 @@ class ExplicitCasts(ModulePass):
     name: ClassVar[str] = "explicit-casts"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [fold_storage_cast, dequantise, quantise])
+        rewrite(module, [fold_storage_cast, dequantize, quantize])
         for op in walk(module):
             if stays_float(op):
                 del op.attributes["tosaic.float"]
 
 
 @pattern("quant.dcast")
-def dequantise(op: ir.Operation) -> Replacement:
+def dequantize(op: ir.Operation) -> Replacement:
     """(x - zero point) * scale in f32; constants are computed here."""
     values = float_constant(op.results[0])
     if values is not None:
         return constant(values.astype(np.float32))
-    quantisation = quantisation_of(op.operands[0])
+    quantization = quantization_of(op.operands[0])
     shape = shape_of(op.results[0])
-    wide = emit("cast", [storage(op.operands[0], quantisation)], shape, "f32")
-    centred = emit("sub", [wide, _vector(quantisation, quantisation.zero_points, len(shape))], shape, "f32")
-    return mul(centred, _vector(quantisation, quantisation.scales, len(shape)), "f32")
+    wide = emit("cast", [storage(op.operands[0], quantization)], shape, "f32")
+    centerd = emit("sub", [wide, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
+    return mul(centerd, _vector(quantization, quantization.scales, len(shape)), "f32")
 
 
 @pattern("quant.qcast")
-def quantise(op: ir.Operation) -> Replacement:
+def quantize(op: ir.Operation) -> Replacement:
     """clamp(x / scale + zero point) in f32, then a cast, which rounds half to even."""
-    quantisation = quantisation_of(op.results[0])
+    quantization = quantization_of(op.results[0])
     shape = shape_of(op.results[0])
-    inverse = [1 / scale for scale in quantisation.scales]
-    scaled = mul(op.operands[0], _vector(quantisation, inverse, len(shape)), "f32")
-    moved = emit("add", [scaled, _vector(quantisation, quantisation.zero_points, len(shape))], shape, "f32")
+    inverse = [1 / scale for scale in quantization.scales]
+    scaled = mul(op.operands[0], _vector(quantization, inverse, len(shape)), "f32")
+    moved = emit("add", [scaled, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
     limits = {
         name: ir.FloatAttr.get(ir.F32Type.get(), float(value))
-        for name, value in (("min_val", quantisation.low), ("max_val", quantisation.high))
+        for name, value in (("min_val", quantization.low), ("max_val", quantization.high))
     }
     inside = emit("clamp", [moved], shape, "f32", nan_mode="PROPAGATE", **limits)
-    stored = emit("cast", [inside], shape, quantisation.storage)
+    stored = emit("cast", [inside], shape, quantization.storage)
     return ir.Operation.create("quant.scast", results=[op.results[0].type], operands=[stored]).result
 
 
-def _vector(quantisation: Quantisation, values: tuple | list, rank: int) -> ir.Value:
+def _vector(quantization: Quantization, values: tuple | list, rank: int) -> ir.Value:
     shape = [1] * rank
-    if quantisation.axis is not None:
-        shape[quantisation.axis] = -1
+    if quantization.axis is not None:
+        shape[quantization.axis] = -1
     return constant(np.reshape(np.array(values, np.float32), shape))

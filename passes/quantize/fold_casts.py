@@ -1,4 +1,4 @@
-"""Fold quantising casts into integer TOSA."""
+"""Fold quantizing casts into integer TOSA."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import ClassVar
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize import arithmetic, compute, layer_norm, movement, softmax  # noqa: F401  (lowerings register)
 from tosaic.passes.quantize.lowering import LOWERINGS
-from tosaic.passes.quantize.multipliers import requantise
-from tosaic.passes.quantize.quantisation import (
-    Quantisation,
-    as_quantised,
+from tosaic.passes.quantize.multipliers import requantize
+from tosaic.passes.quantize.quantization import (
+    Quantization,
+    as_quantized,
     owner_name,
-    quantisation_of,
-    quantise,
+    quantization_of,
+    quantize,
     stays_float,
     storage,
 )
@@ -27,12 +27,12 @@ from tosaic.support.mlir import ir
 @register
 @dataclass(frozen=True)
 class FoldCasts(ModulePass):
-    """Fold quantising casts into integer TOSA; ops with `tosaic.float` stay as they are."""
+    """Fold quantizing casts into integer TOSA; ops with `tosaic.float` stay as they are."""
 
     name: ClassVar[str] = "fold-casts"
 
     def run(self, module: ir.Module) -> None:
-        casts = [fold_storage_cast, lower_quantise, *map(_unless_float, movement.PATTERNS)]
+        casts = [fold_storage_cast, lower_quantize, *map(_unless_float, movement.PATTERNS)]
         rewrite(module, casts)  # comparisons within a pointwise region go into its table; the others are left
         rewrite(module, [*casts, *map(_unless_float, arithmetic.PATTERNS)])
 
@@ -52,9 +52,9 @@ def fold_storage_cast(op: ir.Operation) -> Replacement:
 
 
 @pattern("quant.qcast")
-def lower_quantise(op: ir.Operation) -> Replacement:
+def lower_quantize(op: ir.Operation) -> Replacement:
     """`qcast(op(dcast(x)...))` -> the integer op, by the table of lowerings."""
-    out = quantisation_of(op.results[0])
+    out = quantization_of(op.results[0])
     if out.axis is not None:
         return None
     source = op.operands[0]
@@ -65,18 +65,18 @@ def lower_quantise(op: ir.Operation) -> Replacement:
         return None
     with producer.location:
         stored = _integer(producer, source, out)
-    return None if stored is None else as_quantised(stored, out)
+    return None if stored is None else as_quantized(stored, out)
 
 
-def _integer(producer: ir.Operation, source: ir.Value, out: Quantisation) -> ir.Value | None:
+def _integer(producer: ir.Operation, source: ir.Value, out: Quantization) -> ir.Value | None:
     if producer.name == "tosa.const":
-        return quantise(source, out)
+        return quantize(source, out)
     if producer.name == "quant.dcast":
-        inner = quantisation_of(producer.operands[0])
+        inner = quantization_of(producer.operands[0])
         if inner.axis is not None:
             return None
         stored = storage(producer.operands[0], inner)
-        return stored if inner == out else requantise(stored, [inner.scale], out, input_zp=inner.zero_point)
+        return stored if inner == out else requantize(stored, [inner.scale], out, input_zp=inner.zero_point)
     try:
         table = table_of(source, out)
         if table is not None:

@@ -1,4 +1,4 @@
-"""Layer normalisation in integers."""
+"""Layer normalization in integers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 from tosaic.passes.emit import emit, mul, rescale
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, reciprocal_root
 from tosaic.passes.quantize.lowering import lowers
-from tosaic.passes.quantize.multipliers import requantise, scale_by, widen
-from tosaic.passes.quantize.quantisation import Quantisation, float_constant, quantised_view
+from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
+from tosaic.passes.quantize.quantization import Quantization, float_constant, quantized_view
 from tosaic.support.mlir import constant, ir, shape_of
 
 _STEP = 128  # x - mean is held in 1/128 of x's unit: |x - mean| <= 255 fits i16
 
 
 @lowers("func.call")
-def layer_norm(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def layer_norm(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension.
 
     Every full-sized value is i16. The reciprocal of the root is a power of two, with which the deviations fill i16
     whatever their size, times a mantissa.
     """
     composite = composite_of(op, "layer_norm")
-    view = quantised_view(op.operands[0]) if composite is not None else None
+    view = quantized_view(op.operands[0]) if composite is not None else None
     if composite is None or view is None or view[1].storage != "i8":
         return None
-    x, quantisation = view
+    x, quantization = view
     weight, bias = (float_constant(operand) for operand in list(op.operands)[1:3])
     axis, shape = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value, shape_of(x)
-    epsilon = ir.FloatAttr(composite.attributes["tosaic.epsilon"]).value / quantisation.scale**2
-    size, point = shape[-1], quantisation.zero_point
+    epsilon = ir.FloatAttr(composite.attributes["tosaic.epsilon"]).value / quantization.scale**2
+    size, point = shape[-1], quantization.zero_point
     shift = _square_shift(size, epsilon)
     if weight is None or bias is None or axis != len(shape) - 1 or shift is None:
         return None
@@ -56,7 +56,7 @@ def _deviation(x: ir.Value, point: int, size: int) -> ir.Value:
     return rescale(binary("sub", widen(fine, 0), widen(mean, 0)), "i16", [1 << 30], [30])
 
 
-def _affine(normal: ir.Value, unit: float, weight: np.ndarray, bias: np.ndarray, out: Quantisation) -> ir.Value:
+def _affine(normal: ir.Value, unit: float, weight: np.ndarray, bias: np.ndarray, out: Quantization) -> ir.Value:
     """normal * unit * weight + bias, with weight and bias as i16."""
     shape = shape_of(normal)
     weight, bias = (np.broadcast_to(values.reshape(-1), shape[-1:]) for values in (weight, bias))
@@ -64,13 +64,13 @@ def _affine(normal: ir.Value, unit: float, weight: np.ndarray, bias: np.ndarray,
     product = mul(normal, _row(weight / largest, len(shape)), "i32")
     unit *= largest / ONE
     if not bias.any():
-        return requantise(product, [unit], out)
+        return requantize(product, [unit], out)
     scaled, unit = rescale(product, "i16", [1 << 30], [45]), unit * 2.0**15
     offset, offset_unit = _row(bias / np.abs(bias).max(), len(shape)), float(np.abs(bias).max()) / ONE
     # The larger unit is scaled by 2**14, as the sums of Ethos-U are.
     fine = max(unit, offset_unit) / 2.0**14
     wide = [scale_by(scaled, "i32", [unit / fine]), scale_by(offset, "i32", [offset_unit / fine])]
-    return requantise(binary("add", *wide), [fine], out)
+    return requantize(binary("add", *wide), [fine], out)
 
 
 def _row(values: np.ndarray, rank: int) -> ir.Value:

@@ -1,14 +1,14 @@
-"""The table of integer lowerings: what stands between quantised operands and a `quant.qcast`."""
+"""The table of integer lowerings: what stands between quantized operands and a `quant.qcast`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tosaic.passes.quantize.quantisation import Quantisation
+from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.mlir import ir
 
-Lowering: TypeAlias = Callable[[ir.Operation, Quantisation], "ir.Value | None"]
+Lowering: TypeAlias = Callable[[ir.Operation, Quantization], "ir.Value | None"]
 
 LOWERINGS: dict[str, list[Lowering]] = {}
 
@@ -16,8 +16,8 @@ LOWERINGS: dict[str, list[Lowering]] = {}
 def lowers(*names: str) -> Callable[[Lowering], Lowering]:
     """Decorator: the function lowers `qcast(op)` for f32 ops of these names.
 
-    It takes the op and the quantisation of its result, and returns the stored integers, or None where it does not
-    apply (an operand is not quantised, a constant is not constant).
+    It takes the op and the quantization of its result, and returns the stored integers, or None where it does not
+    apply (an operand is not quantized, a constant is not constant).
     """
 
     def note(function: Lowering) -> Lowering:

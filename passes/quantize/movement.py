@@ -1,4 +1,4 @@
-"""Ops that move or select values commute with quantisation: `qcast(move(x))` -> `move(qcast(x))`, exactly.
+"""Ops that move or select values commute with quantization: `qcast(move(x))` -> `move(qcast(x))`, exactly.
 
 Rounding and saturation are monotone, so maxima, minima and clamps commute too.
 """
@@ -10,13 +10,13 @@ import numpy as np
 from tosaic.passes.emit import clamp, rebuild, tensor
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
-from tosaic.passes.quantize.quantisation import (
-    Quantisation,
-    dequantise,
+from tosaic.passes.quantize.quantization import (
+    Quantization,
+    dequantize,
     float_constant,
     owner_name,
-    quantise,
-    quantised_view,
+    quantize,
+    quantized_view,
 )
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.mlir import constant, ir, shape_of
@@ -26,95 +26,95 @@ _FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "
 
 
 @lowers(*_FIRST_OPERAND)
-def hoist_unary(op: ir.Operation, out: Quantisation) -> ir.Value:
+def hoist_unary(op: ir.Operation, out: Quantization) -> ir.Value:
     operands = list(op.operands)
-    return _moved(op, [quantise(operands[0], out), *operands[1:]], out)
+    return _moved(op, [quantize(operands[0], out), *operands[1:]], out)
 
 
 @lowers("tosa.concat")
-def hoist_concat(op: ir.Operation, out: Quantisation) -> ir.Value:
-    return _moved(op, [quantise(operand, out) for operand in op.operands], out)
+def hoist_concat(op: ir.Operation, out: Quantization) -> ir.Value:
+    return _moved(op, [quantize(operand, out) for operand in op.operands], out)
 
 
 @lowers("tosa.maximum", "tosa.minimum")
-def hoist_extremum(op: ir.Operation, out: Quantisation) -> ir.Value:
+def hoist_extremum(op: ir.Operation, out: Quantization) -> ir.Value:
     """TOSA has these on i32 only: widened and narrowed without change."""
-    wide = [widen(quantise(operand, out), 0) for operand in op.operands]
+    wide = [widen(quantize(operand, out), 0) for operand in op.operands]
     found = rebuild(op, wide, tensor(shape_of(op.results[0]), "i32"))
     return scale_by(found, out.storage, [1.0])
 
 
 @lowers("tosa.select")
-def hoist_select(op: ir.Operation, out: Quantisation) -> ir.Value:
+def hoist_select(op: ir.Operation, out: Quantization) -> ir.Value:
     condition, a, b = op.operands
-    return _moved(op, [condition, quantise(a, out), quantise(b, out)], out)
+    return _moved(op, [condition, quantize(a, out), quantize(b, out)], out)
 
 
 @lowers("tosa.pad")
-def hoist_pad(op: ir.Operation, out: Quantisation) -> ir.Value:
+def hoist_pad(op: ir.Operation, out: Quantization) -> ir.Value:
     x, padding, value = op.operands
-    return _moved(op, [quantise(x, out), padding, quantise(value, out)], out)
+    return _moved(op, [quantize(x, out), padding, quantize(value, out)], out)
 
 
 @lowers("tosa.resize")
-def hoist_resize(op: ir.Operation, out: Quantisation) -> ir.Value | None:
+def hoist_resize(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if "NEAREST" not in str(op.attributes["mode"]):
         return None
     x, *rest = op.operands
-    return _moved(op, [quantise(x, out), *rest], out)
+    return _moved(op, [quantize(x, out), *rest], out)
 
 
 @lowers("tosa.clamp")
-def hoist_clamp(op: ir.Operation, out: Quantisation) -> ir.Value:
+def hoist_clamp(op: ir.Operation, out: Quantization) -> ir.Value:
     low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    lowest, highest = (int(v) for v in out.quantise(np.clip([low, high], -3.4e38, 3.4e38)))
-    stored = quantise(op.operands[0], out)
+    lowest, highest = (int(v) for v in out.quantize(np.clip([low, high], -3.4e38, 3.4e38)))
+    stored = quantize(op.operands[0], out)
     return stored if (lowest, highest) == (out.low, out.high) else clamp(stored, lowest, highest)
 
 
 @pattern(*_FIRST_OPERAND, "tosa.resize")
-def sink_dequantise(op: ir.Operation) -> Replacement:
+def sink_dequantize(op: ir.Operation) -> Replacement:
     """`move(dcast(x))` -> `dcast(move(x))`."""
     if op.name == "tosa.resize" and "NEAREST" not in str(op.attributes["mode"]):
         return None
-    view = quantised_view(op.operands[0])
+    view = quantized_view(op.operands[0])
     if view is None:
         return None
-    stored, quantisation = view
-    return dequantise(_moved(op, [stored, *list(op.operands)[1:]], quantisation), quantisation)
+    stored, quantization = view
+    return dequantize(_moved(op, [stored, *list(op.operands)[1:]], quantization), quantization)
 
 
 @pattern("tosa.concat")
-def sink_dequantise_concat(op: ir.Operation) -> Replacement:
-    """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantisation."""
+def sink_dequantize_concat(op: ir.Operation) -> Replacement:
+    """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantization."""
     if any(owner_name(operand) != "quant.dcast" for operand in op.operands):
         return None
-    views = [quantised_view(operand) for operand in op.operands]
+    views = [quantized_view(operand) for operand in op.operands]
     made = [view for view in views if view is not None]
-    if len(made) < len(views) or len({quantisation for _, quantisation in made}) > 1:
+    if len(made) < len(views) or len({quantization for _, quantization in made}) > 1:
         return None
-    quantisation = made[0][1]
-    return dequantise(_moved(op, [stored for stored, _ in made], quantisation), quantisation)
+    quantization = made[0][1]
+    return dequantize(_moved(op, [stored for stored, _ in made], quantization), quantization)
 
 
 @pattern("tosa.pad")
-def sink_dequantise_pad(op: ir.Operation) -> Replacement:
+def sink_dequantize_pad(op: ir.Operation) -> Replacement:
     """`pad(dcast(x), c)` -> `dcast(pad(x, q(c)))` where `c` is representable."""
-    view, value = quantised_view(op.operands[0]), float_constant(op.operands[2])
+    view, value = quantized_view(op.operands[0]), float_constant(op.operands[2])
     if view is None or value is None:
         return None
-    stored, quantisation = view
-    padding = quantisation.quantise(value)
-    if (np.float32(quantisation.dequantise(padding)) != np.float32(value)).any():
+    stored, quantization = view
+    padding = quantization.quantize(value)
+    if (np.float32(quantization.dequantize(padding)) != np.float32(value)).any():
         return None
-    kind = ir.Type.parse(quantisation.storage)
+    kind = ir.Type.parse(quantization.storage)
     integer = constant(padding.astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
-    return dequantise(_moved(op, [stored, op.operands[1], integer], quantisation), quantisation)
+    return dequantize(_moved(op, [stored, op.operands[1], integer], quantization), quantization)
 
 
-PATTERNS = [sink_dequantise, sink_dequantise_concat, sink_dequantise_pad]
+PATTERNS = [sink_dequantize, sink_dequantize_concat, sink_dequantize_pad]
 
 
-def _moved(op: ir.Operation, operands: list[ir.Value], quantisation: Quantisation) -> ir.Value:
-    result = tensor(shape_of(op.results[0]), quantisation.storage)
+def _moved(op: ir.Operation, operands: list[ir.Value], quantization: Quantization) -> ir.Value:
+    result = tensor(shape_of(op.results[0]), quantization.storage)
     return rebuild(op, operands, result)

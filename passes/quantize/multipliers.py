@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosaic.passes.emit import clamp, rescale
-from tosaic.passes.quantize.quantisation import Quantisation
+from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import element_type, ir
 
@@ -41,8 +41,8 @@ def scale_by(x: ir.Value, kind: str, factors: Sequence[float], input_zp: int = 0
     return rescale(x, kind, [m for m, _ in pairs], [s for _, s in pairs], input_zp, output_zp)
 
 
-def requantise(x: ir.Value, real: Sequence[float], out: Quantisation, input_zp: int = 0) -> ir.Value:
-    """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantisation `out`."""
+def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: int = 0) -> ir.Value:
+    """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantization `out`."""
     scaled = scale_by(x, out.storage, [unit / out.scale for unit in real], input_zp, out.zero_point)
     return scaled if out.full_range else clamp(scaled, out.low, out.high)
 

@@ -1,4 +1,4 @@
-"""A pointwise f32 region with one quantised input becomes one TABLE."""
+"""A pointwise f32 region with one quantized input becomes one TABLE."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic.passes.emit import emit
-from tosaic.passes.quantize.multipliers import requantise
+from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.pointwise import evaluate, is_pointwise, value_operands
-from tosaic.passes.quantize.quantisation import (
-    Quantisation,
+from tosaic.passes.quantize.quantization import (
+    Quantization,
     float_constant,
     owner_name,
-    quantisation_of,
+    quantization_of,
     stays_float,
     storage,
 )
@@ -26,14 +26,14 @@ _INTERPOLATION = 128  # a TABLE of i16 has 513 entries, 128 inputs apart, and a 
 
 @dataclass
 class _Region:
-    """The ops between one quantised value and a cast."""
+    """The ops between one quantized value and a cast."""
 
     shape: tuple[int, ...]
     ops: list[ir.Operation] = field(default_factory=list)
     source: ir.Value | None = None
 
     def grow(self, value: ir.Value) -> bool:
-        """Take in what computes `value`; False when the region is not pointwise in one quantised value."""
+        """Take in what computes `value`; False when the region is not pointwise in one quantized value."""
         if isinstance(value.owner, ir.Block):
             return False
         op = value.owner.operation
@@ -54,7 +54,7 @@ class _Region:
         return True
 
     def compute(self, value: ir.Value, source: np.ndarray) -> np.ndarray:
-        """The real values of `value` where the quantised value's reals are `source`."""
+        """The real values of `value` where the quantized value's reals are `source`."""
         scalar = _scalar(value)
         if scalar is not None:
             return np.full(source.shape, scalar)
@@ -64,31 +64,31 @@ class _Region:
         return evaluate(op, [self.compute(operand, source) for operand in value_operands(op)])
 
 
-def table_of(value: ir.Value, out: Quantisation) -> ir.Value | None:
-    """The stored integers of `qcast(value)` as a TABLE of its one quantised input, or None."""
+def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
+    """The stored integers of `qcast(value)` as a TABLE of its one quantized input, or None."""
     region = _Region(shape_of(value))
     if not region.grow(value) or region.source is None or all(_is_cheaper(op) for op in region.ops):
         return None
-    quantisation = quantisation_of(region.source)
-    if quantisation.axis is not None:
+    quantization = quantization_of(region.source)
+    if quantization.axis is not None:
         return None
-    if (quantisation.storage, out.storage) == ("i8", "i8"):
-        reals = region.compute(value, quantisation.dequantise(np.arange(-128, 128)))
-        entries = out.quantise(np.nan_to_num(reals, posinf=1e300, neginf=-1e300)).astype(np.int8)
-        return emit("table", [storage(region.source, quantisation), constant(entries)], region.shape, "i8")
-    if quantisation.storage == "i16" and out.storage in ("i8", "i16"):
-        reals = region.compute(value, quantisation.dequantise(np.arange(-32768, 32769, _INTERPOLATION)))
-        return _interpolated(storage(region.source, quantisation), reals, out)
+    if (quantization.storage, out.storage) == ("i8", "i8"):
+        reals = region.compute(value, quantization.dequantize(np.arange(-128, 128)))
+        entries = out.quantize(np.nan_to_num(reals, posinf=1e300, neginf=-1e300)).astype(np.int8)
+        return emit("table", [storage(region.source, quantization), constant(entries)], region.shape, "i8")
+    if quantization.storage == "i16" and out.storage in ("i8", "i16"):
+        reals = region.compute(value, quantization.dequantize(np.arange(-32768, 32769, _INTERPOLATION)))
+        return _interpolated(storage(region.source, quantization), reals, out)
     return None
 
 
-def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantisation) -> ir.Value:
-    limits = out.dequantise(np.array([out.low, out.high]))
+def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantization) -> ir.Value:
+    limits = out.dequantize(np.array([out.low, out.high]))
     inside = np.clip(np.nan_to_num(reals, posinf=1e300, neginf=-1e300), *limits)
     unit = max(float(np.abs(inside).max()), 1e-30) / 32767
     entries = np.rint(inside / unit).astype(np.int16)
     fine = emit("table", [x, constant(entries)], shape_of(x), "i32")
-    return requantise(fine, [unit / _INTERPOLATION], out)
+    return requantize(fine, [unit / _INTERPOLATION], out)
 
 
 def _is_cheaper(op: ir.Operation) -> bool:

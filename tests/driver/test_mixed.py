@@ -1,4 +1,4 @@
-"""What a user excludes from quantisation runs in f32 on the CPU, beside int8 and int16, exactly."""
+"""What a user excludes from quantization runs in f32 on the CPU, beside int8 and int16, exactly."""
 
 from pathlib import Path
 

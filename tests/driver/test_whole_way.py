@@ -51,7 +51,7 @@ def test_compile_says_where_each_op_runs(builds, target):
     assert report["flash_bytes"] > 8 * 8 * 9
     assert set(report["seconds"]) == {
         "capture",
-        "quantise",
+        "quantize",
         "import",
         "passes",
         "place",

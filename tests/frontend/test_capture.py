@@ -155,10 +155,10 @@ def test_inputs_replace_the_programs_own(saved):
     assert got.inputs[0][0, 0] == 2
 
 
-def test_a_factory_imports_its_neighbours(tmp_path):
-    (tmp_path / "neighbour_of_factory.py").write_text("WIDTH = 4")
+def test_a_factory_imports_its_neighbors(tmp_path):
+    (tmp_path / "neighbor_of_factory.py").write_text("WIDTH = 4")
     path = tmp_path / "models.py"
-    path.write_text("from neighbour_of_factory import WIDTH\n" + FACTORY)
+    path.write_text("from neighbor_of_factory import WIDTH\n" + FACTORY)
     before = list(sys.path)
     assert capture(f"{path}:good").name == "good"
     assert sys.path == before

@@ -1,4 +1,4 @@
-"""Ops without a lowering of their own: exact in float; quantised, integers throughout and close to the float model."""
+"""Ops without a lowering of their own: exact in float; quantized, integers throughout and close to the float model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 16.0  # dB: one rounding before a step moves whole steps
 
 
 class Function(nn.Module):
-    """A function behind a convolution, whose result is quantised."""
+    """A function behind a convolution, whose result is quantized."""
 
     def __init__(self, function) -> None:
         super().__init__()
@@ -122,13 +122,13 @@ def test_decomposed(name):
     want = module(x).detach().numpy()
     np.testing.assert_allclose(evaluate(import_program(program), [x.numpy()])[0], want, rtol=1e-4, atol=2e-5)
 
-    quantised = import_program(quantize(Capture("model", program, (x,), ((x,),))))
-    run_phases(quantised)
-    assert not [op.name for op in walk(quantised) if any("f32" in str(result.type) for result in op.results)]
-    main = functions(quantised)["main"]
+    quantized = import_program(quantize(Capture("model", program, (x,), ((x,),))))
+    run_phases(quantized)
+    assert not [op.name for op in walk(quantized) if any("f32" in str(result.type) for result in op.results)]
+    main = functions(quantized)["main"]
     (given,), (result,) = (ir.ArrayAttr(main.attributes[kind]) for kind in ("arg_attrs", "res_attrs"))
     stored = np.clip(np.rint(x.numpy() / scale(given)) + zero_point(given), -128, 127).astype(np.int8)
-    got = (evaluate(quantised, [stored])[0].astype(np.float64) - zero_point(result)) * scale(result)
+    got = (evaluate(quantized, [stored])[0].astype(np.float64) - zero_point(result)) * scale(result)
     assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) >= least
 
 

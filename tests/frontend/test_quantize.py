@@ -1,4 +1,4 @@
-"""What the quantiser annotates, and what comes of it in the imported module."""
+"""What the quantizer annotates, and what comes of it in the imported module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def captured(module: nn.Module, *shape: int) -> Capture:
 
 
 def quantizers(program) -> list[tuple[str, tuple]]:
-    """(name of what is quantised, (scale, zero point, low, high, dtype)) for every activation."""
+    """(name of what is quantized, (scale, zero point, low, high, dtype)) for every activation."""
     return [(str(n.args[0].target), n.args[1:]) for n in program.graph.nodes if n.target is QUANTIZE[0]]
 
 
@@ -110,7 +110,7 @@ def test_every_integer_constant_reaches_mlir_in_tosa_layout(quantized):
     assert any("tensor<4x1x1x8x!quant.uniform<i8<-127:127>:f32:0" in line for line in text)
 
 
-def test_depthwise_weights_are_quantised_along_the_third_axis():
+def test_depthwise_weights_are_quantized_along_the_third_axis():
     module = import_program(quantize(captured(nn.Conv2d(4, 4, 3, groups=4), 1, 4, 8, 8)))
     assert "tensor<3x3x4x1x!quant.uniform<i8<-127:127>:f32:2" in str(module)
 
@@ -141,12 +141,12 @@ def test_an_unknown_activation_format_is_refused(net):
         quantize(net, activations="int4")
 
 
-def test_a_quantised_program_is_left_alone(net, quantized):
+def test_a_quantized_program_is_left_alone(net, quantized):
     again = Capture("model", quantized, net.inputs, net.calibration)
     assert quantize(again) is quantized
 
 
-def test_attention_is_taken_apart_and_quantised():
+def test_attention_is_taken_apart_and_quantized():
     class Attention(nn.Module):
         def forward(self, x):
             return F.scaled_dot_product_attention(x, x, x)
@@ -157,7 +157,7 @@ def test_attention_is_taken_apart_and_quantised():
     assert sqnr(program, model) > 25
 
 
-def test_integer_tensors_are_not_quantised():
+def test_integer_tensors_are_not_quantized():
     class Lookup(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -173,7 +173,7 @@ def test_integer_tensors_are_not_quantised():
     assert "tensor<1x3xi32>" in str(module)
 
 
-def test_numbers_and_integers_mix_with_quantised_tensors():
+def test_numbers_and_integers_mix_with_quantized_tensors():
     class Mix(nn.Module):
         def forward(self, x):
             return x / 3 + (x.argmax(-1, keepdim=True) + 0.5)
@@ -183,7 +183,7 @@ def test_numbers_and_integers_mix_with_quantised_tensors():
     assert names.count("aten.add.Tensor") == 2
 
 
-def test_a_decomposed_program_quantises_like_its_origin():
+def test_a_decomposed_program_quantizes_like_its_origin():
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -233,17 +233,17 @@ def test_casts_name_the_line_of_the_op_they_belong_to(quantized):
 
 
 def test_integers_may_come_in_and_go_out():
-    class Quantised(nn.Module):
+    class Quantized(nn.Module):
         def forward(self, x):
             real = torch.ops.quantized_decomposed.dequantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
             return torch.ops.quantized_decomposed.quantize_per_tensor(F.relu(real), 0.04, -128, -128, 127, torch.int8)
 
-    text = str(import_program(torch.export.export(Quantised(), (torch.zeros(1, 8, dtype=torch.int8),))))
+    text = str(import_program(torch.export.export(Quantized(), (torch.zeros(1, 8, dtype=torch.int8),))))
     assert "@main(%arg0: tensor<1x8xi8>) -> tensor<1x8xi8>" in text
     assert "quant.scast %arg0" in text
 
 
-def test_a_foreign_quantisers_program_is_imported():
+def test_a_foreign_quantizers_program_is_imported():
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 

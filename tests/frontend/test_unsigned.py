@@ -1,4 +1,4 @@
-"""Graphs that another quantiser left in uint8 mean the same in int8."""
+"""Graphs that another quantizer left in uint8 mean the same in int8."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ ACTIVATION, RESULT = (0.03, 117), (0.08, 131)
 
 
 def rounded(x: Tensor, scale: float, zero_point: int) -> Tensor:
-    """Quantised to uint8 and dequantised."""
+    """Quantized to uint8 and dequantized."""
     numbers = (scale, zero_point, 0, 255, torch.uint8)
     return quantized.dequantize_per_tensor(quantized.quantize_per_tensor(x, *numbers), *numbers)
 

@@ -1,4 +1,4 @@
-"""Models with quantising casts as MLIR text, for tests."""
+"""Models with quantizing casts as MLIR text, for tests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Casts:
         self.functions: list[str] = []
 
     def input(self, shape: Sequence[int], kind: str) -> tuple[str, tuple[int, ...]]:
-        """A float argument, quantised and dequantised as `kind` says, e.g. `i8:f32, 0.5:3`."""
+        """A float argument, quantized and dequantized as `kind` says, e.g. `i8:f32, 0.5:3`."""
         name = f"%arg{len(self.arguments)}"
         self.arguments.append(f"{name}: {tensor(shape)}")
-        return self.requantised((name, tuple(shape)), kind)
+        return self.requantized((name, tuple(shape)), kind)
 
     def op(self, text: str, operands: Sequence[tuple], shape: Sequence[int], attributes: str = "", kind: str = "f32"):
         name = f"%v{len(self.lines)}"
@@ -43,14 +43,14 @@ class Casts:
         self.lines.append(f"{name} = tosa.const_shape {{values = {values}}} : () -> !tosa.shape<{len(dims)}>")
         return name, (), f"!tosa.shape<{len(dims)}>"
 
-    def requantised(self, value: tuple, kind: str):
-        """Quantised and dequantised."""
+    def requantized(self, value: tuple, kind: str):
+        """Quantized and dequantized."""
         shape = value[1]
         stored = self.op("quant.qcast", [value], shape, "", f"!quant.uniform<{kind}>")
         return self.op("quant.dcast", [stored], shape)
 
     def weights(self, values: np.ndarray, kind: str):
-        """A quantised constant, dequantised."""
+        """A quantized constant, dequantized."""
         stored = self.op("quant.scast", [self.constant(values)], values.shape, "", f"!quant.uniform<{kind}>")
         return self.op("quant.dcast", [stored], values.shape)
 

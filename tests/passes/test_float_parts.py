@@ -33,7 +33,7 @@ def softmax_between_casts(marked: bool) -> ir.Module:
     b.functions.append(SOFTMAX)
     x = b.input((4, 8), X)
     b.lines.append(f"%s = func.call @softmax({x[0]}) {FLOAT if marked else ''} : (tensor<4x8xf32>) -> tensor<4x8xf32>")
-    return b.module(b.requantised(("%s", (4, 8)), "i8:f32, 0.00390625:-128"))
+    return b.module(b.requantized(("%s", (4, 8)), "i8:f32, 0.00390625:-128"))
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "reverse", "abs", "floor", "reciprocal"])
@@ -41,7 +41,7 @@ def test_a_marked_op_stays_float(name):
     b = Casts()
     x = b.input((4, 64), X)
     attributes = "{axis = 1 : i32, tosaic.float}" if name == "reverse" else FLOAT
-    module = b.module(b.requantised(b.op(f"tosa.{name}", [x], x[1], attributes), Y))
+    module = b.module(b.requantized(b.op(f"tosa.{name}", [x], x[1], attributes), Y))
     run_phases(module)
     assert kinds(module) == {f"{name} f32", "cast f32", "sub f32", "mul f32", "add f32", "clamp f32", "cast i8"}
     assert "tosaic.float" not in str(module)
@@ -50,8 +50,8 @@ def test_a_marked_op_stays_float(name):
 def test_only_the_marked_op_stays_float():
     b = Casts()
     x = b.input((4, 64), X)
-    y = b.op("tosa.sigmoid", [b.requantised(b.op("tosa.tanh", [x], x[1], FLOAT), Y)], x[1])
-    module = b.module(b.requantised(y, Y))
+    y = b.op("tosa.sigmoid", [b.requantized(b.op("tosa.tanh", [x], x[1], FLOAT), Y)], x[1])
+    module = b.module(b.requantized(y, Y))
     run_phases(module)
     assert {"tanh f32", "table i8"} <= kinds(module)
     assert "sigmoid f32" not in kinds(module)
@@ -64,7 +64,7 @@ def test_a_marked_convolution_takes_its_weights_as_floats():
     attributes = ("<{acc_type = f32, pad = array<i64: 0, 0, 0, 0>, stride = array<i64: 1, 1>, "
                   "dilation = array<i64: 1, 1>}> {tosaic.float}")  # fmt: skip
     y = b.op("tosa.conv2d", [x, w, b.zeros((3,)), b.zeros(), b.zeros()], (1, 4, 4, 3), attributes)
-    module = b.module(b.requantised(y, Y))
+    module = b.module(b.requantized(y, Y))
     run_phases(module)
     assert "conv2d f32" in kinds(module)
     assert "conv2d i32" not in kinds(module)

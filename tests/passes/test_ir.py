@@ -1,6 +1,6 @@
 """Every `<pass-name>.mlir` beside this file: its pass, its CHECK lines, and equality to the bit where it is runnable.
 
-The first line is `// PIPELINE: <pipeline>`. A module without quantised types is executed before and after.
+The first line is `// PIPELINE: <pipeline>`. A module without quantized types is executed before and after.
 """
 
 from pathlib import Path

@@ -38,7 +38,7 @@ def test_a_call_of_no_composite_is_refused():
         run_phase(module, "legalize")
 
 
-def test_a_quantised_type_that_is_left_is_named():
+def test_a_quantized_type_that_is_left_is_named():
     kind = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
     module = parse(f"func.func @main(%x: {kind}) -> tensor<4xi8> {{ %0 = quant.scast %x : {kind} to tensor<4xi8> "
                    "return %0 : tensor<4xi8> }")  # fmt: skip

@@ -7,7 +7,7 @@ from casts import Casts, run, tensor
 from tosaic.passes import parse_pipeline, run_passes, run_phases
 from tosaic.passes.fuse.integers import rescale_of
 from tosaic.passes.quantize.multipliers import multiplier_and_shift
-from tosaic.passes.quantize.quantisation import Quantisation
+from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import dialect, functions, ir, parse, walk
 
@@ -48,7 +48,7 @@ def test_convolution_per_channel_with_relu():
     bias = np.array([0.5, -0.25, 0.1, 0], np.float32)
     y = b.op("tosa.conv2d", [x, w, b.constant(bias), b.zeros(), b.zeros()], (1, 6, 6, 4), WINDOW.format(s=1))
     r = b.op("tosa.clamp", [y], y[1], "<{min_val = 0.0 : f32, max_val = 6.0 : f32}>")
-    module = b.module(b.requantised(r, Y[0]))
+    module = b.module(b.requantized(r, Y[0]))
     data = integers(2, (1, 6, 6, 3))
     (got,) = run(module, [data])
     assert names(module) == ["conv2d", "rescale", "clamp"]
@@ -69,8 +69,8 @@ def test_transposes_between_casts_and_convolution_do_not_matter():
     w = b.weights(integers(1, (3, 3, 3, 1)), "i8:f32, 0.01")
     y = b.op("tosa.depthwise_conv2d", [nhwc, w, b.zeros((3,)), b.zeros(), b.zeros()], (1, 5, 5, 3), WINDOW.format(s=1))
     back = b.op("tosa.transpose", [y], (1, 3, 5, 5), "<{perms = array<i32: 0, 3, 1, 2>}>")
-    s = b.op("tosa.sigmoid", [b.requantised(back, Y[0])], back[1])
-    module = b.module(b.requantised(s, "i8:f32, 0.00390625:-128"))
+    s = b.op("tosa.sigmoid", [b.requantized(back, Y[0])], back[1])
+    module = b.module(b.requantized(s, "i8:f32, 0.00390625:-128"))
     run_phases(module)
     assert names(module) == ["transpose", "depthwise_conv2d", "rescale", "table", "transpose"]
 
@@ -86,7 +86,7 @@ def test_arithmetic(name, kind):
     kinds = [f"{storage}:f32, {s!r}:{z}" for s, z in zip(scales, zero_points, strict=True)]
     x, y = b.input((4, 64), kinds[0]), b.input((4, 64), kinds[1])
     operands = [x, y] if name != "mul" else [x, y, b.constant(np.zeros(1, np.int8))]
-    module = b.module(b.requantised(b.op(f"tosa.{name}", operands, (4, 64)), kinds[2]))
+    module = b.module(b.requantized(b.op(f"tosa.{name}", operands, (4, 64)), kinds[2]))
     data = [integers(seed, (4, 64), kind) for seed in (1, 2)]
     (got,) = run(module, data)
     reals = [(d.astype(float) - z) * s for d, s, z in zip(data, scales, zero_points, strict=False)]
@@ -100,7 +100,7 @@ def test_arithmetic(name, kind):
 def test_terms_of_one_scale_are_summed_as_they_are(name):
     b = Casts()
     x, y = b.input((4, 64), "i8:f32, 0.02031:3"), b.input((4, 64), "i8:f32, 0.02031:-11")
-    module = b.module(b.requantised(b.op(f"tosa.{name}", [x, y], (4, 64)), "i8:f32, 0.03507:5"))
+    module = b.module(b.requantized(b.op(f"tosa.{name}", [x, y], (4, 64)), "i8:f32, 0.03507:5"))
     data = [integers(seed, (4, 64)) for seed in (1, 2)]
     (got,) = run(module, data)
     before = [rescale_of(op) for op in walk(module) if op.name == "tosa.rescale"][:2]
@@ -114,7 +114,7 @@ def test_terms_of_one_scale_are_summed_as_they_are(name):
 def test_extrema_of_tensors(name):
     b = Casts()
     x, y = b.input((4, 64), X[0]), b.input((4, 64), Y[0])
-    module = b.module(b.requantised(b.op(f"tosa.{name}", [x, y], (4, 64)), X[0]))
+    module = b.module(b.requantized(b.op(f"tosa.{name}", [x, y], (4, 64)), X[0]))
     data = [integers(seed, (4, 64)) for seed in (1, 2)]
     (got,) = run(module, data)
     reals = [(data[0].astype(float) - 3) * 0.02, (data[1].astype(float) + 7) * 0.05]
@@ -129,7 +129,7 @@ def test_moves_keep_the_stored_integers():
     y = b.op("tosa.tile", [y, b.shape((1, 1, 1, 3))], (1, 2, 4, 6))
     padding = b.constant(np.zeros(1, np.float32))
     y = b.op("tosa.pad", [y, b.shape((0, 0, 1, 0, 0, 0, 0, 0)), padding], (1, 3, 4, 6))
-    module = b.module(b.requantised(y, X[0]))
+    module = b.module(b.requantized(y, X[0]))
     data = integers(1, (1, 4, 4, 2))
     (got,) = run(module, [data])
     assert names(module) == ["reverse", "slice", "tile", "pad"]
@@ -145,7 +145,7 @@ def test_a_pointwise_region_is_one_table():
     inner = b.op("tosa.clamp", [b.op("tosa.add", [x, three], x[1])], x[1],
                  "<{min_val = 0.0 : f32, max_val = 6.0 : f32}>")  # fmt: skip
     y = b.op("tosa.mul", [b.op("tosa.mul", [x, inner, shift], x[1]), sixth, shift], x[1])
-    module = b.module(b.requantised(y, Y[0]))
+    module = b.module(b.requantized(y, Y[0]))
     data = integers(1, (4, 64))
     (got,) = run(module, [data])
     real = (data.astype(float) - 3) * 0.05
@@ -156,7 +156,7 @@ def test_a_pointwise_region_is_one_table():
 def test_a_table_of_int16_interpolates():
     b = Casts()
     x = b.input((4, 256), "i16:f32, 0.00025")
-    module = b.module(b.requantised(b.op("tosa.tanh", [x], x[1]), "i16:f32, 0.000030517578125"))
+    module = b.module(b.requantized(b.op("tosa.tanh", [x], x[1]), "i16:f32, 0.000030517578125"))
     data = integers(1, (4, 256), "int16")
     (got,) = run(module, [data])
     assert names(module) == ["table", "rescale"]
@@ -170,7 +170,7 @@ def test_convolution_of_int16_accumulates_in_48_bits():
     w = b.weights(stored, "i8:f32:0, {0.01, 0.02}")
     bias = np.array([0.5, -2], np.float32)
     y = b.op("tosa.conv2d", [x, w, b.constant(bias), b.zeros(), b.zeros()], (1, 4, 4, 2), WINDOW.format(s=1))
-    module = b.module(b.requantised(y, "i16:f32, 0.01"))
+    module = b.module(b.requantized(y, "i16:f32, 0.01"))
     data = integers(2, (1, 4, 4, 8), "int16")
     (got,) = run(module, [data])
     real = np.pad(data * 0.0005, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -185,7 +185,7 @@ def test_average_pool(out, expected):
     b = Casts()
     x = b.input((1, 4, 4, 8), X[0])
     window = "<{acc_type = f32, kernel = array<i64: 4, 4>, stride = array<i64: 1, 1>, pad = array<i64: 0, 0, 0, 0>}>"
-    module = b.module(b.requantised(b.op("tosa.avg_pool2d", [x, b.zeros(), b.zeros()], (1, 1, 1, 8), window), out[0]))
+    module = b.module(b.requantized(b.op("tosa.avg_pool2d", [x, b.zeros(), b.zeros()], (1, 1, 1, 8), window), out[0]))
     data = integers(1, (1, 4, 4, 8))
     (got,) = run(module, [data])
     assert names(module) == expected
@@ -196,7 +196,7 @@ def test_bilinear_resize():
     b = Casts()
     x = b.input((1, 3, 3, 2), X[0])
     shapes = [b.shape(dims) for dims in ((4, 2, 4, 2), (-1, -1), (1, 1))]
-    module = b.module(b.requantised(b.op("tosa.resize", [x, *shapes], (1, 6, 6, 2),
+    module = b.module(b.requantized(b.op("tosa.resize", [x, *shapes], (1, 6, 6, 2),
                                          "<{mode = #tosa.resize_mode<BILINEAR>}>"), Y[0]))  # fmt: skip
     data = np.full((1, 3, 3, 2), 53, np.int8)
     (got,) = run(module, [data])
@@ -206,10 +206,10 @@ def test_bilinear_resize():
 def test_matmul_concat_and_reduction():
     b = Casts()
     x, y = b.input((2, 4, 8), X[0]), b.input((2, 8, 4), Y[0])
-    product = b.requantised(b.op("tosa.matmul", [x, y, b.zeros(), b.zeros()], (2, 4, 4)), "i8:f32, 0.4:1")
-    both = b.requantised(b.op("tosa.concat", [product, x], (2, 4, 12), "<{axis = 2 : i32}>"), "i8:f32, 0.4:1")
+    product = b.requantized(b.op("tosa.matmul", [x, y, b.zeros(), b.zeros()], (2, 4, 4)), "i8:f32, 0.4:1")
+    both = b.requantized(b.op("tosa.concat", [product, x], (2, 4, 12), "<{axis = 2 : i32}>"), "i8:f32, 0.4:1")
     total = b.op("tosa.reduce_sum", [both], (2, 4, 1), "<{axis = 2 : i32}>")
-    module = b.module(b.requantised(total, "i8:f32, 1.0:0"))
+    module = b.module(b.requantized(total, "i8:f32, 1.0:0"))
     data = [integers(1, (2, 4, 8)), integers(2, (2, 8, 4))]
     (got,) = run(module, data)
     left, right = (data[0].astype(float) - 3) * 0.02, (data[1].astype(float) + 7) * 0.05
@@ -237,7 +237,7 @@ def test_softmax_is_nearly_always_the_ideal_rounding(size, scale):
     b.functions.append(_composite("softmax", size, ["x"], ""))
     x = b.input((1, 50, size), f"i8:f32, {scale}:3")
     y = b.op("func.call", [x], x[1], "{callee = @softmax}")
-    module = b.module(b.requantised(y, "i8:f32, 0.00390625:-128"))
+    module = b.module(b.requantized(y, "i8:f32, 0.00390625:-128"))
     data = np.clip(np.random.default_rng(1).normal(0, 40, (1, 50, size)), -128, 127).astype(np.int8)
     (got,) = run(module, [data])
     powers = np.exp((data.astype(float) - data.max(2, keepdims=True)) * scale)
@@ -253,7 +253,7 @@ def test_softmax_of_int16_is_within_three_units(size, scale):
     b.functions.append(_composite("softmax", size, ["x"], ""))
     x = b.input((1, 50, size), f"i16:f32, {scale}")
     y = b.op("func.call", [x], x[1], "{callee = @softmax}")
-    module = b.module(b.requantised(y, "i16:f32, 0.000030517578125"))
+    module = b.module(b.requantized(y, "i16:f32, 0.000030517578125"))
     data = integers(1, (1, 50, size), "int16")
     (got,) = run(module, [data])
     powers = np.exp((data.astype(float) - data.max(2, keepdims=True)) * scale)
@@ -266,15 +266,15 @@ def test_layer_norm_of_int16_is_done_in_floats(size):
     rng = np.random.default_rng(1)
     data = integers(1, (1, 20, size), "int16")
     real = data * 0.0001
-    centred = real - real.mean(2, keepdims=True)
+    centerd = real - real.mean(2, keepdims=True)
     weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
-    wanted = centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    wanted = centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * weight + bias
     scale = float(np.abs(wanted).max() / 32000)
     b = Casts()
     b.functions.append(_layer_norm_in_floats(size))
     x = b.input((1, 20, size), "i16:f32, 0.0001")
     y = b.op("func.call", [x, b.constant(weight), b.constant(bias)], x[1], "{callee = @layer_norm}")
-    module = b.module(b.requantised(y, f"i16:f32, {scale!r}"))
+    module = b.module(b.requantized(y, f"i16:f32, {scale!r}"))
     (got,) = run(module, [data])
     assert "rsqrt" in names(module)
     assert off_by(got, ideal(wanted, ("", scale, 0), "int16"))[0] <= 1
@@ -312,14 +312,14 @@ def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
     weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
     data = np.clip(rng.normal(10, spread, (1, 50, size)), -128, 127).astype(np.int8)
     real = (data.astype(float) - 3) * 0.03
-    centred = real - real.mean(2, keepdims=True)
-    wanted = centred / np.sqrt((centred**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    centerd = real - real.mean(2, keepdims=True)
+    wanted = centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * weight + bias
     kind = ("", float(np.abs(wanted).max() / 124), 4)
     b = Casts()
     b.functions.append(_composite("layer_norm", size, ["x", "w", "b"], ", tosaic.epsilon = 1.0e-5 : f64"))
     x = b.input((1, 50, size), "i8:f32, 0.03:3")
     y = b.op("func.call", [x, b.constant(weight), b.constant(bias)], x[1], "{callee = @layer_norm}")
-    module = b.module(b.requantised(y, f"i8:f32, {kind[1]!r}:4"))
+    module = b.module(b.requantized(y, f"i8:f32, {kind[1]!r}:4"))
     (got,) = run(module, [data])
     most, share = off_by(got, ideal(wanted, kind))
     assert most <= 1
@@ -336,11 +336,11 @@ def test_a_composite_that_stays_float_is_inlined():
     assert list(functions(module)) == ["main"]
 
 
-def test_what_is_not_quantised_stays_float_between_explicit_casts():
+def test_what_is_not_quantized_stays_float_between_explicit_casts():
     b = Casts()
     x = b.input((4, 64), X[0])
     y = b.op("tosa.sin", [b.op("tosa.reduce_product", [x], (4, 1), "<{axis = 1 : i32}>")], (4, 1))
-    module = b.module(b.requantised(y, Y[0]))
+    module = b.module(b.requantized(y, Y[0]))
     data = np.full((4, 64), 53, np.int8)
     (got,) = run(module, [data])
     assert names(module) == ["cast", "sub", "mul", "reduce_product", "sin", "mul", "add", "clamp", "cast"]
@@ -350,14 +350,14 @@ def test_what_is_not_quantised_stays_float_between_explicit_casts():
 @pytest.mark.parametrize(
     ("storage", "flags", "scale", "zero_point", "message"),
     [
-        ("i8", 1, float("nan"), 3, "a quantisation scale is nan"),
-        ("i8", 1, 0.0, 3, "a quantisation scale is 0.0"),
-        ("i8", 1, -0.5, 3, "a quantisation scale is -0.5"),
-        ("i8", 0, 0.5, 3, "unsigned quantisation"),
+        ("i8", 1, float("nan"), 3, "a quantization scale is nan"),
+        ("i8", 1, 0.0, 3, "a quantization scale is 0.0"),
+        ("i8", 1, -0.5, 3, "a quantization scale is -0.5"),
+        ("i8", 0, 0.5, 3, "unsigned quantization"),
         ("i16", 1, 0.5, 3, "a zero point of `i16` is not 0"),
     ],
 )
-def test_bad_quantisation_is_answered_with_its_place(storage, flags, scale, zero_point, message, tmp_path):
+def test_bad_quantization_is_answered_with_its_place(storage, flags, scale, zero_point, message, tmp_path):
     module = parse("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")
     block = functions(module)["main"].regions[0].blocks[0]
     with module.context, ir.Location.file("model.py", 12, 3):
@@ -387,9 +387,9 @@ def test_factors_that_no_rescale_can_take(factor):
         multiplier_and_shift(factor)
 
 
-def test_quantisation_saturates_and_rounds_half_to_even():
-    one = Quantisation("i8", (0.5,), (3,), None, -128, 127)
-    assert one.quantise(np.array([0.25, 0.75, 1e9, -1e9])).tolist() == [3, 5, 127, -128]
+def test_quantization_saturates_and_rounds_half_to_even():
+    one = Quantization("i8", (0.5,), (3,), None, -128, 127)
+    assert one.quantize(np.array([0.25, 0.75, 1e9, -1e9])).tolist() == [3, 5, 127, -128]
 
 
 def _composite(kind: str, size: int, arguments: list[str], more: str) -> str:

@@ -14,11 +14,11 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import direct, im2col
 from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, requantisation_table
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, requantization_table
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
-    RequantiserI16,
+    RequantizerI16,
     is_wide,
     match_epilogue_i16,
     widened,
@@ -142,11 +142,11 @@ class _Tile(Tile):
         return {**counts, "macs": counts["macs"] / INT16.itemsize}
 
     def pack_table(self, multiplier: np.ndarray, shift: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        return requantisation_table(*widened(multiplier, shift), self.order, bias, with_left=self.gemm.left)
+        return requantization_table(*widened(multiplier, shift), self.order, bias, with_left=self.gemm.left)
 
     @property
-    def requantise(self) -> str:
-        return RequantiserI16(
+    def requantize(self) -> str:
+        return RequantizerI16(
             self.gemm.channels,
             self.padded_channels,
             self.mr,
@@ -184,9 +184,9 @@ class _WideTile(_Tile):
         return np.stack([multiplier, shift], axis=1).astype(np.int32)
 
     @property
-    def requantise(self) -> str:
+    def requantize(self) -> str:
         return f"""\
-INLINE void requantise(const int64_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
+INLINE void requantize(const int64_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
                        int8_t *restrict out)
 {{
   const int32_t low = range[1], high = range[2];

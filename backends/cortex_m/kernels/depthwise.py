@@ -1,6 +1,6 @@
 """DEPTHWISE_CONV2D to int8 on MVE: rows interleaved by fours, so that one gather and one VMLADAV cover a 4 x 4 patch.
 
-A strip holds four input rows as [column][channel][4 rows]. Gathering the 32-bit words of four neighbouring columns of
+A strip holds four input rows as [column][channel][4 rows]. Gathering the 32-bit words of four neighboring columns of
 one channel gives a patch of 4 x 4 bytes; its VMLADAV with a vector of the kernel's weights in the right places and
 zeros elsewhere is an output. A patch serves all outputs whose windows lie in it (2 x 2 for a 3 x 3 kernel of stride 1);
 larger windows take several patches. Padding is written into the strips, so borders need no code of their own.
@@ -161,7 +161,7 @@ class Patches:
 
     @property
     def per_turn(self) -> int:
-        """Tiles in one turn of the inner loop, which requantises four outputs."""
+        """Tiles in one turn of the inner loop, which requantizes four outputs."""
         return PATCH // len(self.cells)
 
     @property
@@ -371,7 +371,7 @@ def _sums(patches: Patches) -> list[str]:
 
 
 def _finish(workload: Workload, patches: Patches, channels: int) -> list[str]:
-    """C of `finish`: requantise the sums of one turn and store them."""
+    """C of `finish`: requantize the sums of one turn and store them."""
     geometry = patches.geometry
     lines = [
         "INLINE void finish(int32x4_t v, int8_t *o, const int32_t *range,",

@@ -14,7 +14,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import COPY
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, reorder, requantisation_table, round_up
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, reorder, requantization_table, round_up
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -45,7 +45,7 @@ class DepthwiseI16:
     """DEPTHWISE_CONV2D, int16 times constant int8, one output per channel, sums that fit int32, RESCALE to int16,
     optional CLAMP; zero points 0.
 
-    Knob of variant `channels`: `pixels` is how many neighbouring outputs share one reading of the weights.
+    Knob of variant `channels`: `pixels` is how many neighboring outputs share one reading of the weights.
     """
 
     name = "depthwise_conv2d_i16"
@@ -116,7 +116,7 @@ def _pack(workload: Workload, left: bool) -> bytes:
     padded = reorder(constants["weights"], np.arange(blocks * _LANES))
     params = Params()
     params.add(np.append(constants["range"], 0).astype(np.int32))
-    params.add(requantisation_table(scale, shift, order.ravel(), constants["bias"], left))
+    params.add(requantization_table(scale, shift, order.ravel(), constants["bias"], left))
     params.add(padded.reshape(blocks, _LANES, -1).transpose(0, 2, 1))
     return bytes(params)
 
@@ -184,7 +184,7 @@ def _fill(geometry: Geometry) -> list[str]:
 
 
 def _outputs(geometry: Geometry, pixels: int, left: bool, clamped: bool, suffix: str, rest: int) -> list[str]:
-    """C of `outputs`: `pixels` neighbouring outputs of eight channels, or of the last `rest`."""
+    """C of `outputs`: `pixels` neighboring outputs of eight channels, or of the last `rest`."""
     size = INT16.itemsize
     rows_apart = _row_bytes(geometry) * (1 if any(geometry.pad) else geometry.dilation[0])
     pixel = geometry.channels * size

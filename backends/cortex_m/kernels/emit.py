@@ -1,4 +1,4 @@
-"""What all generators of MLIR kernels share: the text of a function, packed constants, exact requantisation on MVE."""
+"""What all generators of MLIR kernels share: the text of a function, packed constants, exact requantization on MVE."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def memref(shape: Sequence[int], kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Requantisation:
+class Requantization:
     """TOSA RESCALE, SINGLE_ROUND (spec 1.0, apply_scale_32), and a clamp of its result.
 
     `clamp(((value - input_zero_point) * multiplier + (1 << (shift - 1)) >> shift) + output_zero_point, low, high)`
@@ -231,7 +231,7 @@ class Requantisation:
         ]
 
     def apply(self, fn: Function, value: str, factors: Sequence[str]) -> str:
-        """Requantise `vector<4xi32>`; the result is a `vector<4xi32>` within low..high."""
+        """Requantize `vector<4xi32>`; the result is a `vector<4xi32>` within low..high."""
         if self.input_zero_point:
             value = fn.binary("arith.subi", value, fn.constant(self.input_zero_point, ACCUMULATOR), ACCUMULATOR)
         result = self._scale(fn, value, factors)

@@ -1,4 +1,4 @@
-"""An int8 x int8 GEMM on MVE: rows of pixels times packed weights, register-blocked, requantised per tile of rows.
+"""An int8 x int8 GEMM on MVE: rows of pixels times packed weights, register-blocked, requantized per tile of rows.
 
 The inner loop multiplies `mr` vectors of 16 pixel bytes with `nr` vectors of weights by VMLADAVA, 16 MAC each:
 a block of 3 x 2 needs five loads for six of them.
@@ -14,11 +14,11 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import (
     VECTOR,
-    Requantiser,
+    Requantizer,
     accumulator_order,
     lookup_order,
     reorder,
-    requantisation_table,
+    requantization_table,
     round_up,
 )
 from tosaic.tuner.space import Choice, Schedule
@@ -37,13 +37,13 @@ _LONGEST_UNROLLED = 36
 
 @dataclass(frozen=True)
 class Gemm:
-    """The shape of one GEMM: out[rows, channels] = requantise(rows of `depth` bytes times weights + bias).
+    """The shape of one GEMM: out[rows, channels] = requantize(rows of `depth` bytes times weights + bias).
 
     Args:
         rows: rows of the whole problem; fewer than `mr` make that block illegal.
         depth: bytes of a row that count.
         channels: output channels.
-        left: whether the requantisation shifts left first (shifts below 32).
+        left: whether the requantization shifts left first (shifts below 32).
         table: whether the results go through a TABLE.
     """
 
@@ -63,15 +63,15 @@ class Gemm:
         """The knobs of every GEMM, best guess first.
 
         mr, nr: rows and channels of the register block. unroll: vectors of 16 along K in one turn of the inner loop.
-        bias: whether it seeds the accumulators or is added when requantising. share: rows that share one reading of
-        the requantisation table. reload: whether rows are loaded again for each register block; otherwise clang copies
+        bias: whether it seeds the accumulators or is added when requantizing. share: rows that share one reading of
+        the requantization table. reload: whether rows are loaded again for each register block; otherwise clang copies
         what registers cannot hold to the stack, which needs fewer pointers.
         """
         return {
             "mr": (3, 2, 4, 1),
             "nr": (2, 1, 3, 4) if self.rows > 1 else (4, 3, 2, 1),
             "unroll": ("full", 4, 2, 1),
-            "bias": ("requantise", "seed"),
+            "bias": ("requantize", "seed"),
             "share": (3, 2, 1),
             "reload": (self.vectors > _SHORT, self.vectors <= _SHORT),
         }
@@ -81,7 +81,7 @@ class Gemm:
         mr, nr, unroll = int(knobs["mr"]), int(knobs["nr"]), knobs["unroll"]
         if mr > self.rows or mr * nr > _ACCUMULATORS or (nr > 1 and nr > self.channels):
             return False
-        if knobs["bias"] == "requantise" and unroll != "full":
+        if knobs["bias"] == "requantize" and unroll != "full":
             return False
         if int(knobs["share"]) > mr:
             return False
@@ -134,7 +134,7 @@ class Tile:
 
     @property
     def padded_channels(self) -> int:
-        """Channels computed: whole register blocks and whole groups of four to requantise."""
+        """Channels computed: whole register blocks and whole groups of four to requantize."""
         return round_up(round_up(self.gemm.channels, self.nr), 4)
 
     @property
@@ -162,7 +162,7 @@ class Tile:
 
     @property
     def seed_bytes(self) -> int:
-        """Bytes of the packed seeds; the requantisation table follows them."""
+        """Bytes of the packed seeds; the requantization table follows them."""
         return round_up(self.accumulator.itemsize * self.padded_channels, VECTOR) if self._seeded else 0
 
     @property
@@ -199,7 +199,7 @@ class Tile:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the requantisation table; the TABLE follows it."""
+        """Bytes of the requantization table; the TABLE follows it."""
         return 4 * self.padded_channels * (2 + (not self._seeded) + self.gemm.left)
 
     def call(self, rows: str, acc: str, out: str) -> str:
@@ -245,8 +245,8 @@ class Tile:
         return bytes(params)
 
     def pack_table(self, multiplier: np.ndarray, shift: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        """The requantisation table; `bias` where it does not seed the accumulators."""
-        return requantisation_table(multiplier, shift, self.order, bias, with_left=self.gemm.left)
+        """The requantization table; `bias` where it does not seed the accumulators."""
+        return requantization_table(multiplier, shift, self.order, bias, with_left=self.gemm.left)
 
     def pack_weights(self, weights: np.ndarray) -> np.ndarray:
         """int8 (blocks of nr channels, vectors, nr, `weight_vector`), in accumulator order, zeros for padding."""
@@ -266,20 +266,20 @@ class Tile:
             "{",
             *(f"  const int32_t t{row} = terms[{row}];" for row in range(self.mr if self.row_terms else 0)),
             f"  {kind} *result = acc;",
-            *(f"  const int8_t *p{row} = rows + {row * self.row_stride + self._centre};" for row in range(self.mr)),
+            *(f"  const int8_t *p{row} = rows + {row * self.row_stride + self._center};" for row in range(self.mr)),
             f"  for (int n = 0; n < {blocks}; n++) {{",
             *(f"    {line}" for line in self._block()),
             "  }",
-            "  requantise(acc, table, lookup, range, out);",
+            "  requantize(acc, table, lookup, range, out);",
             "}",
             "",
         ]
-        return self.requantise + "\n".join(lines)
+        return self.requantize + "\n".join(lines)
 
     @property
-    def requantise(self) -> str:
-        """C of the function that requantises the tile's accumulators."""
-        return Requantiser(
+    def requantize(self) -> str:
+        """C of the function that requantizes the tile's accumulators."""
+        return Requantizer(
             self.gemm.channels,
             self.padded_channels,
             self.mr,
@@ -319,7 +319,7 @@ class Tile:
         return lines
 
     @property
-    def _centre(self) -> int:
+    def _center(self) -> int:
         """Where in a row its pointer stands: offsets of VLDRW reach 508 bytes to either side."""
         return 256 if self.schedule["reload"] and self.gemm.vectors * VECTOR > 512 else 0
 
@@ -327,7 +327,7 @@ class Tile:
         """One vector of 16 along K: load it from all rows and channels, and multiply each with each."""
         lines = ["{"]
         for row in range(self.mr):
-            address = f"{pointer}{row} + {vector * VECTOR - self._centre}"
+            address = f"{pointer}{row} + {vector * VECTOR - self._center}"
             lines.append(f"  const {self._lanes} x{row} = {self._load(address)};")
         for channel in range(self.nr):
             weights = self._load_weights(f"w + {(vector * self.nr + channel) * self.weight_vector}")

@@ -1,4 +1,4 @@
-"""The family that covers every TOSA function: upstream's linalg lowering to loops, vectorised by clang."""
+"""The family that covers every TOSA function: upstream's linalg lowering to loops, vectorized by clang."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """TRANSPOSE, SLICE, PAD, CONCAT and TILE on MVE: strided boxes that move as whole vectors.
 
 Every one of these ops fills the result with boxes: a box of an input under other strides, or a box of one value.
-Where input and result have a common run of neighbours, a box moves run by run. Where they have none, sixteen, eight
-or four neighbours of the input are scattered over the result, or gathered into neighbours of the result.
+Where input and result have a common run of neighbors, a box moves run by run. Where they have none, sixteen, eight
+or four neighbors of the input are scattered over the result, or gathered into neighbors of the result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Box:
         argument: the input they come from; None fills the box with the op's pad value.
         source: the first element in that input.
         result: the first element in the result.
-        axes: the loops, outermost first; none has one turn, and no two neighbours could be one.
+        axes: the loops, outermost first; none has one turn, and no two neighbors could be one.
     """
 
     argument: int | None
@@ -61,7 +61,7 @@ class Box:
 
     @property
     def run(self) -> bool:
-        """Whether neighbours of the result are neighbours of the source, too."""
+        """Whether neighbors of the result are neighbors of the source, too."""
         return not self.axes or self.argument is None or self.axes[-1].source == self.axes[-1].result == 1
 
     @property
@@ -242,7 +242,7 @@ def _runs(box: Box, size: int) -> tuple[tuple[Axis, ...], int]:
 
 
 def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:
-    """C that moves neighbouring vectors, the last of them perhaps in part."""
+    """C that moves neighboring vectors, the last of them perhaps in part."""
     lines, stores = ["{"], []
     for n, count in enumerate(counts):
         place, part = f"{at}{n * VECTOR}", count < VECTOR
@@ -257,14 +257,14 @@ def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:
 
 
 def _crossing(box: Box, size: int, walk: str) -> list[str]:
-    """C that moves a box without runs: neighbours of one side are loaded or stored together."""
+    """C that moves a box without runs: neighbors of one side are loaded or stored together."""
     read, written = (
         next((axis for axis in box.axes if near(axis) == 1), None)
         for near in (lambda axis: axis.source, lambda axis: axis.result)
     )
     scatter = read is not None and (walk == "scatter" or written is None)
     along = read if scatter else written
-    assert along is not None, "an op reads or writes neighbours"
+    assert along is not None, "an op reads or writes neighbors"
     stride = (along.result if scatter else along.source) * size
     bits = next(b for b in (8, 16, 32) if b >= 8 * size and (b == 32 or (128 // b - 1) * stride < 1 << b))
     lanes, letter = 128 // bits, _LETTER[size]

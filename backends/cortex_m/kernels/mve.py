@@ -1,4 +1,4 @@
-"""What the MVE kernels in C share: the prelude, per-channel requantisation, and how a kernel gets its symbol."""
+"""What the MVE kernels in C share: the prelude, per-channel requantization, and how a kernel gets its symbol."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def round_up(value: int, multiple: int) -> int:
 def accumulator_order(channels: int) -> np.ndarray:
     """The channel behind each accumulator: int32 (round_up(channels, 4),), past the end for padding.
 
-    Whole blocks of 16 channels lie as `Requantiser` narrows them; the rest, and its padding, lies in order.
+    Whole blocks of 16 channels lie as `Requantizer` narrows them; the rest, and its padding, lies in order.
     """
     whole = channels // VECTOR
     blocks = [VECTOR * block + lane for block in range(whole) for lane in _BLOCK_ORDER]
@@ -118,16 +118,16 @@ def shift_factors(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray
     return multiplier.astype(np.int32), 31 - shift.astype(np.int32) - left, left
 
 
-def requantisation_table(
+def requantization_table(
     multiplier: np.ndarray, shift: np.ndarray, order: np.ndarray, bias: np.ndarray | None, with_left: bool
 ) -> np.ndarray:
-    """int32 (groups of 4 accumulators, fields, 4): [bias,] multiplier, right[, left], as `Requantiser` reads it.
+    """int32 (groups of 4 accumulators, fields, 4): [bias,] multiplier, right[, left], as `Requantizer` reads it.
 
     Args:
         multiplier: int32 (channels,).
         shift: int8 (channels,).
         order: the channel behind each accumulator; channels past the end get zeros.
-        bias: int32 (channels,) where the requantisation adds it.
+        bias: int32 (channels,) where the requantization adds it.
         with_left: whether the kernel shifts left first.
     """
     fields = list(shift_factors(multiplier, shift))
@@ -151,14 +151,14 @@ def reorder(values: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Requantiser:
-    """C of a function that requantises rows of accumulators:
+class Requantizer:
+    """C of a function that requantizes rows of accumulators:
 
-        void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
+        void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
                         int8_t *out)
 
     It writes `rows` dense rows of int8 channels from rows of int32 accumulators in `accumulator_order`.
-    `range` is {zero point, low, high}; `table` is a `requantisation_table`; `lookup` is in `lookup_order`.
+    `range` is {zero point, low, high}; `table` is a `requantization_table`; `lookup` is in `lookup_order`.
 
     Args:
         channels: channels of a row.
@@ -182,7 +182,7 @@ class Requantiser:
     def text(self) -> str:
         blocks, rest = divmod(self.channels, VECTOR)
         lines = [
-            "INLINE void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
+            "INLINE void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
             "                       const int32_t *range, int8_t *restrict out)",
             "{",
             "  const int32_t zero = range[0], low = range[1], high = range[2];",
@@ -249,7 +249,7 @@ class Requantiser:
         return [f"  const int32x4_t {name} = vldrwq_s32({table} + {4 * i});" for i, name in enumerate(self._fields)]
 
     def _scaled(self, accumulators: str) -> str:
-        """The expression of four requantised accumulators, before the zero point."""
+        """The expression of four requantized accumulators, before the zero point."""
         value = f"vldrwq_s32({accumulators})"
         if self.bias:
             value = f"vaddq_s32({value}, bias)"

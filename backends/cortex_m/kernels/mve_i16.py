@@ -1,4 +1,4 @@
-"""What the MVE kernels on int16 activations share: their prelude, what they recognise, and the requantisation of sums.
+"""What the MVE kernels on int16 activations share: their prelude, what they recognize, and the requantization of sums.
 
 RESCALE takes the i48 accumulators of int16 with 16-bit multipliers (TOSA 1.0, apply_scale_16). Where no input can bring
 a sum and its bias out of int32, the kernels compute in int32, which is exact.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, Requantiser, declaration
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, Requantizer, declaration
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of
 from tosaic.support.mlir import element_type, ir
 
@@ -113,14 +113,14 @@ def scaled(value: str, left: bool) -> str:
 
 
 @dataclass(frozen=True)
-class RequantiserI16(Requantiser):
-    """The function that `Requantiser` describes, to int16 and with channels in their own order."""
+class RequantizerI16(Requantizer):
+    """The function that `Requantizer` describes, to int16 and with channels in their own order."""
 
     @property
     def text(self) -> str:
         whole, fields = self.channels - self.channels % 4, len(self._fields)
         lines = [
-            "INLINE void requantise(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
+            "INLINE void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
             "                       const int32_t *range, int8_t *restrict out)",
             "{",
             "  const int32x4_t low = vdupq_n_s32(range[1]), high = vdupq_n_s32(range[2]);",

@@ -1,4 +1,4 @@
-"""What the MVE families recognise: one weighted op, its RESCALE to int8, and an optional CLAMP and TABLE."""
+"""What the MVE families recognize: one weighted op, its RESCALE to int8, and an optional CLAMP and TABLE."""
 
 from __future__ import annotations
 

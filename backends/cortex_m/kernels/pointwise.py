@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.kernels.emit import (
     ACCUMULATOR,
     LANES,
     Function,
-    Requantisation,
+    Requantization,
     clamp,
     gather,
     interleave,
@@ -142,7 +142,7 @@ class _NotCoveredError(Exception):
 
 @dataclass(frozen=True)
 class _Place:
-    """Neighbouring elements: flat index, row, first channel and block of channels, and how many of them exist.
+    """Neighboring elements: flat index, row, first channel and block of channels, and how many of them exist.
 
     A place of a row, a channel or the whole function has only what its level has.
     """
@@ -514,10 +514,10 @@ class _Kernel:
         ends = [_rescaled(x - zero, multiplier, shift) + out_zero for x in (value.low, value.high)]
         least, most = int(ends[0].min()), int(ends[1].max())
         bounds = (low if least < low else -(2**31), high if most > high else 2**31 - 1)
-        scale = Requantisation(multiplier, shift, zero, out_zero, *bounds)
-        return self._requantise(op, scale, min(max(low, least), high), max(min(high, most), low))
+        scale = Requantization(multiplier, shift, zero, out_zero, *bounds)
+        return self._requantize(op, scale, min(max(low, least), high), max(min(high, most), low))
 
-    def _requantise(self, op: ir.Operation, scale: Requantisation, low: int, high: int) -> _Value:
+    def _requantize(self, op: ir.Operation, scale: Requantization, low: int, high: int) -> _Value:
         operand, table, kind = op.operands[0], "", ""
         if scale.per_channel:
             rows = interleave(scale.rows())

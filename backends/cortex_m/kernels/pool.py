@@ -1,4 +1,4 @@
-"""MAX_POOL2D and AVG_POOL2D on MVE, vectorised over the channels."""
+"""MAX_POOL2D and AVG_POOL2D on MVE, vectorized over the channels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.kernels.emit import (
     ACCUMULATOR,
     LANES,
     Function,
-    Requantisation,
+    Requantization,
     load_lanes,
     memref,
     store_lanes,
@@ -182,7 +182,7 @@ class _Average:
         multiplier = (((1 << 30) + 1) << k) // count
         highest = (1 << (_WIDTHS[element] - 1)) - 1
         input_zero, output_zero = (int(zero) for zero in zero_points)
-        self._scale = Requantisation(
+        self._scale = Requantization(
             np.array([multiplier], np.int32), np.array([30 + k], np.int8), count * input_zero, output_zero,
             -highest - 1, highest,
         )  # fmt: skip

@@ -184,7 +184,7 @@ def widening_cast(op: ir.Operation, generation: str) -> str | None:
 
 
 def resize_form(op: ir.Operation, generation: str) -> str | None:
-    """U55, U65: nearest neighbour by 2, 4 or 8 with aligned corners or half-pixel centres.
+    """U55, U65: nearest neighbor by 2, 4 or 8 with aligned corners or half-pixel centers.
 
     These are the forms that Vela turns into pools over an input that the NPU repeats twofold.
     """
@@ -198,10 +198,10 @@ def resize_form(op: ir.Operation, generation: str) -> str | None:
     if math.prod(shape_of(op.operands[0])[1:3]) == 1:
         return "an input larger than 1x1"
     aligned = [[n, 1, n, 1] for n in (2, 4, 8)]
-    centred = [[2 * n, 2, 2 * n, 2] for n in (2, 4, 8)]
-    if scale not in aligned + centred:
-        return f"a scale among {', '.join(map(str, aligned + centred))}, got {scale}"
-    inset = scale[0] // 2 - 1 if scale in centred else 0
+    centerd = [[2 * n, 2, 2 * n, 2] for n in (2, 4, 8)]
+    if scale not in aligned + centerd:
+        return f"a scale among {', '.join(map(str, aligned + centerd))}, got {scale}"
+    inset = scale[0] // 2 - 1 if scale in centerd else 0
     if offset != [-inset, -inset] or border != [inset, inset]:
         return f"offset {-inset} and border {inset} for this scale, got {offset} and {border}"
     return None

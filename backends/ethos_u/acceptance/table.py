@@ -35,7 +35,7 @@ class Row:
 def verdict(op: ir.Operation, accelerator: str) -> str | None:
     """Why `accelerator` cannot run `op`, e.g. `stride <= 3, got 4`; None where it can.
 
-    An op that the NPU runs only together with a neighbour (CONV2D on i16 with its RESCALE) is judged with it.
+    An op that the NPU runs only together with a neighbor (CONV2D on i16 with its RESCALE) is judged with it.
 
     Raises:
         BackendError: no such accelerator.
@@ -175,7 +175,7 @@ ACCEPTANCE: dict[str, Row] = {
             limits.rescale_form,
             limits.result_type,
             _wide_input,
-            vela_errors.rescale_neighbours,
+            vela_errors.rescale_neighbors,
             vela_errors.unsliced_channels,
             vela_errors.unshaped_twin,
         ),

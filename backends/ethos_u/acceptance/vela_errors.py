@@ -200,7 +200,7 @@ def one_table_per_chain(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
-def rescale_neighbours(op: ir.Operation, generation: str) -> str | None:
+def rescale_neighbors(op: ir.Operation, generation: str) -> str | None:
     """Not directly behind CONCAT, PAD or TILE; on U55 and U65, with i32, not behind SLICE or before CONCAT or PAD.
 
     Vela moves the RESCALE into the copies that those ops are made of: per channel, every copy then takes the scales of

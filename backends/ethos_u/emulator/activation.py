@@ -36,7 +36,7 @@ def _activate_small(state: State, values: np.ndarray) -> np.ndarray:
     if function == 0:
         return values
     if function < 16:
-        raise EmulationError(f"activation function {function} (TANH or SIGMOID) is not modelled")
+        raise EmulationError(f"activation function {function} (TANH or SIGMOID) is not modeled")
     base = small_lut_base(state.accelerator.macs // state.accelerator.cores) + 256 * (function - 16)
     if log_bytes == 1:
         return _interpolate(_table(state, base, 512, "<u4"), values, 7)
@@ -64,7 +64,7 @@ def _activate_large(state: State, values: np.ndarray) -> np.ndarray:
     if function in _LARGE_INTERPOLATED:
         return _interpolate(_table(state, 0, 512, "<u4"), values, _LARGE_INTERPOLATED[function])
     if function not in _LARGE_TABLES:
-        raise EmulationError(f"activation function {function} is not modelled")
+        raise EmulationError(f"activation function {function} is not modeled")
     size, dtype, is_signed = _LARGE_TABLES[function]
     index = (values + (128 if is_signed else 0)) & 255
     return _table(state, table * size, 256, dtype)[index]

@@ -20,7 +20,7 @@ def copy(state: State) -> None:
     mode = source >> 9 & 3
     if not state.large:
         if mode:
-            raise EmulationError("a strided DMA on Ethos-U55 or U65 is not modelled: Vela emits none")
+            raise EmulationError("a strided DMA on Ethos-U55 or U65 is not modeled: Vela emits none")
         _copy_rows(state.memory, registers, [(0, 0)])
         return
     indexed = bool((source | target) & _INDEXED)

@@ -69,7 +69,7 @@ def input_scales(state: State, mode: int) -> tuple[tuple[Scale, Rounding], ...]:
 def _large_scale(state: State, name: str) -> tuple[Scale, Rounding]:
     parameter = state.registers.parameter.get(name, 0)
     if parameter >> 6 & 31:
-        raise EmulationError(f"{name} asks for a double rounding, which is not modelled")
+        raise EmulationError(f"{name} asks for a double rounding, which is not modeled")
     return scale_register(state.registers, name), Rounding.NATURAL if parameter >> 13 & 1 else Rounding.DOUBLE
 
 
@@ -105,7 +105,7 @@ def _one_operand(mode: int, a: np.ndarray) -> np.ndarray:
     if mode == _CLZ:
         unsigned = a & 0xFFFFFFFF
         return 32 - np.frexp(unsigned.astype(np.float64))[1].astype(np.int64)
-    raise EmulationError("elementwise LRELU is not modelled: Vela emits none for TOSA")
+    raise EmulationError("elementwise LRELU is not modeled: Vela emits none for TOSA")
 
 
 _SIMPLE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {

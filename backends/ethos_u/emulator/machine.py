@@ -118,4 +118,4 @@ class _Machine:
             self._hazards.kernel(self._state, kind, accesses)
             self.ops.append(ExecutedOp(command.offset, name, tuple(accesses)))
         elif kind not in ("IRQ", "PMU_MASK"):
-            raise EmulationError(f"{name} is not modelled: Vela emits it for control flow only")
+            raise EmulationError(f"{name} is not modeled: Vela emits it for control flow only")

@@ -1,4 +1,4 @@
-"""NPU_OP_RESIZE of Ethos-U85: nearest neighbour, bilinear and replication, as TOSA's RESIZE."""
+"""NPU_OP_RESIZE of Ethos-U85: nearest neighbor, bilinear and replication, as TOSA's RESIZE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requantisation: multiply by an integer, shift right, round; exact at any width.
+"""Requantization: multiply by an integer, shift right, round; exact at any width.
 
 Rounding modes are named for what they do to a tie and to the sign. TOSA's `apply_scale_32` (TOSA 1.0, section on
 scaling) is NATURAL without and DOUBLE with double rounding.

@@ -1,4 +1,4 @@
-"""Random quantised layers for tests of the MVE kernels: a TOSA module, an input, and what the oracle puts out."""
+"""Random quantized layers for tests of the MVE kernels: a TOSA module, an input, and what the oracle puts out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layer:
 
     def workload(self, family: KernelFamily) -> Workload:
         found = family.match(self.function)
-        assert found is not None, f"{family.name} does not recognise\n{self.module}"
+        assert found is not None, f"{family.name} does not recognize\n{self.module}"
         return found
 
     def space(self, family: KernelFamily) -> Space:

@@ -47,7 +47,7 @@ def _gated(shape: tuple[int, ...]) -> Callable[[Graph], ir.Value]:
     return build
 
 
-def _normalised(g: Graph) -> ir.Value:
+def _normalized(g: Graph) -> ir.Value:
     """The end of a layer norm: what each row computes alone, a product, and a scale and an offset a channel."""
     shape, one = (1, 9, 21), g.const([[[1]]], "i32")
     count = g.binary("bitwise_and", g.unary("cast", g.input((1, 9, 1)), "i32"), g.const([[[7]]], "i32"))
@@ -72,7 +72,7 @@ CASES: dict[str, Build] = {
     "table behind a rescale": lambda g: g.table(g.requantize(g.input((3, 5, 7), "i32"), "i8", 1e-7), _TABLE),
     "table of a channel, gating an image": _gated((1, 6, 5, 24)),
     "table of a channel, gating an image of odd shape": _gated((2, 3, 3, 7)),
-    "normalisation": _normalised,
+    "normalization": _normalized,
     "rescale per channel": lambda g: g.requantize(g.input((1, 4, 4, 7), "i32"), "i8", np.geomspace(1e-8, 1e-4, 7)),
     "rescale at shift 32": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", (1 << 31) - 1, 32),
     "rescale at shift 2": lambda g: g.rescale(g.clamp(g.input((5, 9)), -1, 0), "i32", (1 << 30) + 1, 2),

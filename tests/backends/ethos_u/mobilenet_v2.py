@@ -1,4 +1,4 @@
-"""MobileNetV2 with random weights as a TOSA module, quantised to i8: a whole network for the emulator.
+"""MobileNetV2 with random weights as a TOSA module, quantized to i8: a whole network for the emulator.
 
     python tests/backends/ethos_u/mobilenet_v2.py ethos-u55-128 --size 224
 

@@ -33,7 +33,7 @@ def refusals(module: ir.Module, accelerator: str) -> list[str]:
         ("conv3d depth 3 i8", "ethos-u55-128", "a kernel depth of 1, got 3"),
         ("conv2d computed weights 1x1", "ethos-u55-128", "constant weights and bias, got computed ones"),
         ("avg_pool2d 9x9 padded i8", "ethos-u55-128", "a kernel of at most 8x8 where there is padding, got 9x9"),
-        ("resize bilinear x2 centred i8", "ethos-u55-128", "NEAREST_NEIGHBOR, got BILINEAR"),
+        ("resize bilinear x2 centerd i8", "ethos-u55-128", "NEAREST_NEIGHBOR, got BILINEAR"),
     ],
 )
 def test_reasons_are_precise(row: str, accelerator: str, reason: str):
@@ -127,7 +127,7 @@ def _product(g: Graph, scale: float | np.ndarray) -> ir.Value:
     return g.requantize(g.matmul(g.input((5, 9, 33)), g.input((5, 33, 12)), 3, 4), "i8", scale)
 
 
-NEIGHBOURS = {
+NEIGHBorS = {
     "RESCALE behind CONCAT": (
         lambda g: g.requantize(g.concat([g.input((1, 4, 6, 2)), g.input((1, 4, 6, 1))], 3), "i8", [0.5, 0.1, 0.9]),
         "another op between it and CONCAT",
@@ -220,10 +220,10 @@ NEIGHBOURS = {
 }
 
 
-@pytest.mark.parametrize("name", NEIGHBOURS)
-def test_neighbours_with_which_vela_goes_wrong(name: str):
+@pytest.mark.parametrize("name", NEIGHBorS)
+def test_neighbors_with_which_vela_goes_wrong(name: str):
     """Each is wrong on the NPU: refused here, and shown different (or in error) on the emulator."""
-    build, reason = NEIGHBOURS[name]
+    build, reason = NEIGHBorS[name]
     graph = Graph()
     module = graph.module(build(graph))
     accelerator = {"U85": "ethos-u85-256", "U65": "ethos-u65-256"}.get(name[-3:], "ethos-u55-128")

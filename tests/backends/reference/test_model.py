@@ -71,7 +71,7 @@ func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> {
   return %0 : tensor<4xi32>
 }
 """
-    with pytest.raises(BackendError, match="cannot serialise this module") as caught:
+    with pytest.raises(BackendError, match="cannot serialize this module") as caught:
         evaluate(text, [X])
     assert "arith.addi" in caught.value.why
 

@@ -22,7 +22,7 @@ LOOPS = {
         "vldrb.u8 q0,[r8],#16; vaddva.s8 r0,q0; vldrb.u8 q1,[r1],#16; vmladava.s8 r2,q0,q1; vldrb.u8 q2,[r3],#16;"
         "vmladava.s8 r4,q0,q2"
     ),
-    "requantise four lanes": (
+    "requantize four lanes": (
         "vldrw.u32 q0,[r1],#16; vldrw.u32 q1,[r8],#16; vqrdmulh.s32 q0,q0,q1; vldrw.u32 q2,[r3],#16;"
         "vrshl.s32 q0,q0,q2; vadd.i32 q0,q0,r4; vmax.s32 q0,q0,q6; vmin.s32 q0,q0,q7; vstrb.32 q0,[r5],#4"
     ),
@@ -47,14 +47,14 @@ def test_loops_agree_with_llvm_mca(build, body):
                     "pop {{r4-r11, pc}}");
         }}
         int main(void) {{ loop(); return 0; }}""")
-    analysed = subprocess.run(
+    analyzed = subprocess.run(
         ["llvm-mca-22", "--mtriple=thumbv8.1m.main", "-mcpu=cortex-m55", f"-iterations={ROUNDS}"],
         input=".thumb\n" + "\n".join(lines) + "\n",
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    expected = int(re.search(r"Total Cycles:\s+(\d+)", analysed)[1])
+    expected = int(re.search(r"Total Cycles:\s+(\d+)", analyzed)[1])
     assert measured_cycles(elf)[0] == pytest.approx(expected + LOOP_ENTRY, abs=0.04 * expected)
 
 

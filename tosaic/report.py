@@ -115,7 +115,7 @@ def print_run_report(report: RunReport) -> None:
     _print_facts(
         [
             ("exact", f"yes, {len(report.samples)} samples" if report.exact else f"NO: {report.difference}"),
-            ("CPU kernels", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modelled cycles"),
+            ("CPU kernels", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modeled cycles"),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("outputs", ", ".join(map(str, report.files))),

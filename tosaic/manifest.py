@@ -113,7 +113,7 @@ def _kernel_row(name: str, kernel: ChosenKernel) -> dict:
 
 
 def sqnr_db(reference: list, outputs: list) -> float | None:
-    """Signal to quantisation noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
+    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
 
     None where it has no finite value: the outputs agree exactly, or the reference is all zero.
     """

@@ -19,8 +19,8 @@ def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> 
     attributes = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else None
     chosen = random_inputs(module, seed)
     for index, array in enumerate(chosen):
-        quantised = attributes is not None and "tosaic.scale" in attributes[index]
-        if np.issubdtype(array.dtype, np.integer) and not quantised:
+        quantized = attributes is not None and "tosaic.scale" in attributes[index]
+        if np.issubdtype(array.dtype, np.integer) and not quantized:
             chosen[index] = np.asarray(sample[index]).astype(array.dtype)
     return chosen
 

@@ -1,4 +1,4 @@
-"""What a quantised type says, and views of the casts around a value."""
+"""What a quantized type says, and views of the casts around a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """real = scale * (stored - zero_point), per tensor or per channel.
 
     Args:
@@ -36,12 +36,12 @@ class Quantisation:
 
     @property
     def scale(self) -> float:
-        """The scale of a per-tensor quantisation."""
+        """The scale of a per-tensor quantization."""
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """The zero point of a per-tensor quantisation."""
+        """The zero point of a per-tensor quantization."""
         return self.zero_points[0]
 
     @property
@@ -49,12 +49,12 @@ class Quantisation:
         """Whether every value of the storage type may occur."""
         return (self.low, self.high) == _RANGES[self.storage]
 
-    def quantise(self, real: np.ndarray) -> np.ndarray:
+    def quantize(self, real: np.ndarray) -> np.ndarray:
         """The stored integers (int64) of per-tensor `real` values: round half to even, saturate."""
         stored = np.rint(np.asarray(real, np.float64) / self.scale) + self.zero_point
         return np.clip(stored, self.low, self.high).astype(np.int64)
 
-    def dequantise(self, stored: np.ndarray) -> np.ndarray:
+    def dequantize(self, stored: np.ndarray) -> np.ndarray:
         """The real values (float64) of stored integers."""
         if self.axis is None:
             return (stored.astype(np.float64) - self.zero_point) * self.scale
@@ -63,10 +63,10 @@ class Quantisation:
         zero_points = np.reshape(np.array(self.zero_points, np.float64), shape)
         return (stored.astype(np.float64) - zero_points) * np.reshape(self.scales, shape)
 
-    def scaled(self, factor: float) -> Quantisation:
-        """The quantisation whose real values are `factor` times these."""
+    def scaled(self, factor: float) -> Quantization:
+        """The quantization whose real values are `factor` times these."""
         scales = tuple(scale * factor for scale in self.scales)
-        return Quantisation(self.storage, scales, self.zero_points, self.axis, self.low, self.high)
+        return Quantization(self.storage, scales, self.zero_points, self.axis, self.low, self.high)
 
     def type(self) -> ir.Type:
         """The `!quant.uniform` type."""
@@ -78,8 +78,8 @@ class Quantisation:
         )
 
 
-def quantisation_of(value: ir.Value) -> Quantisation:
-    """What the quantised element type of `value` says.
+def quantization_of(value: ir.Value) -> Quantization:
+    """What the quantized element type of `value` says.
 
     Raises:
         PassError: the type is unsigned, a scale is not a positive finite number, or a 16-bit zero point is not 0.
@@ -88,7 +88,7 @@ def quantisation_of(value: ir.Value) -> Quantisation:
     where = str(value.owner.location) if isinstance(value.owner, ir.Operation | ir.OpView) else ""
     base = _quant.QuantizedType(kind)
     if not base.is_signed:
-        raise PassError(f"unsigned quantisation `{kind}` is not supported", where=where, hint="quantise to int8")
+        raise PassError(f"unsigned quantization `{kind}` is not supported", where=where, hint="quantize to int8")
     axis: int | None = None
     try:
         one = _quant.UniformQuantizedType(kind)
@@ -98,12 +98,12 @@ def quantisation_of(value: ir.Value) -> Quantisation:
         scales, zero_points, axis = tuple(many.scales), tuple(many.zero_points), many.quantized_dimension
     for scale in scales:
         if not (math.isfinite(scale) and scale > 0):
-            raise PassError(f"a quantisation scale is {scale}", where=where, why="scales are positive finite numbers",
+            raise PassError(f"a quantization scale is {scale}", where=where, why="scales are positive finite numbers",
                             hint="check the calibration data for NaN, infinity, and constant tensors")  # fmt: skip
     storage = str(base.storage_type)
     if storage in ("i16", "i32") and any(zero_points):
         raise PassError(f"a zero point of `{storage}` is not 0", where=where, why="TOSA allows none on this type")
-    return Quantisation(storage, scales, zero_points, axis, base.storage_type_min, base.storage_type_max)
+    return Quantization(storage, scales, zero_points, axis, base.storage_type_min, base.storage_type_max)
 
 
 def stays_float(op: ir.Operation) -> bool:
@@ -116,55 +116,55 @@ def owner_name(value: ir.Value) -> str:
     return "" if isinstance(value.owner, ir.Block) else value.owner.operation.name
 
 
-def quantised_view(value: ir.Value) -> tuple[ir.Value, Quantisation] | None:
+def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that a per-tensor `quant.dcast` makes, else None."""
-    made = dequantised_view(value)
+    made = dequantized_view(value)
     return made if made is not None and made[1].axis is None else None
 
 
-def dequantised_view(value: ir.Value) -> tuple[ir.Value, Quantisation] | None:
+def dequantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that any `quant.dcast` makes, else None."""
     if owner_name(value) != "quant.dcast":
         return None
     source = value.owner.operation.operands[0]
-    quantisation = quantisation_of(source)
-    return storage(source, quantisation), quantisation
+    quantization = quantization_of(source)
+    return storage(source, quantization), quantization
 
 
-def storage(value: ir.Value, quantisation: Quantisation) -> ir.Value:
-    """The stored integers of a value of quantised type."""
+def storage(value: ir.Value, quantization: Quantization) -> ir.Value:
+    """The stored integers of a value of quantized type."""
     if owner_name(value) == "quant.scast":
         return value.owner.operation.operands[0]
-    result = tensor(shape_of(value), quantisation.storage)
+    result = tensor(shape_of(value), quantization.storage)
     return ir.Operation.create("quant.scast", results=[result], operands=[value]).result
 
 
-def as_quantised(stored: ir.Value, quantisation: Quantisation) -> ir.Value:
-    """The value of quantised type whose stored integers are `stored`."""
-    result = tensor(shape_of(stored), quantisation.type())
+def as_quantized(stored: ir.Value, quantization: Quantization) -> ir.Value:
+    """The value of quantized type whose stored integers are `stored`."""
+    result = tensor(shape_of(stored), quantization.type())
     return ir.Operation.create("quant.scast", results=[result], operands=[stored]).result
 
 
-def quantise(value: ir.Value, quantisation: Quantisation) -> ir.Value:
+def quantize(value: ir.Value, quantization: Quantization) -> ir.Value:
     """The stored integers of an f32 `value`: a cast, folded where the value is constant."""
     constant_ = float_constant(value)
     if constant_ is not None:
-        kind = ir.Type.parse(quantisation.storage)
-        return constant(quantisation.quantise(constant_).astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
-    result = tensor(shape_of(value), quantisation.type())
+        kind = ir.Type.parse(quantization.storage)
+        return constant(quantization.quantize(constant_).astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
+    result = tensor(shape_of(value), quantization.type())
     cast = ir.Operation.create("quant.qcast", results=[result], operands=[value]).result
-    return storage(cast, quantisation)
+    return storage(cast, quantization)
 
 
-def dequantise(stored: ir.Value, quantisation: Quantisation) -> ir.Value:
+def dequantize(stored: ir.Value, quantization: Quantization) -> ir.Value:
     """The f32 value of stored integers: a cast."""
     result = tensor(shape_of(stored), "f32")
-    source = as_quantised(stored, quantisation)
+    source = as_quantized(stored, quantization)
     return ir.Operation.create("quant.dcast", results=[result], operands=[source]).result
 
 
 def float_constant(value: ir.Value) -> np.ndarray | None:
-    """The float64 values of a constant, plain f32 or dequantised, reshaped or not; None where it is computed."""
+    """The float64 values of a constant, plain f32 or dequantized, reshaped or not; None where it is computed."""
     if owner_name(value) == "tosa.reshape":
         values = float_constant(value.owner.operands[0])
         return None if values is None else values.reshape(shape_of(value))
@@ -172,8 +172,8 @@ def float_constant(value: ir.Value) -> np.ndarray | None:
         plain = constant_value(value)
         if plain is not None:
             return plain.astype(np.float64)
-    view = dequantised_view(value) if owner_name(value) == "quant.dcast" else None
+    view = dequantized_view(value) if owner_name(value) == "quant.dcast" else None
     if view is None:
         return None
     stored = constant_value(view[0])
-    return None if stored is None else view[1].dequantise(stored)
+    return None if stored is None else view[1].dequantize(stored)

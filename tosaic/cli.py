@@ -9,7 +9,7 @@ import click
 
 import tosaic
 from tosaic import console
-from tosaic.options import CompileOptions, Quantisation, Tuning
+from tosaic.options import CompileOptions, Quantization, Tuning
 from tosaic.targets import TARGETS, find_target
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -73,7 +73,7 @@ def _options(
         model=model,
         target=find_target(target, accelerator, arena_size),
         calibration=calibration,
-        quantisation=Quantisation(activations, exclude),  # type: ignore[arg-type]
+        quantization=Quantization(activations, exclude),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
         kernels=kernels,  # type: ignore[arg-type]
         cmsis_nn=cmsis_nn,
@@ -133,7 +133,7 @@ def tune(as_json: bool, **arguments) -> None:
     "inputs",
     type=FILE,
     multiple=True,
-    help=".npy per model input, one sample or a batch of them; or one .npz. Floats are quantised.",
+    help=".npy per model input, one sample or a batch of them; or one .npz. Floats are quantized.",
 )
 @click.option("--random", "random_samples", type=click.IntRange(min=1), help="Run on random samples instead.")
 @click.option("--seed", default=0, show_default=True, help="Of the random samples.")

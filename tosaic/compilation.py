@@ -34,7 +34,7 @@ class Middle:
     """A model half-way: between the last pass and code generation.
 
     Args:
-        meaning: the integer module after quantisation, as bytecode. Everything later equals it to the bit.
+        meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
         placement: the fused module, divided between the processors.
         inputs: arguments that `main` allows, to try kernels and regions on.
     """
@@ -99,17 +99,17 @@ def tune_model(options: CompileOptions) -> TuningResult:
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:
-    """Capture, quantise, import, run the passes, place.
+    """Capture, quantize, import, run the passes, place.
 
     Raises:
         Error: the model cannot be lowered for the target.
     """
     with stations.station("capture"):
         captured = capture(options.model, options.calibration)
-    with stations.station("quantise"):
-        program = quantize(captured, options.quantisation.activations, options.quantisation.exclude)
+    with stations.station("quantize"):
+        program = quantize(captured, options.quantization.activations, options.quantization.exclude)
     with stations.station("import"):
-        module = import_program(program, options.quantisation.exclude)
+        module = import_program(program, options.quantization.exclude)
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []

@@ -71,8 +71,8 @@ class Build:
         except (OSError, Error) as error:
             raise Error(f"cannot read `{self.folder / name}`", why=str(error), hint="compile again") from None
 
-    def quantise_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """One sample as the firmware takes it: floats are quantised, integers of the firmware's dtype pass.
+    def quantize_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """One sample as the firmware takes it: floats are quantized, integers of the firmware's dtype pass.
 
         Raises:
             Error: wrong number, shape or dtype of inputs.
@@ -80,23 +80,23 @@ class Build:
         wanted = self.manifest["inputs"]
         if len(inputs) != len(wanted):
             raise Error(f"the model takes {len(wanted)} inputs, got {len(inputs)}")
-        return [_quantise(array, **entry) for array, entry in zip(inputs, wanted, strict=True)]
+        return [_quantize(array, **entry) for array, entry in zip(inputs, wanted, strict=True)]
 
-    def dequantise_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """One sample as the float model takes it: quantised integers become float32, everything else passes."""
+    def dequantize_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """One sample as the float model takes it: quantized integers become float32, everything else passes."""
         entries = self.manifest["inputs"]
         return [
-            _dequantise(array, entry) if array.dtype == entry["dtype"] else array
+            _dequantize(array, entry) if array.dtype == entry["dtype"] else array
             for array, entry in zip(inputs, entries, strict=True)
         ]
 
-    def dequantise_outputs(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
-        """The outputs in the units of the float model; outputs without quantisation pass."""
+    def dequantize_outputs(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        """The outputs in the units of the float model; outputs without quantization pass."""
         entries = self.manifest["outputs"]
-        return [_dequantise(array, entry) for array, entry in zip(outputs, entries, strict=True)]
+        return [_dequantize(array, entry) for array, entry in zip(outputs, entries, strict=True)]
 
 
-def _quantise(
+def _quantize(
     array: np.ndarray, *, name: str, shape: list[int], dtype: str, scale: float | None, zero_point: int | None
 ) -> np.ndarray:
     if list(array.shape) != shape:
@@ -120,7 +120,7 @@ def _quantise(
     raise Error(f"`{name}` is {dtype}, got {array.dtype}")
 
 
-def _dequantise(array: np.ndarray, entry: dict) -> np.ndarray:
+def _dequantize(array: np.ndarray, entry: dict) -> np.ndarray:
     if entry["scale"] is None:
         return array
     return (array.astype(np.float32) - entry["zero_point"]) * np.float32(entry["scale"])

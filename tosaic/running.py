@@ -31,7 +31,7 @@ class RunReport:
         difference: where the outputs first differ from `tosa_reference_model`; empty where they are equal to the bit.
         npu: what executed NPU regions: `none`, `reference`, `emulator` or `fvp`.
         npu_cycles: Vela's estimate for one inference.
-        sqnr_db: against the float model, per output over all samples; None where an output is not quantised, the float
+        sqnr_db: against the float model, per output over all samples; None where an output is not quantized, the float
             model takes no such input, or the two agree exactly.
         files: the outputs as .npy, one file an output, samples along the first axis.
     """
@@ -61,24 +61,24 @@ def run_build(
     """Run a build on `samples` and compare every output with the reference model's.
 
     Args:
-        samples: each a list of inputs; floats are quantised as the manifest says, integers pass.
+        samples: each a list of inputs; floats are quantized as the manifest says, integers pass.
         npu: what executes NPU regions under QEMU.
         output: folder for the outputs as .npy; none are written where None.
 
     Raises:
         Error: an input does not fit, or the run failed.
     """
-    quantised = [build.quantise_inputs(sample) for sample in samples]
+    quantized = [build.quantize_inputs(sample) for sample in samples]
     if simulator == "fvp":
         from tosaic.backends.simulators.fvp import run_on_fvp
 
-        board = RunResult(run_on_fvp(build.folder, quantised, build.manifest["accelerator"]), ())
+        board = RunResult(run_on_fvp(build.folder, quantized, build.manifest["accelerator"]), ())
     else:
-        board = run_firmware(build.folder, quantised, npu_for(build, npu), core=CORTEX_M55)
-    expected = reference_outputs(build, quantised)
+        board = run_firmware(build.folder, quantized, npu_for(build, npu), core=CORTEX_M55)
+    expected = reference_outputs(build, quantized)
     return RunReport(
         build=build,
-        samples=quantised,
+        samples=quantized,
         board=board,
         difference=difference_of_samples(expected, board.outputs),
         npu=_executed_by(build, npu, simulator),
@@ -95,9 +95,9 @@ def _executed_by(build: Build, npu: str, simulator: str) -> str:
 
 
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
-    """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantised first."""
+    """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantized first."""
     flatbuffer = serialize(build.module)
-    return [evaluate(flatbuffer, build.quantise_inputs(sample)) for sample in samples]
+    return [evaluate(flatbuffer, build.quantize_inputs(sample)) for sample in samples]
 
 
 def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:
@@ -168,9 +168,9 @@ def _against_float(
     from tosaic.manifest import sqnr_db
 
     program = load_float(build.folder / "float.pt2")
-    inputs = [build.dequantise_inputs(sample) for sample in samples]
+    inputs = [build.dequantize_inputs(sample) for sample in samples]
     references = [run_float(program, sample) for sample in inputs]
-    results = [build.dequantise_outputs(list(row)) for row in outputs]
+    results = [build.dequantize_outputs(list(row)) for row in outputs]
     return [
         sqnr_db([row[index] for row in references], [row[index] for row in results])
         if entry["scale"] is not None or entry["dtype"].startswith("float")

@@ -96,7 +96,7 @@ def verify_build(build: Build, count: int, seed: int = 0) -> Verification:
     """
     stations = Stations()
     with stations.live():
-        samples = [build.quantise_inputs(sample) for sample in random_samples(build, count, seed)]
+        samples = [build.quantize_inputs(sample) for sample in random_samples(build, count, seed)]
         calls = _calls(build)
         npu = _RecordingNpu(build, calls) if build.manifest["npu_regions"] else None
         with stations.station("reference"):
@@ -154,7 +154,7 @@ class _Call:
 
     @cached_property
     def meaning(self) -> bytes:
-        """The function as a serialised TOSA module."""
+        """The function as a serialized TOSA module."""
         return serialize(standalone(self.function))
 
 

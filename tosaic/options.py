@@ -19,7 +19,7 @@ def default_records() -> Path:
 
 
 @dataclass(frozen=True)
-class Quantisation:
+class Quantization:
     """Args:
     activations: `int8` or `int16`; weights are always int8.
     exclude: module names or ATen op names that stay f32.
@@ -34,7 +34,7 @@ class Tuning:
     """Args:
     trials: budget of measured candidates over all kernels; 0 only uses what the records hold.
     search: how each schedule space is searched.
-    objective: what is minimised.
+    objective: what is minimized.
     seed: of the search and of the trial inputs.
     records: the SQLite file of trials.
     workers: batches measured at once; the number of processors when None.
@@ -63,7 +63,7 @@ class CompileOptions:
     model: str
     target: Target
     calibration: Path | None = None
-    quantisation: Quantisation = Quantisation()
+    quantization: Quantization = Quantization()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"
     cmsis_nn: Path | None = None

@@ -1,1 +1,0 @@
-../../driver/__init__.py

@@ -1,1 +1,0 @@
-../../driver/kernel_inputs.py

@@ -1,1 +1,0 @@
-../../driver/npu_execution.py

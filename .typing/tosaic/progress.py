@@ -1,1 +1,0 @@
-../../driver/progress.py

@@ -1,1 +1,0 @@
-../../driver/running.py

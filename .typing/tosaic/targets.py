@@ -1,1 +1,0 @@
-../../driver/targets.py
