@@ -25,7 +25,8 @@ struct verdict {
 extern const struct trial trials[];
 extern const uint32_t trial_count;
 
-static uint8_t memory[256u << 20] __attribute__((section(".tosaic.arena.memory"), aligned(16)));
+/* The size of the memory that holds the tensors, and its section, are the board's. */
+static uint8_t memory[MEMORY_BYTES] __attribute__((section(MEMORY_SECTION), aligned(16)));
 static uint32_t used;
 
 static uint32_t padded(uint32_t size)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
 from tosaic.backends.simulators.qemu import run
-from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.backends.target import Memory, Target
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, shape_of
 
 _ARENA = Memory("arena", 0x6800_0000, 128 << 20)

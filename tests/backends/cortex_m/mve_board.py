@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.linker_script import linker_script
 from tosaic.backends.simulators import qemu
 from tosaic.backends.simulators.cycle_model import CycleModel
-from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.backends.target import Memory, Target
 
 _TARGET = Target(
     "board",

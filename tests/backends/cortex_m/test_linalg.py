@@ -8,9 +8,9 @@ from family_cases import Build, Outcome, outcomes_of
 from kernel_runner import Trial, outputs_of, run_trials
 from tosa_graphs import Graph, random_inputs
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.linalg import lower
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import Error
 from tosaic.support.mlir import functions, ir
 from tosaic.tuner.space import Schedule

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tosa_graphs import Graph
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Schedule

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends import reference
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.acceptance import verdict
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError
