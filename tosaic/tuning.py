@@ -74,7 +74,7 @@ class Tuner:
 
     def __init__(self, target: Target, options: Tuning) -> None:
         self.target, self.options = target, options
-        self.objective = _objective(target.core, options.objective)
+        self.objective: Objective = _objective(target.core, options.objective)
         self.runner = find_runner(options.runner, target)
         self.environment = environment(target, self.runner)
         self.database = open_records(options.records, self.environment)
@@ -144,7 +144,9 @@ class Tuner:
 def _objective(core: Core, asked: Objective | None) -> Objective:
     if asked == "cycles" and core.pipeline is None:
         raise Error(f"no cycle model of `{core.name}` exists", hint="--objective instructions")
-    return asked or ("instructions" if core.pipeline is None else "cycles")
+    if asked is not None:
+        return asked
+    return "instructions" if core.pipeline is None else "cycles"
 
 
 def headers() -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.target import Target
@@ -58,8 +58,8 @@ class Runner(Protocol):
     Found by name: see `runners`.
     """
 
-    name: str
-    executes_npu: bool
+    name: ClassVar[str]
+    executes_npu: ClassVar[bool]
     """Whether there is an NPU; where there is none, NPU calls of the guest come to `npu`."""
 
     @classmethod

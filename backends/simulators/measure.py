@@ -37,10 +37,12 @@ class BuildableTask(Task, Protocol):
     @property
     def module(self) -> str:
         """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
+        ...
 
     @property
     def inputs(self) -> tuple[bytes, ...]:
         """Dense bytes of the arguments to measure with; random ones when empty."""
+        ...
 
     def generate(self, schedule: Schedule) -> KernelSource:
         """The kernel of one schedule.
@@ -48,6 +50,7 @@ class BuildableTask(Task, Protocol):
         Raises:
             Error: this schedule cannot be generated.
         """
+        ...
 
 
 @dataclass(frozen=True)

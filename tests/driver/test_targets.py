@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 from conftest import NETS
@@ -100,14 +100,13 @@ def test_a_file_that_is_not_there(refused):
 
 
 def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
-    module = ModuleType("their_cores")
-    module.CORE = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
-    install("tosaic.cores", "their_cores", module)
+    core = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
+    install("tosaic.cores", "their_cores", SimpleNamespace(CORE=core))
     file = tmp_path / "board.toml"
     text = AN386.read_text()
-    before, core, after = text.partition("[core]")
+    before, _, after = text.partition("[core]")
     file.write_text(before.replace("name =", 'core = "cortex-m7"\nname =') + after[after.index("[board]") :])
-    assert core and read_target(file).core == find_core("cortex-m7") == module.CORE
+    assert read_target(file).core == find_core("cortex-m7") == core
     with pytest.raises(Error, match=r"there is no core `cortex-m8`\n  try: did you mean `cortex-m7`\?"):
         find_core("cortex-m8")
 
@@ -127,9 +126,7 @@ def test_a_runner_of_another_package_runs_a_build(install, succeed, refused, tmp
             self.ran.append(elf)
             return super().run(elf, files, **options)
 
-    module = ModuleType("their_runner")
-    module.RUNNER = Remote
-    install("tosaic.runners", "their_runner", module)
+    install("tosaic.runners", "their_runner", SimpleNamespace(RUNNER=Remote))
     succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")
     assert succeed("run", tmp_path / "build", "--random", 1, "--runner", "remote")["exact"]
     assert Remote.ran == [tmp_path / "build" / "model.elf"]

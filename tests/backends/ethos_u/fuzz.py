@@ -388,7 +388,7 @@ def cascaded_in_place(region: NpuRegion) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("accelerator")
     parser.add_argument("--graphs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

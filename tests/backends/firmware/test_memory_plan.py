@@ -55,9 +55,10 @@ def programs(draw, sharing: bool = True) -> Program:
             sizes[name] = draw(st.integers(1, 3000))
         in_place = [(0, 0)] if sharing and draw(st.booleans()) else []
         if draw(st.integers(0, 3)) == 0:
-            ports = [Port(name, 3, 0) for name in reads[:1]], [Port(name, 4, 3008 * i) for i, name in enumerate(names)]
+            read = tuple(Port(name, 3, 0) for name in reads[:1])
+            written_to = tuple(Port(name, 4, 3008 * i) for i, name in enumerate(names))
             fast = draw(st.integers(0, 500))
-            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, *map(tuple, ports)))
+            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, read, written_to))
         else:
             calls.append(kernel(reads, names, draw(st.sampled_from([0, 0, 100, 2000])), in_place))
         written += names
