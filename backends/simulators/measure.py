@@ -28,7 +28,7 @@ from tosaic.tuner.space import Schedule
 _HARNESS = Path(__file__).with_name("trial_harness.c")
 _MAX_TENSORS = 14
 _VERDICT = struct.Struct("<III")
-_EXACT, _DIFFERENT = 0, 1
+_EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
 
 
 class BuildableTask(Task, Protocol):
@@ -133,8 +133,10 @@ class BatchMeasure:
                 results[number] = Measurement("ok", cost.instructions, cost.cycles)
             elif outcome == _DIFFERENT:
                 results[number] = Measurement("wrong", message=f"output {tensor} differs at byte {offset}")
+            elif outcome == _INPUT_CHANGED:
+                results[number] = Measurement("wrong", message=f"wrote to its input {tensor} at byte {offset}")
             else:
-                results[number] = Measurement("wrong", message=f"wrote beyond the end of argument {tensor}")
+                results[number] = Measurement("wrong", message=f"wrote beyond the ends of argument {tensor}")
                 return results
         if execution.failure:
             culprit = list(sources)[len(results)]

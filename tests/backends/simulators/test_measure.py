@@ -32,6 +32,9 @@ BODIES = {
     "nothing": "",
     "beyond": "for (int i = 0; i < 101; i++) out[i] = a[i % 100] > b[i % 100] ? a[i % 100] : b[i % 100];",
     "scratch": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[4] = 0;",
+    "before": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; out[-1] = 1;",
+    "below": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[-8] = 1;",
+    "spoiled": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; ((int *)b)[7]++;",
     "crash": "*(volatile int *)0xf0000000 = 1;",
     "hang": "for (;;) *(volatile int *)scratch = 1;",
     "broken": "this is not C",
@@ -90,8 +93,18 @@ def test_bad_candidates_are_marked_and_the_rest_measured():
     ]  # fmt: skip
     messages = [message for _, message in results]
     assert "no such kernel" in messages[0] and "maximum_crash" in messages[2] and "clang" in messages[4]
-    assert messages[3] == "wrote beyond the end of argument 2"
-    assert messages[6] == "wrote beyond the end of argument 3"
+    assert messages[3] == "wrote beyond the ends of argument 2"
+    assert messages[6] == "wrote beyond the ends of argument 3"
+
+
+def test_what_a_kernel_may_not_touch():
+    assert measure(["before", "good", "below", "spoiled", "good"]) == [
+        ("wrong", "wrote beyond the ends of argument 2"),
+        ("ok", ""),
+        ("wrong", "wrote beyond the ends of argument 3"),
+        ("wrong", "wrote to its input 1 at byte 28"),
+        ("ok", ""),
+    ]
 
 
 def test_a_candidate_that_does_not_link_is_found():
