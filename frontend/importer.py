@@ -15,7 +15,7 @@ from torch.fx import Node
 import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
-from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.constant import Constant
 from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.registry import LOWERINGS
@@ -23,6 +23,7 @@ from tosaic.frontend.origin import origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
 
 _TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 # Ops that keep the values of a tensor and move them: they fold into a constant quantized per tensor.
@@ -173,12 +174,12 @@ class _Importer:
             raise ModelError("a quantization scale is not a positive number", why=f"it is {min(scales)}")
         shift = _TO_SIGNED if dtype == torch.uint8 else 0
         return Quantization(
-            compiled_dtype(torch.int8 if shift else dtype),
-            low - shift,
-            high - shift,
+            str(mlir.mlir_type(compiled_dtype(torch.int8 if shift else dtype))),
             tuple(map(float, scales)),
             tuple(int(zero_point) - shift for zero_point in zero_points),
             axis,
+            low - shift,
+            high - shift,
         )
 
     def _numbers(self, node: Node) -> list:
