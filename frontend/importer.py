@@ -12,13 +12,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
-from tosaic.frontend.lowerings.registry import LOWERINGS
+from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.registry import op_quantization, registered
 from tosaic.frontend.origin import origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -26,21 +26,6 @@ from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
 
 _TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
-# Ops that keep the values of a tensor and move them: they fold into a constant quantized per tensor.
-_MOVES = (
-    torch.ops.aten.view.default,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.transpose.int,
-    torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze.dims,
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.select.int,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.clone.default,
-)
-
-assert families.FAMILIES
 
 
 def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
@@ -130,7 +115,7 @@ class _Importer:
         folded = self._fold(node)
         if folded is not None:
             return folded
-        lowering = LOWERINGS[node.target]
+        lowering = registered()[node.target]
         given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_complete(node))]
         return lowering.emit(self.builder, node, *given)
 
@@ -148,7 +133,9 @@ class _Importer:
         if not all(isinstance(operand, Constant) for operand in operands):
             return None
         quantizations = [operand.quantization for operand in operands if operand.quantization]
-        if quantizations and not (node.target in _MOVES and quantizations[0].axis is None):
+        op = op_quantization(node)
+        moves = isinstance(op, Shared) and op.moves
+        if quantizations and not (moves and quantizations[0].axis is None):
             return None
 
         def tensor(source: Node) -> torch.Tensor:

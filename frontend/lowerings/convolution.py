@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -17,7 +18,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"))
+@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
 def conv2d(
     b: Builder,
     node: Node,
@@ -34,7 +35,7 @@ def conv2d(
     return b.transpose(_convolve(b, b.transpose(x, NHWC), weight, bias, stride, pad, dilation, groups), NCHW)
 
 
-@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"))
+@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
 def conv1d(
     b: Builder,
     node: Node,
@@ -56,7 +57,7 @@ def conv1d(
     return b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1))
 
 
-@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"))
+@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"), quantized=Weighted(result_axis=1, weight_axis=1))
 def conv_transpose2d(
     b: Builder,
     node: Node,

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
 from tosaic.frontend.lowerings.convolution import fit
+from tosaic.frontend.lowerings.op_quantization import OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -18,7 +19,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.max_pool2d.default)
+@lowers(aten.max_pool2d.default, quantized=Shared())
 def max_pool2d(
     b: Builder,
     node: Node,
@@ -39,7 +40,7 @@ def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object
     return (max_pool2d(b, node, x, *window),)
 
 
-@lowers(aten.avg_pool2d.default)
+@lowers(aten.avg_pool2d.default, quantized=Shared())
 def avg_pool2d(
     b: Builder,
     node: Node,
@@ -64,7 +65,8 @@ def avg_pool2d(
     return _spatial(b, x, pool)
 
 
-@lowers(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)
+@lowers(aten._adaptive_avg_pool2d.default)
+@lowers(aten.adaptive_avg_pool2d.default, quantized=Shared())
 def adaptive_avg_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> ir.Value:
     return _adaptive(b, node, "avg_pool2d", x, size)
 
@@ -99,7 +101,7 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
     return b.concat([b.concat([pooled(y, x) for x in columns], 2) for y in rows], 1)
 
 
-@lowers(aten.mean.dim, aten.mean.default)
+@lowers(aten.mean.dim, aten.mean.default, quantized=Shared())
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     """As an average pool, which quantizes as one op: the reduced axes become a window."""
     dims_in = shape(x)
@@ -121,17 +123,19 @@ def _whole(b: Builder, name: str, image: ir.Value) -> ir.Value:
     return _window(b, name, image, (h, w), (1, 1), (0, 0, 0, 0), (n, 1, 1, c))
 
 
-@lowers(aten.sum.dim_IntList, aten.sum.default)
+@lowers(aten.sum.dim_IntList, aten.sum.default, quantized=OneToOne())
 def sum_(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     return _reduce(b, node, "sum", b.cast(x, b.element(node)), dims)
 
 
-@lowers(aten.amax.default, aten.max.default)
+@lowers(aten.max.default)
+@lowers(aten.amax.default, quantized=Shared())
 def amax(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, keepdim: bool = False) -> ir.Value:
     return _reduce(b, node, "max", x, dims)
 
 
-@lowers(aten.amin.default, aten.min.default)
+@lowers(aten.min.default)
+@lowers(aten.amin.default, quantized=Shared())
 def amin(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, keepdim: bool = False) -> ir.Value:
     return _reduce(b, node, "min", x, dims)
 
