@@ -21,6 +21,11 @@ class Constant:
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
 
+    @property
+    def axis(self) -> int | None:
+        """The quantized axis, where there is one."""
+        return self.quantization.axis if self.quantization else None
+
     def transpose(self, axes: Sequence[int]) -> Constant:
         """The constant with its axes permuted; the quantized axis follows."""
         quantization = self.quantization

@@ -23,10 +23,9 @@ def linear(b: Builder, node: Node, x: ir.Value, weight: Operand, bias: Operand |
     if not isinstance(weight, Constant):
         product = _matmul(b, x, b.transpose(weight, (1, 0)))
         return product if bias is None else b.pointwise("add", product, bias)
-    axis = weight.quantization.axis if weight.quantization else None
     *leading, inner = shape(x)
     outer = shape(weight)[0]
-    kernel = b.value(weight.reshape((outer, 1, 1, inner), axis=axis))
+    kernel = b.value(weight.reshape((outer, 1, 1, inner), axis=weight.axis))
     rows = math.prod(leading)
     image = b.reshape(x, (1, rows, 1, inner))
     offsets = b.zeros(outer) if bias is None else b.value(bias)
