@@ -235,15 +235,12 @@ def _comparison(name: str, swap: bool = False, negate: bool = False) -> Callable
     return emit
 
 
-for _kind, _form in {
-    "eq": _comparison("equal"),
-    "ne": _comparison("equal", negate=True),
-    "gt": _comparison("greater"),
-    "ge": _comparison("greater_equal"),
-    "lt": _comparison("greater", swap=True),
-    "le": _comparison("greater_equal", swap=True),
-}.items():
-    pointwise(getattr(aten, _kind).Tensor, getattr(aten, _kind).Scalar, steps=True)(_form)
+pointwise(aten.eq.Tensor, aten.eq.Scalar, steps=True)(_comparison("equal"))
+pointwise(aten.ne.Tensor, aten.ne.Scalar, steps=True)(_comparison("equal", negate=True))
+pointwise(aten.gt.Tensor, aten.gt.Scalar, steps=True)(_comparison("greater"))
+pointwise(aten.ge.Tensor, aten.ge.Scalar, steps=True)(_comparison("greater_equal"))
+pointwise(aten.lt.Tensor, aten.lt.Scalar, steps=True)(_comparison("greater", swap=True))
+pointwise(aten.le.Tensor, aten.le.Scalar, steps=True)(_comparison("greater_equal", swap=True))
 
 
 @pointwise(aten.logical_and.default, aten.bitwise_and.Tensor, aten.__and__.Tensor)
@@ -291,17 +288,8 @@ def _select(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -
     return b.pointwise("select", condition, *values, element=element)
 
 
-@pointwise(aten._to_copy.default)
-def to_copy(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
-    return _cast(b, node, x)
-
-
-@pointwise(aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
+@pointwise(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
 def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
-    return _cast(b, node, x)
-
-
-def _cast(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     element = b.element(node)
     source = mlir.element_type(x)
     if source == b.f32 and element == b.bool:
@@ -318,16 +306,9 @@ def _cast(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.cast(x, element)
 
 
+@pointwise(aten.clone.default, quantized=Shared(moves=True))
+@pointwise(aten.alias.default, aten.contiguous.default, aten.detach.default)
+@pointwise(aten.dropout.default, aten.lift_fresh_copy.default)
 def same(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     """What leaves the values as they are."""
     return b.reshape(x, shape(x))
-
-
-pointwise(aten.clone.default, quantized=Shared(moves=True))(same)
-pointwise(
-    aten.alias.default,
-    aten.contiguous.default,
-    aten.detach.default,
-    aten.dropout.default,
-    aten.lift_fresh_copy.default,
-)(same)

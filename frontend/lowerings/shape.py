@@ -22,13 +22,7 @@ aten = torch.ops.aten
 
 @lowers(aten.flatten.using_ints)
 @lowers(aten._unsafe_view.default, aten.reshape.default, aten.squeeze.default, quantized=Shared())
-@lowers(
-    aten.view.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    quantized=Shared(moves=True),
-)
+@lowers(aten.view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, quantized=Shared(moves=True))
 def reshape(b: Builder, node: Node, x: ir.Value, *_dims: object) -> ir.Value:
     return b.reshape(x, tuple(node.meta["val"].shape))
 
