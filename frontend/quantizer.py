@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -20,7 +19,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic.frontend.bias_correction import correct_biases
-from tosaic.frontend.canonical import arguments, is_quantized
+from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.formats import ACTIVATIONS, bias_format, weight_format
@@ -100,11 +99,11 @@ class TosaQuantizer(Quantizer):
         op = op_quantization(node)
         if node.target is operator.getitem:
             self._item(node)
-        elif isinstance(op, Weighted) and _is_float(arguments(node)[0]):
+        elif isinstance(op, Weighted) and is_float(arguments(node)[0]):
             self._weighted(node, op)
-        elif isinstance(op, Arithmetic) and _is_float(node):
+        elif isinstance(op, Arithmetic) and is_float(node):
             self._arithmetic(node)
-        elif isinstance(op, OneToOne) and _is_float(node):
+        elif isinstance(op, OneToOne) and is_float(node):
             self._one_to_one(node)
         elif isinstance(op, Shared):
             self._shared(node)
@@ -136,7 +135,7 @@ class TosaQuantizer(Quantizer):
 
     def _one_to_one(self, node: Node) -> None:
         x, *others = arguments(node)
-        if _is_float(x) and not (others and isinstance(others[0], Node)):  # as in a division by integers
+        if is_float(x) and not (others and isinstance(others[0], Node)):  # as in a division by integers
             _note(node, {x: self.calibrated}, self._result(node))
 
     def _result(self, node: Node) -> Format:
@@ -164,14 +163,7 @@ def _note(node: Node, inputs: dict[Node, Format], output: Format) -> None:
 
 
 def _float_operands(node: Node) -> list[Node]:
-    return [source for source in node.all_input_nodes if _is_float(source)]
-
-
-def _is_float(node: object) -> bool:
-    value = node.meta.get("val") if isinstance(node, Node) else None
-    if isinstance(value, list | tuple):
-        value = value[0]
-    return isinstance(value, Tensor) and value.dtype == torch.float32
+    return [source for source in node.all_input_nodes if is_float(source)]
 
 
 def _is_quantized(node: Node) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from tosaic.frontend.canonical import is_float
 from tosaic.frontend.lowerings.op_quantization import Clamp
 from tosaic.frontend.lowerings.registry import op_quantization, registered
 
@@ -48,7 +49,7 @@ def pointwise_regions(graph: Graph, excluded: Callable[[Node], bool]) -> list[Re
 
 def _is_unit(region: Region) -> bool:
     first, *others = region.nodes
-    return bool(others or op_quantization(first) is None) and _is_float(region.source) and _is_float(region.nodes[-1])
+    return bool(others or op_quantization(first) is None) and is_float(region.source) and is_float(region.nodes[-1])
 
 
 def _sources(graph: Graph, constants: set[Node], ends: set[Node], excluded: Callable[[Node], bool]) -> dict[Node, Node]:
@@ -58,11 +59,12 @@ def _sources(graph: Graph, constants: set[Node], ends: set[Node], excluded: Call
         lowering = registered().get(node.target)
         if lowering is None or not lowering.pointwise or excluded(node):
             continue
-        inputs = [one for one in node.all_input_nodes if not (one in constants and _size(one) == 1)]
+        inputs = [one for one in node.all_input_nodes if not (one in constants and _is_number(one))]
         found = {sources[one] if one in sources and one not in ends else one for one in inputs}
-        if len(found) != 1 or _shape(node) is None or any(_shape(one) != _shape(node) for one in (*inputs, *found)):
+        if len(found) != 1 or any(_shape(one) != _shape(node) for one in (*inputs, *found)):
             continue
-        if _dtype(node) not in (torch.float32, torch.bool):
+        value = _value(node)
+        if value is None or value.dtype not in (torch.float32, torch.bool):
             continue
         within = any(one in sources and one not in ends for one in inputs)
         if within or not isinstance(lowering.quantized, Clamp):
@@ -100,20 +102,11 @@ def _value(node: Node) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _shape(node: Node) -> tuple[int, ...] | None:
+def _shape(node: Node) -> torch.Size | None:
     value = _value(node)
-    return None if value is None else tuple(value.shape)
+    return None if value is None else value.shape
 
 
-def _size(node: Node) -> int:
+def _is_number(node: Node) -> bool:
     value = _value(node)
-    return 0 if value is None else value.numel()
-
-
-def _dtype(node: Node) -> torch.dtype | None:
-    value = _value(node)
-    return None if value is None else value.dtype
-
-
-def _is_float(node: Node) -> bool:
-    return _dtype(node) == torch.float32
+    return value is not None and value.numel() == 1
