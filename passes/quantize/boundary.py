@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from tosaic.passes.emit import tensor
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.quantize.quantization import Quantization, as_quantized, owner_name, quantization_of, storage
+from tosaic.passes.quantize.quantization import as_quantized, owner_name, quantization_of, storage
 from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 
 @register

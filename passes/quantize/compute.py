@@ -10,13 +10,13 @@ from tosaic.passes.emit import element, emit, rebuild, tensor, zero_point
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     dequantized_view,
     float_constant,
     quantized_view,
 )
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _ACCUMULATOR = {"i8": "i32", "i16": "i48"}
 _BIAS_RANGE = {"i32": 2**31 - 1, "i48": 2**47 - 1}

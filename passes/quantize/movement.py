@@ -11,7 +11,6 @@ from tosaic.passes.emit import clamp, rebuild, tensor
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     dequantize,
     float_constant,
     owner_name,
@@ -20,6 +19,7 @@ from tosaic.passes.quantize.quantization import (
 )
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.reverse", "tosa.gather",
                   "tosa.max_pool2d", "tosa.reduce_max", "tosa.reduce_min", "tosa.identity")  # fmt: skip

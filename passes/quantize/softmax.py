@@ -8,8 +8,9 @@ from tosaic.passes.emit import emit, mul, rescale
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, lookup, reciprocal, shift_right
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, quantized_view
+from tosaic.passes.quantize.quantization import quantized_view
 from tosaic.support.mlir import ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
 

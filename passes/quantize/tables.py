@@ -10,7 +10,6 @@ from tosaic.passes.emit import emit
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.pointwise import evaluate, is_pointwise, value_operands
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     float_constant,
     owner_name,
     quantization_of,
@@ -18,6 +17,7 @@ from tosaic.passes.quantize.quantization import (
     storage,
 )
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 # A region of these alone is cheaper as CLAMP and RESCALE.
 _CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
