@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.linalg import standalone
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions, ir, parse, shape_of, walk
+from tosaic.support.tosa_ops import BOUNDED
 from tosaic.tuner.space import Schedule, Space, Variant
 
 FAMILIES: list[KernelFamily] = [
@@ -38,16 +39,6 @@ FAMILIES: list[KernelFamily] = [
     Linalg(),
 ]
 """Every kernel family, best untuned guess first; the last one covers every function."""
-
-_ROUNDS_ON_ITS_WAY = frozenset(
-    f"tosa.{name}"
-    for name in (
-        "avg_pool2d", "conv2d", "conv3d", "cos", "depthwise_conv2d", "erf", "exp", "fft2d", "log", "matmul", "pow",
-        "reciprocal", "reduce_product", "reduce_sum", "resize", "rfft2d", "rsqrt", "sigmoid", "sin", "tanh",
-        "transpose_conv2d",
-    )
-)  # fmt: skip
-"""Ops that TOSA defines on floats up to an error bound (spec 1.0, section 1.8), not to the bit."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +78,7 @@ class KernelTask:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        return not any(op.name in _ROUNDS_ON_ITS_WAY and "f32" in str(op.results[0].type) for op in walk(kernel))
+        return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
 
     @property
     def key(self) -> str:

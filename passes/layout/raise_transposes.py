@@ -10,10 +10,11 @@ import numpy as np
 from tosaic.passes.emit import rebuild, tensor, transpose
 from tosaic.passes.fuse.integers import producer, single_use
 from tosaic.passes.layout.permutation import Permutation, permutation_of, permuted
-from tosaic.passes.layout.sink_transposes import POINTWISE, data_operands, is_per_channel
+from tosaic.passes.layout.sink_transposes import is_per_channel
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_ops import POINTWISE, data_operands
 
 
 @register

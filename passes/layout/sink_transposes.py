@@ -20,18 +20,7 @@ from tosaic.passes.layout.permutation import (
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
-
-# The number of leading operands that hold data, for pointwise ops where it is not all.
-_DATA_OPERANDS = {"tosa.rescale": 1, "tosa.table": 1, "tosa.mul": 2, "tosa.negate": 1}
-POINTWISE = ("tosa.abs", "tosa.add", "tosa.arithmetic_right_shift", "tosa.bitwise_and", "tosa.bitwise_not",
-              "tosa.bitwise_or", "tosa.bitwise_xor", "tosa.cast", "tosa.ceil", "tosa.clamp", "tosa.clz", "tosa.cos",
-              "tosa.equal", "tosa.erf", "tosa.exp", "tosa.floor", "tosa.greater", "tosa.greater_equal",
-              "tosa.identity", "tosa.intdiv", "tosa.log", "tosa.logical_and", "tosa.logical_left_shift",
-              "tosa.logical_not", "tosa.logical_or", "tosa.logical_right_shift", "tosa.logical_xor", "tosa.maximum",
-              "tosa.minimum", "tosa.mul", "tosa.negate", "tosa.pow", "tosa.reciprocal", "tosa.rescale", "tosa.rsqrt",
-              "tosa.select", "tosa.sigmoid", "tosa.sin", "tosa.sub", "tosa.table", "tosa.tanh")  # fmt: skip
-_ALONG_AXIS = ("tosa.reduce_all", "tosa.reduce_any", "tosa.reduce_max", "tosa.reduce_min", "tosa.reduce_product",
-               "tosa.reduce_sum", "tosa.reverse")  # fmt: skip
+from tosaic.support.tosa_ops import POINTWISE, REDUCING, data_operands
 
 
 @register
@@ -101,7 +90,7 @@ def through_pointwise(op: ir.Operation) -> Replacement:
     return _transposed(op, [source for source in sources if source is not None] + rest, perm)
 
 
-@pattern(*_ALONG_AXIS)
+@pattern(*REDUCING, "tosa.reverse")
 def through_axis_op(op: ir.Operation) -> Replacement:
     found = transpose_behind(op.operands[0])
     if found is None:
@@ -169,11 +158,6 @@ def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
         if user.name == "tosa.transpose" and permutation_of(user) == back:
             return transpose(value, back)
     return None
-
-
-def data_operands(op: ir.Operation) -> list[ir.Value]:
-    """The operands of a pointwise op that broadcast to its result."""
-    return list(op.operands)[: _DATA_OPERANDS.get(op.name)]
 
 
 def is_per_channel(op: ir.Operation) -> bool:

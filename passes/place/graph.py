@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tosaic.support.mlir import functions, ir
-
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
+from tosaic.support.tosa_ops import is_constant
 
 
 @dataclass(eq=False)
@@ -50,11 +49,6 @@ def nodes_of(module: ir.Module) -> list[Node]:
                 producer.users.append(node)
         made[op] = node
     return list(made.values())
-
-
-def is_constant(op: ir.Operation) -> bool:
-    """Whether the op only holds a value."""
-    return op.name in _CONSTANTS
 
 
 def is_convex(group: Iterable[Node]) -> bool:

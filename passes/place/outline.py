@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tosaic.passes.place.graph import Node, is_constant
+from tosaic.passes.place.graph import Node
 from tosaic.support.mlir import functions, ir
+from tosaic.support.tosa_ops import is_constant
 
 
 @dataclass(frozen=True)

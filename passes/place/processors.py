@@ -8,13 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.passes.place.graph import Node, is_constant
+from tosaic.passes.place.graph import Node
 from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.tosa_ops import CONVERTING, MOVING, is_constant
 
 Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
-
-MOVEMENT = ("concat", "gather", "identity", "pad", "reshape", "reverse", "scatter", "slice", "tile", "transpose")
-_ELEMENTWISE_CAST = ("rescale", "cast")
 
 
 def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], hop_cost: int) -> dict[Node, str]:
@@ -91,7 +89,7 @@ def npu_regions(nodes: list[Node], reasons: Mapping[Node, str]) -> list[list[Nod
 def work(node: Node) -> int:
     """Multiply-accumulates, or elements where an op has none; what a hop is weighed against."""
     elements = prod(shape_of(node.op.results[0]))
-    if node.name in MOVEMENT:
+    if node.op.name in MOVING:
         return 0
     if node.name in ("conv2d", "conv3d", "transpose_conv2d"):
         return elements * prod(shape_of(node.op.operands[1])[1:])
@@ -107,7 +105,7 @@ def work(node: Node) -> int:
 def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, str]:
     found: dict[Node, str] = {}
     for node in nodes:
-        if node in reasons or node.name not in _ELEMENTWISE_CAST:
+        if node in reasons or node.op.name not in CONVERTING:
             continue
         change = _bytes(node.op.results[0]) - _bytes(node.op.operands[0])
         if change > 0 and node.users and not node.returned and all(user in reasons for user in node.users):

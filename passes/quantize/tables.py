@@ -8,7 +8,7 @@ import numpy as np
 
 from tosaic.passes.emit import emit
 from tosaic.passes.quantize.multipliers import requantize
-from tosaic.passes.quantize.pointwise import evaluate, is_pointwise, value_operands
+from tosaic.passes.quantize.pointwise import evaluate, is_known
 from tosaic.passes.quantize.quantization import (
     Quantization,
     float_constant,
@@ -18,6 +18,7 @@ from tosaic.passes.quantize.quantization import (
     storage,
 )
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.tosa_ops import data_operands
 
 # A region of these alone is cheaper as CLAMP and RESCALE.
 _CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
@@ -45,10 +46,10 @@ class _Region:
             first = self.source is None
             self.source = op.operands[0] if first else self.source
             return first or op.operands[0] == self.source
-        if not is_pointwise(op) or stays_float(op):
+        if not is_known(op) or stays_float(op):
             return False
         if op not in self.ops:
-            if not all(self.grow(operand) for operand in value_operands(op)):
+            if not all(self.grow(operand) for operand in data_operands(op)):
                 return False
             self.ops.append(op)
         return True
@@ -61,7 +62,7 @@ class _Region:
         op = value.owner.operation
         if op.name == "quant.dcast":
             return source
-        return evaluate(op, [self.compute(operand, source) for operand in value_operands(op)])
+        return evaluate(op, [self.compute(operand, source) for operand in data_operands(op)])
 
 
 def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
@@ -94,7 +95,7 @@ def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantization) -> ir.Value
 def _is_cheaper(op: ir.Operation) -> bool:
     if op.name != "tosa.mul":
         return op.name in _CHEAPER
-    factors = [scalar for operand in list(op.operands)[:2] if (scalar := _scalar(operand)) is not None]
+    factors = [scalar for operand in data_operands(op) if (scalar := _scalar(operand)) is not None]
     return len(factors) == 1 and factors[0] > 0
 
 

@@ -15,10 +15,10 @@ from tosaic.backends.cortex_m.kernel import KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named
 from tosaic.backends.target import Core
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.tosa_ops import data_operands, is_constant
 from tosaic.tuner.space import Schedule, Variant
 
 _OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 _LETTER = {1: "b", 2: "h", 4: "w"}
 
 
@@ -81,7 +81,7 @@ class Movement:
     def match(self, function: ir.Operation) -> Workload | None:
         block = function.regions[0].blocks[0]
         *ops, end = [op.operation for op in block.operations]
-        body = [op for op in ops if op.name not in _CONSTANTS]
+        body = [op for op in ops if not is_constant(op)]
         if len(body) != 1 or body[0].name not in _OPS or list(end.operands) != list(body[0].results):
             return None
         (op,) = body
@@ -144,7 +144,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
     """The boxes of an op; none where an operand that should be a constant or an argument is not."""
-    data = list(op.operands) if op.name == "tosa.concat" else list(op.operands)[:1]
+    data = data_operands(op)
     if any(value not in arguments for value in data):
         return []
     shape = shape_of(op.results[0])

@@ -10,11 +10,11 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.support.mlir import constant_value, ir, numpy_dtype, shape_of
+from tosaic.support.tosa_ops import is_constant
 
 INT8 = np.dtype(np.int8)
 INT32 = np.dtype(np.int32)
 _EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"]) for table in ([], ["tosa.table"])]
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Epilogue:
 def computing_ops(function: ir.Operation) -> list[ir.Operation]:
     """The ops of a one-block function in program order, without constants and the return."""
     ops = [op.operation for op in function.regions[0].blocks[0].operations]
-    return [op for op in ops if op.name not in _CONSTANTS and op.name != "func.return"]
+    return [op for op in ops if not is_constant(op) and op.name != "func.return"]
 
 
 def is_chain(ops: list[ir.Operation], function: ir.Operation) -> bool:

@@ -25,6 +25,7 @@ from tosaic.backends.cortex_m.kernels.emit import (
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
+from tosaic.support.tosa_ops import POINTWISE, REAL, is_constant
 from tosaic.tuner.space import Schedule, Variant
 
 _MASK = "vector<4xi1>"
@@ -32,7 +33,6 @@ _BYTES = 16
 # With more ops, four vectors in flight spill MVE's eight registers.
 _OPS_IN_REGISTERS = 3
 _WIDTHS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 _BINARY = {
     "tosa.add": "arith.addi",
     "tosa.sub": "arith.subi",
@@ -50,17 +50,7 @@ _BINARY = {
 }
 _I32_ONLY = ("tosa.logical_left_shift", "tosa.logical_right_shift", "tosa.clz")
 _COMPARE = {"tosa.equal": "eq", "tosa.greater": "sgt", "tosa.greater_equal": "sge"}
-_UNARY = (
-    "tosa.clamp",
-    "tosa.abs",
-    "tosa.clz",
-    "tosa.rescale",
-    "tosa.table",
-    "tosa.cast",
-    "tosa.logical_not",
-    "tosa.bitwise_not",
-)
-_OPS = (*_BINARY, *_COMPARE, *_UNARY, "tosa.mul", "tosa.select")
+_OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
 _BYTE_OPS = (
     "tosa.table",
     "tosa.clamp",
@@ -86,7 +76,7 @@ class Pointwise:
     def match(self, function: ir.Operation) -> Workload | None:
         ops = [op.operation for op in function.regions[0].blocks[0].operations]
         returned = list(ops[-1].operands)
-        body = [op for op in ops[:-1] if op.name not in _CONSTANTS]
+        body = [op for op in ops[:-1] if not is_constant(op)]
         if len(returned) != 1 or not body or any(op.name not in _OPS for op in body):
             return None
         if any(str(element_type(v)) not in _WIDTHS for op in body for v in (*op.operands[:1], *op.results)):
@@ -183,7 +173,7 @@ class _Kernel:
         self.block = function.regions[0].blocks[0]
         *ops, end = [op.operation for op in self.block.operations]
         self.constants = [op for op in ops if op.name == "tosa.const"]
-        self.body = [op for op in ops if op.name not in _CONSTANTS]
+        self.body = [op for op in ops if not is_constant(op)]
         (self.result,) = end.operands
         self.shape = shape_of(self.result)
         self.channels = self.shape[-1] if self.shape else 1

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_ops import POINTWISE, REAL, is_constant
 
-_ELEMENTWISE = (
-    *("abs", "add", "arithmetic_right_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "clz"),
-    *("equal", "greater", "greater_equal", "intdiv", "logical_and", "logical_left_shift", "logical_not", "logical_or"),
-    *("logical_right_shift", "logical_xor", "maximum", "minimum", "mul", "negate", "reduce_min", "sub"),
-)
+# What Vela makes an elementwise op of.
+_ELEMENTWISE = POINTWISE - REAL - {"tosa.clamp", "tosa.identity", "tosa.rescale", "tosa.select", "tosa.table"}
+_ELEMENTWISE |= {"tosa.reduce_min"}
 
 
 def constant_operand(op: ir.Operation, index: int) -> np.ndarray | None:
     """The constant behind an operand; for i4 and i48, which numpy cannot read, an array of no meaning but not None."""
     value = op.operands[index]
-    if isinstance(value.owner, ir.Block) or value.owner.name not in ("tosa.const", "tosa.const_shape"):
+    if isinstance(value.owner, ir.Block) or not is_constant(value.owner):
         return None
     if isinstance(value.type, ir.RankedTensorType) and str(element_type(value)) in ("i4", "i48"):
         return np.zeros(shape_of(value), np.int64)
@@ -73,7 +72,7 @@ def is_elementwise(op: ir.Operation | ir.OpView) -> bool:
     """Whether Vela makes an elementwise op of it: by itself, or as the input scale of elementwise ops."""
     if op.name == "tosa.rescale":
         return all(use.owner.name != "tosa.rescale" and is_elementwise(use.owner) for use in op.results[0].uses)
-    return op.name.removeprefix("tosa.") in _ELEMENTWISE
+    return op.name in _ELEMENTWISE
 
 
 def producer(value: ir.Value, *through: str) -> str:

@@ -13,6 +13,7 @@ from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
 from tosaic.backends.ethos_u.acceptance import limits, vela_errors
 from tosaic.backends.ethos_u.acceptance.queries import data_type
 from tosaic.support.mlir import element_type, ir
+from tosaic.support.tosa_ops import ACCUMULATING, is_constant
 
 Constraint = Callable[[ir.Operation, str], str | None]
 
@@ -42,7 +43,7 @@ def verdict(op: ir.Operation, accelerator: str) -> str | None:
     """
     generation = find_accelerator(accelerator).generation
     name = op.name.removeprefix("tosa.")
-    if name in ("const", "const_shape"):
+    if is_constant(op):
         return None
     row = ACCEPTANCE.get(name)
     if row is None:
@@ -76,7 +77,7 @@ def _wide_input(op: ir.Operation, generation: str) -> str | None:
     if str(element_type(op.operands[0])) != "i48":
         return None
     producer = op.operands[0].owner
-    if isinstance(producer, ir.Block) or producer.name.removeprefix("tosa.") not in _ACCUMULATING:
+    if isinstance(producer, ir.Block) or producer.name not in ACCUMULATING:
         return "an i48 input to come from an op that accumulates in i48"
     if generation != "u85" and len(list(producer.results[0].uses)) != 1:
         return "to be the one user of the i48 result"
@@ -86,7 +87,6 @@ def _wide_input(op: ir.Operation, generation: str) -> str | None:
     return None
 
 
-_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
 _WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator, vela_errors.unsliced_window)
