@@ -21,6 +21,7 @@ from tosaic.backends.cortex_m.kernels.reduction import Reduction
 from tosaic.backends.cortex_m.linalg import standalone
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
+from tosaic.support.functions import computing_ops, returned
 from tosaic.support.mlir import functions, ir, parse, shape_of, walk
 from tosaic.support.tosa_ops import BOUNDED
 from tosaic.tuner.space import Schedule, Space, Variant
@@ -92,10 +93,8 @@ class KernelTask:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        *body, end = kernel.regions[0].blocks[0].operations
-        ops = [op.operation.name.removeprefix("tosa.") for op in body]
-        ops = [op for op in ops if op not in ("const", "const_shape")]
-        shape = "x".join(str(extent) for extent in shape_of(end.operands[0]))
+        ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
+        shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
         return f"{'+'.join(dict.fromkeys(ops))} {shape}"
 
     @property

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tosaic.passes.place.graph import Node, is_convex
-from tosaic.support.mlir import element_type
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
+from tosaic.support.values import bit_width
 
 _CONVERTERS = CONVERTING | {"tosa.clamp"}
 
@@ -63,7 +63,7 @@ def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:
     """Whether the node is a rescale to more bits, alone in its kernel and for one reader."""
     if node.name != "rescale" or group_of[node] != [node] or len(node.users) != 1 or node.returned:
         return False
-    return _bits(node) > int(str(element_type(node.op.operands[0])).strip("if"))
+    return _bits(node) > bit_width(node.op.operands[0])
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -71,4 +71,4 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _bits(node: Node) -> int:
-    return int(str(element_type(node.op.results[0])).strip("if"))
+    return bit_width(node.op.results[0])

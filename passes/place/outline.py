@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tosaic.passes.place.graph import Node
+from tosaic.support.functions import body_of
 from tosaic.support.mlir import functions, ir
 from tosaic.support.tosa_ops import is_constant
+from tosaic.support.values import producer, users
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
     Afterwards `main` holds constants, reshapes and calls, ordered by their operands.
     """
     main = functions(module)["main"]
-    block = main.regions[0].blocks[0]
+    block = body_of(main)
     for group in groups:
         _outline_one(module, main, group, reasons)
     _sort(block)
@@ -45,7 +47,7 @@ def _outline_one(module: ir.Module, main: ir.Operation, group: Group, reasons: d
         result
         for node in group.nodes
         for result in node.op.results
-        if any(use.owner.operation not in inside for use in result.uses)
+        if any(user not in inside for user in users(result))
     ]
     kind = ir.FunctionType.get([value.type for value in inputs], [value.type for value in outputs])
     place = group.nodes[-1].op.location
@@ -58,9 +60,9 @@ def _outline_one(module: ir.Module, main: ir.Operation, group: Group, reasons: d
     function = ir.Operation.create(
         "func.func", attributes=attributes, regions=1, loc=place, ip=ir.InsertionPoint(module.body)
     )
-    body = function.regions[0].blocks.append(*kind.inputs, arg_locs=[place] * len(inputs))
-    values = dict(zip(inputs, body.arguments, strict=True))
-    with ir.InsertionPoint(body):
+    block = function.regions[0].blocks.append(*kind.inputs, arg_locs=[place] * len(inputs))
+    values = dict(zip(inputs, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
         for node in group.nodes:
             for operand in node.op.operands:
                 if operand not in values:
@@ -89,8 +91,8 @@ def _inputs(group: Group, inside: set[ir.Operation]) -> list[ir.Value]:
     found: list[ir.Value] = []
     for node in group.nodes:
         for operand in node.op.operands:
-            producer = None if isinstance(operand.owner, ir.Block) else operand.owner.operation
-            internal = producer is not None and (producer in inside or is_constant(producer))
+            maker = producer(operand)
+            internal = maker is not None and (maker in inside or is_constant(maker))
             if not internal and operand not in found:
                 found.append(operand)
     return found
@@ -111,8 +113,7 @@ def _sort(block: ir.Block) -> None:
     while pending:
         waiting = []
         for op in pending:
-            makers = [v.owner.operation for v in op.operands if not isinstance(v.owner, ir.Block)]
-            if all(maker in placed for maker in makers):
+            if all((maker := producer(operand)) is None or maker in placed for operand in op.operands):
                 op.move_before(terminator)
                 placed.add(op)
             else:
@@ -123,5 +124,5 @@ def _sort(block: ir.Block) -> None:
 
 def _drop_unused_constants(block: ir.Block) -> None:
     for op in reversed([op.operation for op in block.operations]):
-        if is_constant(op) and next(iter(op.results[0].uses), None) is None:
+        if is_constant(op) and not users(op.results[0]):
             op.erase()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tosaic.support.attributes import float_of
 from tosaic.support.mlir import ir
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -51,6 +52,6 @@ def evaluate(op: ir.Operation, data: list[np.ndarray]) -> np.ndarray:
     """The op on float64 (or bool) arrays, one for each operand of data; infinities and NaNs as IEEE 754 has them."""
     with np.errstate(all="ignore"):
         if op.name == "tosa.clamp":
-            low, high = (ir.FloatAttr(op.attributes[key]).value for key in ("min_val", "max_val"))
+            low, high = (float_of(op, name) for name in ("min_val", "max_val"))
             return np.clip(data[0], low, high)
         return _PLAIN[op.name.removeprefix("tosa.")](*data)

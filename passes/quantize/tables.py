@@ -9,16 +9,10 @@ import numpy as np
 from tosaic.passes.emit import emit
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.pointwise import evaluate, is_known
-from tosaic.passes.quantize.quantization import (
-    Quantization,
-    float_constant,
-    owner_name,
-    quantization_of,
-    stays_float,
-    storage,
-)
+from tosaic.passes.quantize.quantization import Quantization, float_constant, quantization_of, stays_float, storage
 from tosaic.support.mlir import constant, ir, shape_of
 from tosaic.support.tosa_ops import data_operands
+from tosaic.support.values import producer
 
 # A region of these alone is cheaper as CLAMP and RESCALE.
 _CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
@@ -35,9 +29,9 @@ class _Region:
 
     def grow(self, value: ir.Value) -> bool:
         """Take in what computes `value`; False when the region is not pointwise in one quantized value."""
-        if isinstance(value.owner, ir.Block):
+        op = producer(value)
+        if op is None:
             return False
-        op = value.owner.operation
         if _scalar(value) is not None:
             return True
         if shape_of(value) != self.shape:
@@ -59,7 +53,8 @@ class _Region:
         scalar = _scalar(value)
         if scalar is not None:
             return np.full(source.shape, scalar)
-        op = value.owner.operation
+        op = producer(value)
+        assert op is not None, "a region ends at its source"
         if op.name == "quant.dcast":
             return source
         return evaluate(op, [self.compute(operand, source) for operand in data_operands(op)])
@@ -101,7 +96,7 @@ def _is_cheaper(op: ir.Operation) -> bool:
 
 def _scalar(value: ir.Value) -> float | None:
     """The one value of a constant that is the same everywhere."""
-    if owner_name(value) not in ("tosa.const", "tosa.reshape", "quant.dcast"):
+    if producer(value, "tosa.const", "tosa.reshape", "quant.dcast") is None:
         return None
     values = float_constant(value)
     if values is None or values.size == 0 or (values != values.reshape(-1)[0]).any():

@@ -14,6 +14,7 @@ from tosaic.backends.ethos_u.acceptance import limits, vela_errors
 from tosaic.backends.ethos_u.acceptance.queries import data_type
 from tosaic.support.mlir import element_type, ir
 from tosaic.support.tosa_ops import ACCUMULATING, is_constant
+from tosaic.support.values import producer, users
 
 Constraint = Callable[[ir.Operation, str], str | None]
 
@@ -76,14 +77,15 @@ def _wide_input(op: ir.Operation, generation: str) -> str | None:
     """i48 only behind the op on i16 that made it."""
     if str(element_type(op.operands[0])) != "i48":
         return None
-    producer = op.operands[0].owner
-    if isinstance(producer, ir.Block) or producer.name not in ACCUMULATING:
+    before = producer(op.operands[0], *ACCUMULATING)
+    if before is None:
         return "an i48 input to come from an op that accumulates in i48"
-    if generation != "u85" and len(list(producer.results[0].uses)) != 1:
+    if generation != "u85" and len(users(before.results[0])) != 1:
         return "to be the one user of the i48 result"
-    types = ACCEPTANCE[producer.name.removeprefix("tosa.")]
-    if data_type(producer) not in (types.large if generation == "u85" else types.small).split():
-        return f"{producer.name.removeprefix('tosa.').upper()} with it on the NPU"
+    name = before.name.removeprefix("tosa.")
+    types = ACCEPTANCE[name]
+    if data_type(before) not in (types.large if generation == "u85" else types.small).split():
+        return f"{name.upper()} with it on the NPU"
     return None
 
 
