@@ -22,8 +22,9 @@ from tosaic.npu_bisection import computing_ops, first_wrong_op
 from tosaic.passes import first_difference
 from tosaic.passes.place import place
 from tosaic.support.errors import Error, SimulatorError
+from tosaic.support.functions import standalone
 from tosaic.support.locations import describe
-from tosaic.support.mlir import functions, ir, standalone, walk
+from tosaic.support.mlir import functions, ir, walk
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.build import Build
 from tosaic.npu import npu_functions, scheduled_ops, source_lines
 from tosaic.support.errors import SimulatorError
-from tosaic.support.mlir import standalone
+from tosaic.support.functions import standalone
 
 NpuChoice = Literal["emulator", "reference"]
 

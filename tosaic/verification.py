@@ -24,8 +24,9 @@ from tosaic.passes import first_difference
 from tosaic.progress import Stations
 from tosaic.running import difference_of_samples, random_samples, reference_outputs
 from tosaic.support.errors import Error
+from tosaic.support.functions import standalone
 from tosaic.support.locations import describe
-from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, standalone, walk
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, walk
 
 Arrays = Sequence[np.ndarray]
 

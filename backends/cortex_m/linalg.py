@@ -13,11 +13,10 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
-from tosaic.support.functions import body_of
+from tosaic.support.functions import body_of, retype, standalone
 from tosaic.support.mlir import (
     constant,
     constant_shape,
-    context,
     dense,
     dense_values,
     dialect,
@@ -56,7 +55,12 @@ def lower(function: str, symbol: str) -> KernelSource:
     Raises:
         Error: an op has no lowering; the message names it.
     """
-    module = standalone(function, symbol)
+    source = parse(function)
+    named = functions(source)
+    if len(named) != 1:
+        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
+    (kernel,) = named.values()
+    module = kernel_module(kernel, symbol)
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
@@ -75,21 +79,11 @@ def lower(function: str, symbol: str) -> KernelSource:
     return KernelSource(symbol, "mlir", _store_i48_as_i64(f"{kernel}\n"), bytes(constants), scratch_bytes)
 
 
-def standalone(function: str, symbol: str) -> ir.Module:
-    """A module of the function alone, renamed, without annotations, and with i4 widened to i8."""
-    module = parse(function, context())
-    named = functions(module)
-    if len(named) != 1:
-        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
-    (kernel,) = named.values()
-    for attributes in (kernel.attributes, *(op.attributes for op in walk(kernel))):
-        for name in [name for name in attributes if name.startswith("tosaic.")]:
-            del attributes[name]
-    for name in ("sym_visibility", "arg_attrs", "res_attrs"):
-        if name in kernel.attributes:
-            del kernel.attributes[name]
+def kernel_module(function: ir.Operation, symbol: str) -> ir.Module:
+    """A module of a copy of the function alone, called `symbol`, without annotations, and with i4 widened to i8."""
+    module = standalone(function, symbol)
+    (kernel,) = functions(module).values()
     with module.context, ir.Location.unknown():
-        kernel.attributes["sym_name"] = ir.StringAttr.get(symbol)
         _widen_i4(kernel)
     return module
 
@@ -105,9 +99,7 @@ def _widen_i4(kernel: ir.Operation) -> None:
     for value in [*arguments, *(result for op in operations for result in op.results)]:
         if isinstance(value.type, ir.RankedTensorType) and value.type.element_type == narrow:
             value.set_type(ir.RankedTensorType.get(value.type.shape, wide))
-    results = [value.type for value in operations[-1].operands]
-    kind = ir.FunctionType.get([value.type for value in arguments], results)
-    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+    retype(kernel)
 
 
 def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
@@ -201,9 +193,7 @@ def _set_c_signature(kernel: ir.Operation) -> tuple[ir.Value, ir.Value]:
 
 def _resize(kernel: ir.Operation, argument: ir.Value, size: int) -> None:
     argument.set_type(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
-    block = body_of(kernel)
-    kind = ir.FunctionType.get([value.type for value in block.arguments], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+    retype(kernel)
 
 
 def _view(kernel: ir.Operation, op: ir.Operation, argument: ir.Value, offset: int) -> None:

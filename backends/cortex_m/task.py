@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernels.movement import Movement
 from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
 from tosaic.backends.cortex_m.kernels.pool import Pool
 from tosaic.backends.cortex_m.kernels.reduction import Reduction
-from tosaic.backends.cortex_m.linalg import standalone
+from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops, returned
@@ -65,7 +65,7 @@ class KernelTask:
         function: ir.Operation, core: Core, families: Sequence[str] = (), inputs: Sequence[bytes] = ()
     ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
-        module = standalone(str(function), "main")
+        module = kernel_module(function, "main")
         (kernel,) = functions(module).values()
         return KernelTask(str(kernel), core, tuple(families), tuple(inputs))
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tosaic.passes.emit import tensor
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.quantization import Quantization, as_quantized, quantization_of, storage
-from tosaic.support.functions import body_of, returned
+from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.support.values import producer, users
 
@@ -25,11 +25,7 @@ class QuantizeBoundary(ModulePass):
         block = body_of(main)
         arguments = [_argument(block, argument) for argument in block.arguments]
         results = _results(block)
-        kind = ir.FunctionType.get(
-            [argument.type for argument in block.arguments],
-            [value.type for value in returned(main)],
-        )
-        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        retype(main)
         _annotate(main, "arg_attrs", arguments)
         _annotate(main, "res_attrs", results)
 
