@@ -18,11 +18,11 @@ from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.kernel_inputs import call_inputs
-from tosaic.npu_bisection import computing_ops, first_wrong_op
+from tosaic.npu_bisection import first_wrong_op
 from tosaic.passes import first_difference
 from tosaic.passes.place import place
 from tosaic.support.errors import Error, SimulatorError
-from tosaic.support.functions import standalone
+from tosaic.support.functions import computing_ops, inputs_of, main_of, standalone
 from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, walk
 
@@ -126,25 +126,7 @@ def _refused_alone(op: ir.Operation, accelerator: str) -> bool:
 
 def _single(op: ir.Operation) -> ir.Module:
     """A module whose `main` is `op` alone: computed operands are arguments, constants stay."""
-    constants = [v for v in op.operands if not isinstance(v.owner, ir.Block) and "const" in v.owner.name]
-    arguments = [value for value in op.operands if value not in constants]
-    kind = [value.type for value in arguments]
-    with op.context, op.location:
-        module = ir.Module.create()
-        attributes = {
-            "sym_name": ir.StringAttr.get("main"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(kind, [result.type for result in op.results])),
-        }
-        main = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
-        body = main.regions[0].blocks.append(*kind, arg_locs=[op.location] * len(kind))
-        values = dict(zip(arguments, body.arguments, strict=True))
-        with ir.InsertionPoint(body):
-            values |= {value: value.owner.operation.clone().results[0] for value in constants}
-            copy = op.clone().operation
-            for index, operand in enumerate(list(op.operands)):
-                copy.operands[index] = values[operand]
-            ir.Operation.create("func.return", operands=list(copy.results))
-    return module
+    return main_of([op], inputs_of([op]), list(op.results))
 
 
 def save_regions(placement: Placement, folder: Path) -> None:

@@ -18,13 +18,13 @@ from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.trace import Signature, Trace, TracedCall, trace_firmware
 from tosaic.build import Build
 from tosaic.console import stdout
-from tosaic.npu_bisection import computing_ops, first_wrong_op
+from tosaic.npu_bisection import first_wrong_op
 from tosaic.npu_execution import DESCRIPTION, EmulatedNpu, read_ports, write_ports
 from tosaic.passes import first_difference
 from tosaic.progress import Stations
 from tosaic.running import difference_of_samples, random_samples, reference_outputs
 from tosaic.support.errors import Error
-from tosaic.support.functions import standalone
+from tosaic.support.functions import computing_ops, standalone
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, walk
 
