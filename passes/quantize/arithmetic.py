@@ -12,6 +12,7 @@ from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
 from tosaic.passes.quantize.quantization import float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
+from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, ir, shape_of
 from tosaic.support.quantization import Quantization
 
@@ -111,7 +112,7 @@ def argmax(op: ir.Operation) -> Replacement:
     view = quantized_view(op.operands[0])
     if view is None or view[1].storage not in _PRE_SHIFT:
         return None
-    return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=ir.IntegerAttr(op.attributes["axis"]))
+    return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=int_of(op, "axis"))
 
 
 PATTERNS = [compare, argmax]

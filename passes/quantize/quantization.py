@@ -8,8 +8,9 @@ import numpy as np
 
 from tosaic.passes.emit import tensor
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
+from tosaic.support.values import producer
 
 _quant = dialect("quant")
 
@@ -21,7 +22,8 @@ def quantization_of(value: ir.Value) -> Quantization:
         PassError: the type is unsigned, a scale is not a positive finite number, or a 16-bit zero point is not 0.
     """
     kind = element_type(value)
-    where = str(value.owner.location) if isinstance(value.owner, ir.Operation | ir.OpView) else ""
+    maker = producer(value)
+    where = "" if maker is None else str(maker.location)
     base = _quant.QuantizedType(kind)
     if not base.is_signed:
         raise PassError(f"unsigned quantization `{kind}` is not supported", where=where, hint="quantize to int8")
@@ -47,11 +49,6 @@ def stays_float(op: ir.Operation) -> bool:
     return "tosaic.float" in op.attributes
 
 
-def owner_name(value: ir.Value) -> str:
-    """The name of the op that makes `value`; empty for a block argument."""
-    return "" if isinstance(value.owner, ir.Block) else value.owner.operation.name
-
-
 def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that a per-tensor `quant.dcast` makes, else None."""
     made = dequantized_view(value)
@@ -60,17 +57,18 @@ def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
 
 def dequantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that any `quant.dcast` makes, else None."""
-    if owner_name(value) != "quant.dcast":
+    cast = producer(value, "quant.dcast")
+    if cast is None:
         return None
-    source = value.owner.operation.operands[0]
-    quantization = quantization_of(source)
-    return storage(source, quantization), quantization
+    quantization = quantization_of(cast.operands[0])
+    return storage(cast.operands[0], quantization), quantization
 
 
 def storage(value: ir.Value, quantization: Quantization) -> ir.Value:
     """The stored integers of a value of quantized type."""
-    if owner_name(value) == "quant.scast":
-        return value.owner.operation.operands[0]
+    cast = producer(value, "quant.scast")
+    if cast is not None:
+        return cast.operands[0]
     result = tensor(shape_of(value), quantization.storage)
     return ir.Operation.create("quant.scast", results=[result], operands=[value]).result
 
@@ -86,7 +84,7 @@ def quantize(value: ir.Value, quantization: Quantization) -> ir.Value:
     constant_ = float_constant(value)
     if constant_ is not None:
         kind = ir.Type.parse(quantization.storage)
-        return constant(quantization.quantize(constant_).astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
+        return constant(quantization.quantize(constant_).astype(numpy_dtype(kind)), kind)
     result = tensor(shape_of(value), quantization.type())
     cast = ir.Operation.create("quant.qcast", results=[result], operands=[value]).result
     return storage(cast, quantization)
@@ -101,14 +99,14 @@ def dequantize(stored: ir.Value, quantization: Quantization) -> ir.Value:
 
 def float_constant(value: ir.Value) -> np.ndarray | None:
     """The float64 values of a constant, plain f32 or dequantized, reshaped or not; None where it is computed."""
-    if owner_name(value) == "tosa.reshape":
-        values = float_constant(value.owner.operands[0])
+    if (reshape := producer(value, "tosa.reshape")) is not None:
+        values = float_constant(reshape.operands[0])
         return None if values is None else values.reshape(shape_of(value))
     if str(element_type(value)) == "f32":
         plain = constant_value(value)
         if plain is not None:
             return plain.astype(np.float64)
-    view = dequantized_view(value) if owner_name(value) == "quant.dcast" else None
+    view = dequantized_view(value)
     if view is None:
         return None
     stored = constant_value(view[0])
