@@ -20,11 +20,11 @@ from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
-from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search
+from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
+from tosaic.tuner.search.exhaustive import Exhaustive
 from tosaic.tuner.space import Schedule
 
 Objective = Literal["cycles", "instructions"]
-SearchName = Literal["evolutionary", "random", "exhaustive"]
 
 FLOOR_SHARE = 0.25
 
@@ -59,7 +59,7 @@ def tune(
     *,
     trials: int,
     seed: int = 0,
-    search: SearchName = "evolutionary",
+    search: str = "evolutionary",
     objective: Objective = "cycles",
     scheduler: SchedulerName = "gradient",
     batch: int = 96,
@@ -81,7 +81,7 @@ def tune(
         database: where records are found and written.
         trials: budget over all tasks.
         seed: of every random choice.
-        search: how each space is searched.
+        search: the strategy that searches each space, a name in `search.base.STRATEGIES`.
         objective: what is minimized.
         scheduler: how tasks share the budget.
         batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
@@ -91,7 +91,7 @@ def tune(
         progress: called at the start and after each batch.
 
     Raises:
-        Error: the measure broke its contract, or worker processes do not start.
+        Error: no strategy is called `search`, the measure broke its contract, or worker processes do not start.
         DatabaseError: the database cannot be read or written.
     """
     run = _Run(tasks, database, trials, seed, search, objective, progress)
@@ -132,7 +132,7 @@ class _Run:
         database: Database,
         trials: int,
         seed: int,
-        search: SearchName,
+        search: str,
         objective: Objective,
         progress: Listener,
     ) -> None:
@@ -143,23 +143,22 @@ class _Run:
         self.measured = 0
         self.failed: Counter[str] = Counter()
         self.interrupted = False
-        if search == "evolutionary" and _coverable([job.task for job in self.jobs], trials):
-            search = "exhaustive"
-        self.model = CostModel(seed) if search == "evolutionary" else None
+        strategy = STRATEGIES.find(search)
+        if strategy.guided and _coverable([job.task for job in self.jobs], trials):
+            strategy = Exhaustive
+        self.model = CostModel(seed) if strategy.guided else None
         for job in self.jobs:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
-            job.search = self._search(search, job, seed)
+            rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
+            job.search = strategy(job.task.space, rng, self._score(job.task))
             self._learn(job, job.records)
 
     def _known(self, task: Task) -> list[Record]:
         space = task.space
         return [record for record in self.database.records(task.key) if record.schedule in space]
 
-    def _search(self, name: SearchName, job: _Job, seed: int) -> Search:
-        rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
-        if self.model is not None:
-            return Evolutionary(job.task.space, rng, partial(self.model.score, job.task))
-        return (Exhaustive if name == "exhaustive" else Random)(job.task.space, rng)
+    def _score(self, task: Task) -> Score:
+        return partial(self.model.score, task) if self.model is not None else lambda _: None
 
     def _learn(self, job: _Job, records: Sequence[Record]) -> None:
         for record in records:

@@ -6,12 +6,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from drop_in import install
 from synthetic import ENVIRONMENT, Gemm, Line, Slow, analytic, faulty, success
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database
 from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.search.base import STRATEGIES
 from tosaic.tuner.tune import best, tune
 
 
@@ -64,6 +66,38 @@ def test_a_space_smaller_than_the_budget_is_measured_whole(executor, search):
     result = _tune(tasks, executor, log, trials=1000, search=search)
     assert result.measured == 47 and len(set(log.seen)) == len(log.seen) == 47
     assert [result.best[key].schedule["x"] for key in "ab"] == [39, 3]
+
+
+BACKWARDS = """
+from tosaic.tuner.search.base import STRATEGIES, Search
+
+@STRATEGIES.register
+class Added(Search):
+    name, guided, scores = "backwards", {guided}, []
+
+    def choose(self, count):
+        self.scores.append(self.score(list(self.space.schedules())))
+        return list(reversed(self._unseen))[:count]
+"""
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_another_package_adds_a_strategy_and_the_model_learns_only_for_one_that_asks(
+    executor, guided, tmp_path, monkeypatch
+):
+    name = f"backwards_{guided}".lower()
+    install(STRATEGIES, name, BACKWARDS.format(guided=guided), tmp_path, monkeypatch)
+    log, task = Log(), Line("line", length=40)
+    _tune([task], executor, log, trials=39, batch=3, search="backwards")
+    assert [schedule["x"] for _, schedule in log.seen] == list(range(39, 0, -1))
+    assert any(scores is not None for scores in sys.modules[name].Added.scores) == guided
+
+
+def test_an_unknown_strategy_is_refused_before_anything_is_measured(executor):
+    log = Log()
+    with pytest.raises(Error, match=r"there is no search strategy `randon`\n.*evolutionary.*\n.*`random`"):
+        _tune([Line("line")], executor, log, trials=5, search="randon")
+    assert log.seen == []
 
 
 def test_equal_seeds_measure_the_same_and_other_seeds_do_not(executor):
