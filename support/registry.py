@@ -8,33 +8,26 @@ import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tosaic.support.errors import Error
 
-
-class Named(Protocol):
-    """What a class needs to stand in a table."""
-
-    name: ClassVar[str]
-
-
-_Entry = TypeVar("_Entry", bound=Named)
-_Class = TypeVar("_Class", bound=type[Named])
+_Entry = TypeVar("_Entry")
+_Class = TypeVar("_Class", bound=type[Any])
 
 
 class Registry(Generic[_Entry]):
-    """Classes by name: those in files below a package, and those that installed packages name as entry points.
+    """Classes by their attribute `name`: those in files below a package, and those of installed packages.
 
     Args:
         noun: what one of them is, for messages.
         package: the package whose files define them.
-        group: the group of entry points.
+        group: the group of entry points in which an installed package names its own.
     """
 
     def __init__(self, noun: str, package: str, group: str) -> None:
         self.noun, self.package, self.group = noun, package, group
-        self._known: dict[str, type[_Entry]] = {}
+        self._known: dict[str, type[Any]] = {}
         self._complete = False
 
     def register(self, cls: _Class) -> _Class:
@@ -43,7 +36,7 @@ class Registry(Generic[_Entry]):
         Raises:
             Error: another class has that name.
         """
-        other = self._known.setdefault(cls.name, cls)  # type: ignore[arg-type]
+        other = self._known.setdefault(cls.name, cls)
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise Error(f"there is another {self.noun} `{cls.name}`", why=f"{other.__module__} and {cls.__module__}")
         return cls

@@ -6,38 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tosaic.backends.cortex_m.cmsis_nn import CmsisNnKernels
-from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
-from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
-from tosaic.backends.cortex_m.kernels.linalg import Linalg
-from tosaic.backends.cortex_m.kernels.matmul import Matmul
-from tosaic.backends.cortex_m.kernels.movement import Movement
-from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
-from tosaic.backends.cortex_m.kernels.pool import Pool
-from tosaic.backends.cortex_m.kernels.reduction import Reduction
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import standalone
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions, ir, parse, shape_of, walk
 from tosaic.tuner.space import Schedule, Space, Variant
-
-FAMILIES: list[KernelFamily] = [
-    Conv2d(),
-    Conv2dI16(),
-    Depthwise(),
-    DepthwiseI16(),
-    Matmul(),
-    Pointwise(),
-    Pool(),
-    Reduction(),
-    Movement(),
-    CmsisNnKernels(),
-    Linalg(),
-]
-"""Every kernel family, best untuned guess first; the last one covers every function."""
 
 _ROUNDS_ON_ITS_WAY = frozenset(
     f"tosa.{name}"
@@ -154,5 +128,6 @@ def _matches(function: str) -> list[tuple[KernelFamily, Workload]]:
     """The families that recognize a function, in order, with what they recognized."""
     module = parse(function)
     (kernel,) = functions(module).values()
-    found = [(family, family.match(kernel)) for family in FAMILIES]
+    families = sorted((family() for family in FAMILIES.known().values()), key=lambda family: family.rank)
+    found = [(family, family.match(kernel)) for family in families]
     return [(family, workload) for family, workload in found if workload is not None]
