@@ -216,19 +216,14 @@ class _Run:
     def report(self, job: _Job | None) -> None:
         done = self.reused + self.measured
         inference = sum(each.weight * each.history.best for each in self.jobs)
-        best = job.history.best if job else math.inf
         self.progress(
             Progress(
                 task=job.task.name if job else "",
                 done=done,
                 total=max(self.trials, done),
-                measured=self.measured,
                 reused=self.reused,
                 failed=dict(self.failed),
-                best=best if math.isfinite(best) else None,
                 inference=inference if math.isfinite(inference) else None,
-                tasks_exhausted=sum(job.history.exhausted for job in self.jobs),
-                tasks=len(self.jobs),
                 seconds=time.monotonic() - self.started,
             )
         )

@@ -101,14 +101,6 @@ def test_any_record_survives_export_and_import(tmp_path_factory, records):
             assert target.records(key) == [record for record in records if record.key == key]
 
 
-def test_merge_adds_what_is_new(tmp_path):
-    with _filled(tmp_path / "a.db", 3) as a, _filled(tmp_path / "b.db", 5) as b:
-        b.append([_record(1, key="other")])
-        assert a.merge(b) == 3
-        assert a.merge(b) == 0
-        assert len(a.records("conv")) == 5 and len(a.records("other")) == 1
-
-
 def _line(**changes):
     fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "status": "ok", "instructions": 1}
     fields |= {"cycles": 1, "message": "", **dataclasses.asdict(ENVIRONMENT), **changes}
