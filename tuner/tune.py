@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.support.errors import Error
-from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Task, TaskT
@@ -23,6 +22,9 @@ from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
 from tosaic.tuner.search.exhaustive import Exhaustive
 from tosaic.tuner.space import Schedule
+
+if TYPE_CHECKING:
+    from tosaic.tuner.cost_model import CostModel
 
 Objective = Literal["cycles", "instructions"]
 
@@ -146,7 +148,7 @@ class _Run:
         strategy = STRATEGIES.find(search)
         if strategy.guided and _coverable([job.task for job in self.jobs], trials):
             strategy = Exhaustive
-        self.model = CostModel(seed) if strategy.guided else None
+        self.model = _cost_model(seed) if strategy.guided else None
         for job in self.jobs:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
             rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
@@ -260,6 +262,12 @@ def _coverable(tasks: Sequence[Task], trials: int) -> bool:
     if sum(min(ENUMERABLE + 1, task.space.assignments) for task in tasks) > ENUMERABLE:
         return False
     return sum(sum(1 for _ in task.space.schedules()) for task in tasks) <= trials
+
+
+def _cost_model(seed: int) -> CostModel:
+    from tosaic.tuner.cost_model import CostModel  # Importing xgboost takes half a second.
+
+    return CostModel(seed)
 
 
 def _cost(measurement: Measurement, objective: Objective) -> float:

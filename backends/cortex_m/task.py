@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import standalone
@@ -27,6 +27,8 @@ _ROUNDS_ON_ITS_WAY = frozenset(
 @dataclass(frozen=True)
 class KernelTask:
     """One outlined CPU function, its meaning and its schedule space. Plain data: it travels to worker processes.
+
+    What follows from the data is found once in each process.
 
     A schedule's variant is `<family>.<variant>`.
 
@@ -56,21 +58,24 @@ class KernelTask:
         """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
         return f"module {{\n{self.function}\n}}\n"
 
-    @property
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
         module = parse(self.module)
         (kernel,) = functions(module).values()
         return not any(op.name in _ROUNDS_ON_ITS_WAY and "f32" in str(op.results[0].type) for op in walk(kernel))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The workload: equal keys share records."""
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"{family.name}: {workload.key}" for family, workload in _matches(self.function)]
         return "\n".join(parts)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
         module = parse(self.module)
@@ -81,7 +86,7 @@ class KernelTask:
         shape = "x".join(str(extent) for extent in shape_of(end.operands[0]))
         return f"{'+'.join(dict.fromkeys(ops))} {shape}"
 
-    @property
+    @cached_property
     def space(self) -> Space:
         offered = {
             family.name: [

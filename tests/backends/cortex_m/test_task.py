@@ -61,7 +61,10 @@ def test_a_core_without_mve_gets_the_generic_kernel():
 
 def test_a_task_travels_to_another_process():
     task = _conv(0)
-    copy = pickle.loads(pickle.dumps(task))
+    data = pickle.dumps(task)
+    assert task.exact and task.key and task.name and task.space is task.space
+    assert pickle.dumps(task) == data
+    copy = pickle.loads(data)
     assert copy == task
     assert copy.generate(copy.default()) == task.generate(task.default())
 
