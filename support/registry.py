@@ -1,28 +1,23 @@
-"""Tables that other files and other packages add to: a class registers itself, and the table finds its file."""
+"""Tables of classes that other files and other packages add to."""
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import pkgutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from tosaic.support.errors import Error
+from tosaic.support.discovery import found
+from tosaic.support.errors import Error, unknown_name
 
 _Entry = TypeVar("_Entry")
 _Class = TypeVar("_Class", bound=type[Any])
 
 
 class Registry(Generic[_Entry]):
-    """Classes by their attribute `name`: those in files below a package, and those of installed packages.
+    """Classes by their attribute `name`, each registered where it is defined.
 
     Args:
         noun: what one of them is, for messages.
         package: the package whose files define them.
-        group: the group of entry points in which an installed package names its own.
+        group: the group of entry points in which installed packages name files or classes of theirs.
     """
 
     def __init__(self, noun: str, package: str, group: str) -> None:
@@ -48,12 +43,7 @@ class Registry(Generic[_Entry]):
             Error: a file does not import; the message names it.
         """
         if not self._complete:
-            for file in pkgutil.walk_packages(importlib.import_module(self.package).__path__, f"{self.package}."):
-                with self._importing(file.name):
-                    importlib.import_module(file.name)
-            for entry in entry_points(group=self.group):
-                with self._importing(entry.value):
-                    self.register(entry.load())
+            found(self.package, self.group)
             self._complete = True
         return dict(sorted(self._known.items()))
 
@@ -61,19 +51,9 @@ class Registry(Generic[_Entry]):
         """The class called `name`.
 
         Raises:
-            Error: there is none; the message lists what there is.
+            Error: there is none; the message names the nearest, or all.
         """
         known = self.known()
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else ""
-            raise Error(f"there is no {self.noun} `{name}`", why=f"there are {', '.join(known)}", hint=hint)
+            raise unknown_name(self.noun, name, known)
         return known[name]
-
-    @contextmanager
-    def _importing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (ImportError, AttributeError, SyntaxError, NameError, TypeError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise Error(f"the {self.noun} `{name}` does not import", why=why) from error

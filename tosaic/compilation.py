@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+import tosaic
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import VARIABLE as CMSIS_NN_VARIABLE
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
-from tosaic.build import Build, replacing, write_manifest
-from tosaic.frontend import Capture, capture, import_program, quantize, save_float
-from tosaic.kernel_inputs import model_inputs
-from tosaic.manifest import manifest
-from tosaic.npu import Placement, place_on, save_regions
+from tosaic.build import Build, replacing
+from tosaic.disassembly import STREAMS
+from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, save_float
+from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
+from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
-from tosaic.proof import prove_kernels
+from tosaic.proof import KernelProof
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir
+from tosaic.trial_inputs import model_inputs
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, tune_tasks
+from tosaic.tuning import ChosenKernel, Tuner, headers, kernel_tasks, libraries
 
 
 @dataclass(frozen=True)
@@ -52,35 +54,50 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         Error: the model, the options or the target do not allow it; the message says which and what to do.
     """
     stations = Stations()
-    with replacing(output) as folder, stations.live(), _cmsis_nn(options.cmsis_nn):
+    target = options.target
+    with (
+        replacing(output) as folder,
+        stations.live(),
+        _cmsis_nn(options.cmsis_nn),
+        Tuner(target, options.tuning) as tuner,
+    ):
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = kernel_tasks(placed, options.target.core, options.kernels, middle.inputs)
+        tasks = kernel_tasks(placed, target.core, options.kernels, middle.inputs)
         with stations.station("prove"):
-            proven = prove_kernels(tasks, options.tuning)
+            proofs = tuner.prove(tasks)
         tuned = None
         if options.tuning.trials and tasks:
             with stations.station("tune"):
-                tuned = tune_tasks(tasks, options.tuning, stations.tuning)
+                tuned = tuner.tune(tasks, stations.tuning)
         with stations.station("generate"):
-            kernels = choose_kernels(tasks, options.tuning)
+            kernels = tuner.choose(tasks)
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
             names = middle.captured.input_names
             program = assemble(placed, sources, middle.placement.regions, where, names)
-            firmware = build_firmware(
-                program, options.target, folder, include=headers(), libraries=libraries(options.target.core)
-            )
+            firmware = build_firmware(program, target, folder, include=headers(), libraries=libraries(target.core))
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
-            save_regions(middle.placement, folder)
+            (folder / STREAMS).mkdir()
+            for name, region in middle.placement.regions.items():
+                (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             save_float(middle.captured, folder / "float.pt2")
-        write_manifest(
-            folder,
-            manifest(options, middle.captured, middle.placement, kernels, proven, tuned, firmware, stations.seconds),
-        )
+        Manifest(
+            tosaic=tosaic.__version__,
+            model=options.model,
+            target=target,
+            environment=tuner.environment,
+            firmware=firmware,
+            calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
+            ops=placed_ops(placed),
+            kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
+            regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
+            trials=_trials(proofs, tuned),
+            seconds=stations.seconds,
+        ).write(folder)
     return Build.load(output)
 
 
@@ -91,11 +108,11 @@ def tune_model(options: CompileOptions) -> TuningResult:
         Error: as `compile_model`.
     """
     stations = Stations()
-    with stations.live(), _cmsis_nn(options.cmsis_nn):
+    with stations.live(), _cmsis_nn(options.cmsis_nn), Tuner(options.target, options.tuning) as tuner:
         middle = lower_model(options, stations)
         tasks = kernel_tasks(middle.placement.module, options.target.core, options.kernels, middle.inputs)
         with stations.station("tune"):
-            return tune_tasks(tasks, options.tuning, stations.tuning)
+            return tuner.tune(tasks, stations.tuning)
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:
@@ -129,6 +146,32 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
 def _save(module: ir.Module, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(module.operation.get_asm(enable_debug_info=True))
+
+
+def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) -> KernelRecord:
+    measured = kernel.record.measurement if kernel.record else None
+    proof = proofs.get(kernel.task.key)
+    return KernelRecord(
+        name=name,
+        task=kernel.task.name,
+        symbol=kernel.source.symbol,
+        schedule=str(kernel.schedule),
+        trials=kernel.trials,
+        trial_instructions=measured.instructions if measured else None,
+        trial_cycles=measured.cycles if measured else None,
+        refuted=tuple(proof.refuted) if proof else (),
+    )
+
+
+def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> TrialCounts:
+    proven = sum(len(proof.refuted) + 1 for proof in proofs.values())
+    return TrialCounts(
+        measured=proven + (tuned.measured if tuned else 0),
+        reused=tuned.reused - proven if tuned else 0,
+        failed=dict(tuned.failed) if tuned else {},
+        of_other_environments=tuned.ignored if tuned else 0,
+        interrupted=tuned.interrupted if tuned else False,
+    )
 
 
 @contextmanager

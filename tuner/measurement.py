@@ -8,19 +8,24 @@ from typing import Literal, Protocol, TypeVar
 
 from tosaic.tuner.space import Schedule, Space
 
+Objective = Literal["cycles", "instructions"]
+"""What a tuning run minimizes."""
+
 Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The outcome of one trial: `instructions` and `cycles` of one call, both 0 unless `status` is ok.
+    """The outcome of one trial: `instructions` and `cycles` of one call, 0 and None unless `status` is ok.
+
+    `cycles` is None too where no cycle model of the core exists.
 
     A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
     """
 
     status: Status
     instructions: int = 0
-    cycles: int = 0
+    cycles: int | None = None
     message: str = ""
 
     @property

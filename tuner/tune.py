@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
-from tosaic.tuner.measurement import Measure, Measurement, Task, TaskT
+from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
@@ -26,7 +26,6 @@ from tosaic.tuner.space import Schedule
 if TYPE_CHECKING:
     from tosaic.tuner.cost_model import CostModel
 
-Objective = Literal["cycles", "instructions"]
 
 FLOOR_SHARE = 0.25
 
@@ -274,7 +273,7 @@ def _cost(measurement: Measurement, objective: Objective) -> float:
     if not measurement.ok:
         return math.inf
     cost = measurement.cycles if objective == "cycles" else measurement.instructions
-    if cost <= 0:
+    if not cost or cost < 0:
         raise Error(f"a successful trial has no {objective}", why=f"the measure gave {measurement}")
     return cost
 
@@ -284,6 +283,6 @@ def _best(records: Iterable[Record], objective: Objective) -> Record | None:
 
     def rank(record: Record) -> tuple[float, int, str]:
         found = record.measurement
-        return _cost(found, objective), found.cycles + found.instructions, record.schedule.to_json()
+        return _cost(found, objective), (found.cycles or 0) + found.instructions, record.schedule.to_json()
 
     return min(successes, key=rank, default=None)

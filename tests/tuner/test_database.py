@@ -85,7 +85,7 @@ def test_export_and_import_round_trip(tmp_path):
                 st.text("abc_", min_size=1),
                 st.dictionaries(st.text("xyz", min_size=1), st.integers() | st.booleans() | st.text("pqr")),
             ),
-            st.builds(Measurement, st.sampled_from(STATUSES), st.integers(0, 2**62), st.integers(0, 2**62)),
+            st.builds(Measurement, st.sampled_from(STATUSES), st.integers(0, 2**62), st.none() | st.integers(0, 2**62)),
         ),
         unique_by=lambda r: (r.key, r.schedule.to_json()),
         max_size=20,

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from drop_in import install
@@ -95,7 +96,7 @@ def test_another_package_adds_a_strategy_and_the_model_learns_only_for_one_that_
 
 def test_an_unknown_strategy_is_refused_before_anything_is_measured(executor):
     log = Log()
-    with pytest.raises(Error, match=r"there is no search strategy `randon`\n.*evolutionary.*\n.*`random`"):
+    with pytest.raises(Error, match=r"there is no search strategy `randon`\n.*did you mean `random`"):
         _tune([Line("line")], executor, log, trials=5, search="randon")
     assert log.seen == []
 
@@ -282,8 +283,7 @@ def test_the_objective_decides(executor):
 def test_records_of_another_compiler_are_not_used_but_reported(executor, tmp_path):
     with Database(tmp_path / "t.db", ENVIRONMENT) as database:
         _tune([Line("line")], executor, database=database, trials=40)
-    newer = type(ENVIRONMENT)("cortex-m55", "dtcm", "clang 22", "2")
-    with Database(tmp_path / "t.db", newer) as database:
+    with Database(tmp_path / "t.db", replace(ENVIRONMENT, compiler="2")) as database:
         assert best(database, Line("line")) is None
         result = _tune([Line("line")], executor, database=database, trials=40)
     assert (result.measured, result.reused, result.ignored) == (40, 0, 40)

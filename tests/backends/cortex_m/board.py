@@ -8,25 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
-from tosaic.backends.simulators.qemu import run
-from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.target import Layout, Memory
 
 _MIB = 1 << 20
 _IMAGE = Memory("image", 0x6800_0000, 128 * _MIB)
-_TARGET = Target(
-    "board",
-    CORTEX_M55,
-    None,
+_LAYOUT = Layout(
     code=Memory("code", 0x6000_0000, 64 * _MIB),
     stack=Memory("stack", 0x2000_0000, _MIB // 2),
     arena=(_IMAGE,),
     constants=Memory("constants", 0x6400_0000, 64 * _MIB),
+    vectors=Memory("vectors", 0, _MIB // 2),
 )
-_VECTORS = Memory("vectors", 0, _MIB // 2)
 _EDGE = 0x2140_0000
 """The end of the board's SRAM. The first input lies right below it: reading past it is a fault."""
 _GUARD = 32
@@ -72,13 +71,11 @@ def run_cases(cases: Sequence[Case], folder: Path, include: Sequence[Path] = ())
     assert not compiled.errors, next(iter(compiled.errors.values()))
     image = _Image()
     calls = [_Call(case, image) for case in cases]
-    (folder / "before.bin").write_bytes(image.data)
     libraries = dict.fromkeys(path for case in cases for path in case.libraries)
     elf = _build(calls, len(image.data), [*compiled.objects, *libraries], folder)
-    execution = run(elf, folder=folder)
-    assert execution.exit_code == 0, execution.console
-    before, after = (np.frombuffer(data, np.uint8) for data in (image.data, (folder / "after.bin").read_bytes()))
-    return [call.outcome(before, after, ran.instructions) for call, ran in zip(calls, execution.regions, strict=True)]
+    ran = Qemu(CORTEX_M55, MPS3_AN547).run(elf, {"before.bin": bytes(image.data)}).check("the board")
+    before, after = (np.frombuffer(data, np.uint8) for data in (image.data, ran.files["after.bin"]))
+    return [call.outcome(before, after, cost.instructions) for call, cost in zip(calls, ran.costs, strict=True)]
 
 
 class _Image:
@@ -152,7 +149,7 @@ def _build(calls: Sequence[_Call], size: int, objects: Sequence[Path], folder: P
     ]
     source, script, elf = folder / "main.c", folder / "board.ld", folder / "board.elf"
     source.write_text("\n".join(lines) + "\n")
-    script.write_text(linker_script(_TARGET, vectors=_VECTORS))
+    script.write_text(linker_script(_LAYOUT))
     compile_c(source, source.with_suffix(".o"), CORTEX_M55)
     link([source.with_suffix(".o"), *runtime_objects(CORTEX_M55), *objects], script, elf, CORTEX_M55)
     return elf

@@ -9,9 +9,9 @@ import numpy as np
 from board import Case, Outcome, run_cases
 from tosa_graphs import Graph, random_inputs
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import functions, ir
 
 Build = Callable[[Graph], ir.Value]

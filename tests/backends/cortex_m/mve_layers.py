@@ -9,9 +9,9 @@ import numpy as np
 from board import Case
 from tosa_graphs import Graph, random_input
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import element_type, functions, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
 

@@ -8,10 +8,10 @@ import pytest
 from board import Case, run_cases
 from tosa_graphs import Graph, random_input
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.cmsis_nn import CONVOLVE, FULLY_CONNECTED, FUNCTIONS, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.kernels.cmsis_nn import CmsisNnKernels
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Space

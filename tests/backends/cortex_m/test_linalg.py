@@ -8,9 +8,9 @@ from board import Case, Outcome, run_cases
 from family_cases import Build, outcomes_of
 from tosa_graphs import Graph, random_inputs
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.linalg import lower
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import Error
 from tosaic.support.mlir import functions, ir
 from tosaic.tuner.space import Schedule

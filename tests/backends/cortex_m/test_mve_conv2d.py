@@ -11,10 +11,10 @@ import pytest
 from board import run_cases
 from tosa_graphs import Graph
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import accumulator_order, shift_factors
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Schedule
 

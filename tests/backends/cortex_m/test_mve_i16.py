@@ -11,11 +11,11 @@ import pytest
 from board import run_cases
 from tosa_graphs import Graph
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.kernels.mve_i16 import is_wide, widened
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import functions
 
 CONV2D, DEPTHWISE = Conv2dI16(), DepthwiseI16()

@@ -9,16 +9,20 @@ import pytest
 from drop_in import install
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m import task as task_module
 from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.simulators.measure import SimulatedMeasure
-from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
+from tosaic.targets import find_target
 from tosaic.tuner.space import Schedule
 
-CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", mve=False, float_abi="hard", machine="mps2-an386")
+CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
 
 
 def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tuple[str, ...] = ()) -> KernelTask:
@@ -123,7 +127,7 @@ def test_another_package_adds_a_family_and_its_kernels_are_proven(tmp_path, monk
     ]  # fmt: skip
     assert task.key.splitlines()[1] == "reversal: length=33"
     assert task.features(task.default()) == {"reversal.length": 33}
-    measured = SimulatedMeasure(CORTEX_M55)(task, schedules)
+    measured = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)(task, schedules)
     assert [measurement.status for measurement in measured] == ["ok", "wrong", "ok"]
 
 

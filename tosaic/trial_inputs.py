@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,8 +74,3 @@ def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:
     main.attributes["function_type"] = ir.TypeAttr.get(kind, context=main.context)
     if "res_attrs" in main.attributes:
         del main.attributes["res_attrs"]
-
-
-def as_bytes(inputs: Mapping[str, tuple[np.ndarray, ...]]) -> dict[str, tuple[bytes, ...]]:
-    """The arrays as a task carries them."""
-    return {name: tuple(array.tobytes() for array in arrays) for name, arrays in inputs.items()}

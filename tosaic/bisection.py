@@ -1,5 +1,5 @@
 """Where an NPU region begins to differ from its meaning: the first op behind which the region, cut and compiled again,
-gives another result."""
+gives another result. And the cuts."""
 
 from __future__ import annotations
 
@@ -42,6 +42,29 @@ def first_wrong_op(
 def computing_ops(function: ir.Operation) -> list[ir.Operation]:
     """The ops of a function in order, without constants and the return."""
     return [op for op in walk(function) if op.name not in (*_CONSTANTS, "func.return")]
+
+
+def single_op(op: ir.Operation) -> ir.Module:
+    """A module whose `main` is `op` alone: computed operands are arguments, constants stay."""
+    constants = [v for v in op.operands if not isinstance(v.owner, ir.Block) and "const" in v.owner.name]
+    arguments = [value for value in op.operands if value not in constants]
+    kind = [value.type for value in arguments]
+    with op.context, op.location:
+        module = ir.Module.create()
+        attributes = {
+            "sym_name": ir.StringAttr.get("main"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(kind, [result.type for result in op.results])),
+        }
+        main = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
+        body = main.regions[0].blocks.append(*kind, arg_locs=[op.location] * len(kind))
+        values = dict(zip(arguments, body.arguments, strict=True))
+        with ir.InsertionPoint(body):
+            values |= {value: value.owner.operation.clone().results[0] for value in constants}
+            copy = op.clone().operation
+            for index, operand in enumerate(list(op.operands)):
+                copy.operands[index] = values[operand]
+            ir.Operation.create("func.return", operands=list(copy.results))
+    return module
 
 
 def _cut_behind(function: ir.Operation, last: ir.Operation) -> tuple[ir.Module, list[int]]:
