@@ -21,6 +21,7 @@ from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
 from tosaic.passes.runner import Callback, run_passes
 from tosaic.support.errors import PassError
+from tosaic.support.functions import body_of, callee_of
 from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline, walk
 
 
@@ -57,7 +58,7 @@ def check_legal(module: ir.Module) -> None:
         raise PassError("the module has no function `main`")
     for op in walk(module):
         if op.name == "func.call":
-            callee = known[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+            callee = known[callee_of(op)]
             if "tosaic.composite" not in callee.attributes:
                 raise PassError("a call of a function that is no composite is left", where=str(op.location))
         elif not op.name.startswith(_LEGAL):
@@ -68,7 +69,7 @@ def check_legal(module: ir.Module) -> None:
                             hint="write the model without it")  # fmt: skip
         for value in [*op.operands, *op.results]:
             _check_type(value.type, op)
-    for argument in known["main"].regions[0].blocks[0].arguments:
+    for argument in body_of(known["main"]).arguments:
         _check_type(argument.type, known["main"])
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import functions, ir
+from tosaic.support.values import users
 
 Replacement: TypeAlias = "ir.Value | Sequence[ir.Value] | None"
 Rule: TypeAlias = Callable[[ir.Operation], Replacement]
@@ -115,4 +116,4 @@ def is_dead(op: ir.Operation) -> bool:
     """Whether `op` computes values that nobody uses."""
     if not (op.name.startswith(("tosa.", "quant.")) or op.name == "func.call"):
         return False
-    return len(op.results) > 0 and all(next(iter(result.uses), None) is None for result in op.results)
+    return len(op.results) > 0 and not any(users(result) for result in op.results)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tosaic.passes.module_pass import ModulePass
 from tosaic.support.errors import Error, PassError
+from tosaic.support.functions import body_of
 from tosaic.support.mlir import functions, ir, numpy_dtype
 
 When: TypeAlias = Literal["before", "after"]
@@ -115,7 +116,7 @@ def random_inputs(module: ir.Module, seed: int) -> list[np.ndarray]:
     """Random arguments for `main`: integers over their whole range, floats from a standard normal."""
     rng = np.random.default_rng(seed)
     inputs: list[np.ndarray] = []
-    for argument in functions(module)["main"].regions[0].blocks[0].arguments:
+    for argument in body_of(functions(module)["main"]).arguments:
         kind = ir.RankedTensorType(argument.type)
         dtype = numpy_dtype(kind.element_type)
         if dtype == np.bool_:

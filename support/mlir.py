@@ -192,15 +192,3 @@ def bytecode(module: ir.Module) -> bytes:
     stream = BytesIO()
     module.operation.write_bytecode(stream)
     return stream.getvalue()
-
-
-def standalone(function: ir.Operation) -> ir.Module:
-    """A new module, in the function's context, whose public `main` is a copy of `function`."""
-    with function.context, function.location:
-        module = ir.Module.create()
-        main = function.clone(ir.InsertionPoint(module.body)).operation
-        main.attributes["sym_name"] = ir.StringAttr.get("main")
-        for name in ("sym_visibility", "tosaic.processor"):
-            if name in main.attributes:
-                del main.attributes[name]
-    return module

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tosaic.backends.ethos_u.disassembler import disassemble
-from tosaic.bisection import computing_ops
 from tosaic.build import Build
 from tosaic.placement import functions_on
 from tosaic.support.errors import Error
+from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe
 from tosaic.support.mlir import ir
 

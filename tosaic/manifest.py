@@ -12,8 +12,9 @@ import msgspec
 from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
-from tosaic.bisection import computing_ops
+from tosaic.support.attributes import text_of
 from tosaic.support.errors import Error
+from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.tuner.database import Environment
@@ -192,9 +193,9 @@ def placed_ops(placed: ir.Module) -> tuple[PlacedOp, ...]:
     for name, function in functions(placed).items():
         if name == "main":
             continue
-        processor = ir.StringAttr(function.attributes["tosaic.processor"]).value
+        processor = text_of(function, "tosaic.processor")
         for op in computing_ops(function):
-            reason = ir.StringAttr(op.attributes["tosaic.reason"]).value if "tosaic.reason" in op.attributes else ""
+            reason = text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else ""
             kind = op.name.removeprefix("tosa.").upper()
             rows.append(PlacedOp(kind, shape_of(op.results[0]), processor, name, describe(op.location), reason))
     return tuple(rows)

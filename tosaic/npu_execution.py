@@ -16,7 +16,7 @@ from tosaic.build import Build
 from tosaic.disassembly import source_lines
 from tosaic.placement import functions_on
 from tosaic.support.errors import SimulatorError
-from tosaic.support.mlir import standalone
+from tosaic.support.functions import standalone
 
 NpuChoice = Literal["emulator", "reference"]
 

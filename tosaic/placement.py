@@ -12,10 +12,11 @@ from tosaic.backends.ethos_u.acceptance import verdict
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
-from tosaic.bisection import single_op
 from tosaic.passes.place import place
 from tosaic.proof import prove_region
-from tosaic.support.mlir import functions, ir, standalone, walk
+from tosaic.support.attributes import int_of, text_of
+from tosaic.support.functions import inputs_of, main_of, standalone
+from tosaic.support.mlir import functions, ir, walk
 from tosaic.trial_inputs import call_inputs
 
 
@@ -64,7 +65,7 @@ def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
     return {
         name: function
         for name, function in functions(placed).items()
-        if name != "main" and ir.StringAttr(function.attributes["tosaic.processor"]).value == processor
+        if name != "main" and text_of(function, "tosaic.processor") == processor
     }
 
 
@@ -94,12 +95,12 @@ def _ops(function: ir.Operation) -> list[ir.Operation]:
 
 
 def _number(op: ir.Operation) -> int:
-    return ir.IntegerAttr(op.attributes["tosaic.op"]).value
+    return int_of(op, "tosaic.op")
 
 
 def _refused_alone(op: ir.Operation, accelerator: str) -> bool:
     try:
-        compile_region(serialize(single_op(op)), accelerator)
+        compile_region(serialize(main_of([op], inputs_of([op]), list(op.results))), accelerator)
     except VelaRefusal:
         return True
     return False

@@ -14,7 +14,8 @@ from tosaic.backends.reference import evaluate
 from tosaic.bisection import first_wrong_op
 from tosaic.passes import first_difference
 from tosaic.support.errors import BackendError, SimulatorError
-from tosaic.support.mlir import ir, standalone
+from tosaic.support.functions import standalone
+from tosaic.support.mlir import ir
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Measure, Measurement, Objective

@@ -8,6 +8,7 @@ import numpy as np
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import random_inputs
+from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import bytecode, element_type, functions, ir, parse, walk
 
 _NARROW = ("i1", "i8", "f16", "f32")
@@ -64,13 +65,11 @@ def _is_cpu(function: ir.Operation) -> bool:
 
 def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:
     """Make `main` return `values`; an argument or a repeated value goes through an identity, as TOSA demands."""
-    block = main.regions[0].blocks[0]
-    old = block.operations[len(block.operations) - 1]
+    *_, old = body_of(main).operations
     with main.context, old.location, ir.InsertionPoint(old):
         copies = [ir.Operation.create("tosa.identity", [v.type], [v]).result for v in values]
         ir.Operation.create("func.return", operands=copies)
     old.operation.erase()
-    kind = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in values], context=main.context)
-    main.attributes["function_type"] = ir.TypeAttr.get(kind, context=main.context)
+    retype(main)
     if "res_attrs" in main.attributes:
         del main.attributes["res_attrs"]

@@ -17,7 +17,7 @@ from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.trace import Signature, Trace, TracedCall, trace_firmware
-from tosaic.bisection import computing_ops, first_wrong_op
+from tosaic.bisection import first_wrong_op
 from tosaic.build import Build
 from tosaic.console import stdout
 from tosaic.npu_execution import DESCRIPTION, EmulatedNpu, read_ports, write_ports
@@ -25,8 +25,9 @@ from tosaic.passes import first_difference
 from tosaic.progress import Stations
 from tosaic.running import difference_of_samples, random_samples, reference_outputs
 from tosaic.support.errors import Error
+from tosaic.support.functions import computing_ops, standalone
 from tosaic.support.locations import describe
-from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, standalone, walk
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, walk
 
 Arrays = Sequence[np.ndarray]
 

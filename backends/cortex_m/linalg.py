@@ -11,11 +11,12 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
+from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
+from tosaic.support.functions import body_of, retype, standalone
 from tosaic.support.mlir import (
     constant,
     constant_shape,
-    context,
     dense,
     dense_values,
     dialect,
@@ -54,7 +55,12 @@ def lower(function: str, symbol: str) -> KernelSource:
     Raises:
         Error: an op has no lowering; the message names it.
     """
-    module = standalone(function, symbol)
+    source = parse(function)
+    named = functions(source)
+    if len(named) != 1:
+        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
+    (kernel,) = named.values()
+    module = kernel_module(kernel, symbol)
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
@@ -73,21 +79,11 @@ def lower(function: str, symbol: str) -> KernelSource:
     return KernelSource(symbol, "mlir", _store_i48_as_i64(f"{kernel}\n"), bytes(constants), scratch_bytes)
 
 
-def standalone(function: str, symbol: str) -> ir.Module:
-    """A module of the function alone, renamed, without annotations, and with i4 widened to i8."""
-    module = parse(function, context())
-    named = functions(module)
-    if len(named) != 1:
-        raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
-    (kernel,) = named.values()
-    for attributes in (kernel.attributes, *(op.attributes for op in walk(kernel))):
-        for name in [name for name in attributes if name.startswith("tosaic.")]:
-            del attributes[name]
-    for name in ("sym_visibility", "arg_attrs", "res_attrs"):
-        if name in kernel.attributes:
-            del kernel.attributes[name]
+def kernel_module(function: ir.Operation, symbol: str) -> ir.Module:
+    """A module of a copy of the function alone, called `symbol`, without annotations, and with i4 widened to i8."""
+    module = standalone(function, symbol)
+    (kernel,) = functions(module).values()
     with module.context, ir.Location.unknown():
-        kernel.attributes["sym_name"] = ir.StringAttr.get(symbol)
         _widen_i4(kernel)
     return module
 
@@ -95,7 +91,7 @@ def standalone(function: str, symbol: str) -> ir.Module:
 def _widen_i4(kernel: ir.Operation) -> None:
     """Make every i4 an i8: the same values, and a byte each in memory as the runtime has them."""
     narrow, wide = ir.IntegerType.get_signless(4), ir.IntegerType.get_signless(8)
-    arguments = list(kernel.regions[0].blocks[0].arguments)
+    arguments = list(body_of(kernel).arguments)
     operations = list(walk(kernel))
     for op in operations:
         if op.name == "tosa.const" and ir.ShapedType(op.results[0].type).element_type == narrow:
@@ -103,9 +99,7 @@ def _widen_i4(kernel: ir.Operation) -> None:
     for value in [*arguments, *(result for op in operations for result in op.results)]:
         if isinstance(value.type, ir.RankedTensorType) and value.type.element_type == narrow:
             value.set_type(ir.RankedTensorType.get(value.type.shape, wide))
-    results = [value.type for value in operations[-1].operands]
-    kind = ir.FunctionType.get([value.type for value in arguments], results)
-    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+    retype(kernel)
 
 
 def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
@@ -118,9 +112,9 @@ def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
         if op.name != "tosa.transpose_conv2d" or str(element_type(op.operands[0])) != "i16":
             continue
         x, weights, *rest = op.operands
-        strides = list(ir.DenseI64ArrayAttr(op.attributes["stride"]))
+        strides = ints_of(op, "stride")
         kernel_size = shape_of(weights)[1:3]
-        out_pad = list(ir.DenseI64ArrayAttr(op.attributes["out_pad"]))
+        out_pad = ints_of(op, "out_pad")
         pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
         with ir.InsertionPoint(op), op.location:
             attributes = {
@@ -188,7 +182,7 @@ def _expand_copies(kernel: ir.Operation) -> None:
 
 def _set_c_signature(kernel: ir.Operation) -> tuple[ir.Value, ir.Value]:
     """Append `params` and `scratch`, of no size yet, to the arguments."""
-    block = kernel.regions[0].blocks[0]
+    block = body_of(kernel)
     nothing = ir.MemRefType.get([0], ir.IntegerType.get_signless(8))
     params, scratch = (block.add_argument(nothing, kernel.location) for _ in range(2))
     kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
@@ -199,15 +193,13 @@ def _set_c_signature(kernel: ir.Operation) -> tuple[ir.Value, ir.Value]:
 
 def _resize(kernel: ir.Operation, argument: ir.Value, size: int) -> None:
     argument.set_type(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
-    block = kernel.regions[0].blocks[0]
-    kind = ir.FunctionType.get([value.type for value in block.arguments], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(kind)
+    retype(kernel)
 
 
 def _view(kernel: ir.Operation, op: ir.Operation, argument: ir.Value, offset: int) -> None:
     """Replace `op`, which makes a buffer, by a view of `argument` at a byte offset."""
     memref, arith = dialect("memref"), dialect("arith")
-    with ir.InsertionPoint.at_block_begin(kernel.regions[0].blocks[0]), op.location:
+    with ir.InsertionPoint.at_block_begin(body_of(kernel)), op.location:
         position = arith.ConstantOp(ir.IndexType.get(), offset).result
         view = memref.ViewOp(op.results[0].type, argument, position, []).result
     op.results[0].replace_all_uses_with(view)
@@ -219,7 +211,7 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
     params = Params()
     offsets: dict[str, int] = {}
     constants = {
-        ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+        text_of(op.operation, "sym_name"): op.operation
         for op in module.body.operations
         if op.operation.name == "memref.global"
     }
@@ -228,7 +220,7 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
     _resize(kernel, argument, len(params))
     for op in walk(kernel):
         if op.name == "memref.get_global":
-            _view(kernel, op, argument, offsets[ir.FlatSymbolRefAttr(op.attributes["name"]).value])
+            _view(kernel, op, argument, offsets[text_of(op, "name")])
     for op in constants.values():
         op.erase()
     return params
@@ -237,7 +229,7 @@ def _constants_to_params(module: ir.Module, kernel: ir.Operation, argument: ir.V
 def _allocations_to_scratch(kernel: ir.Operation, argument: ir.Value) -> int:
     """Give every allocation a place in scratch; those that never live together share it. Returns scratch's bytes."""
     allocations = [op for op in walk(kernel) if op.name in ("memref.alloc", "memref.alloca")]
-    order = {op: i for i, op in enumerate(op.operation for op in kernel.regions[0].blocks[0])}
+    order = {op: i for i, op in enumerate(op.operation for op in body_of(kernel))}
     lifetimes = [_lifetime(op, order) for op in allocations]
     sizes = [_bytes(op) for op in allocations]
     offsets = _pack(lifetimes, sizes)

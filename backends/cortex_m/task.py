@@ -7,21 +7,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.linalg import standalone
+from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
+from tosaic.support.functions import computing_ops, returned
 from tosaic.support.mlir import functions, ir, parse, shape_of, walk
+from tosaic.support.tosa_ops import BOUNDED
 from tosaic.tuner.space import Schedule, Space, Variant
-
-_ROUNDS_ON_ITS_WAY = frozenset(
-    f"tosa.{name}"
-    for name in (
-        "avg_pool2d", "conv2d", "conv3d", "cos", "depthwise_conv2d", "erf", "exp", "fft2d", "log", "matmul", "pow",
-        "reciprocal", "reduce_product", "reduce_sum", "resize", "rfft2d", "rsqrt", "sigmoid", "sin", "tanh",
-        "transpose_conv2d",
-    )
-)  # fmt: skip
-"""Ops that TOSA defines on floats up to an error bound (spec 1.0, section 1.8), not to the bit."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +41,7 @@ class KernelTask:
         function: ir.Operation, core: Core, families: Sequence[str] = (), inputs: Sequence[bytes] = ()
     ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
-        module = standalone(str(function), "main")
+        module = kernel_module(function, "main")
         (kernel,) = functions(module).values()
         return KernelTask(str(kernel), core, tuple(families), tuple(inputs))
 
@@ -66,7 +58,7 @@ class KernelTask:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        return not any(op.name in _ROUNDS_ON_ITS_WAY and "f32" in str(op.results[0].type) for op in walk(kernel))
+        return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
 
     @cached_property
     def key(self) -> str:
@@ -80,10 +72,8 @@ class KernelTask:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        *body, end = kernel.regions[0].blocks[0].operations
-        ops = [op.operation.name.removeprefix("tosa.") for op in body]
-        ops = [op for op in ops if op not in ("const", "const_shape")]
-        shape = "x".join(str(extent) for extent in shape_of(end.operands[0]))
+        ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
+        shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
         return f"{'+'.join(dict.fromkeys(ops))} {shape}"
 
     @cached_property

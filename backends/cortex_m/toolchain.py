@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.target import Core
+from tosaic.support.attributes import text_of
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.mlir import context, dialect, ir, parse, run_pipeline, walk
 
@@ -254,7 +255,7 @@ def _merge(sources: Sequence[KernelSource]) -> ir.Module:
     for source in sources:
         module = parse(source.text, ctx)
         for op in list(module.body.operations):
-            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+            name = text_of(op.operation, "sym_name")
             if name in seen:
                 continue
             seen.add(name)

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.support.errors import BackendError
-from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline, walk
+from tosaic.support.functions import strip_annotations
+from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -28,7 +29,8 @@ def serialize(module: ir.Module | str) -> bytes:
     """
     flat = parse(str(module) if isinstance(module, str) else bytecode(module))
     run_pipeline(flat, "builtin.module(inline,symbol-dce)")
-    _strip_annotations(flat)
+    for function in functions(flat).values():
+        strip_annotations(function)
     with flat.context:
         flat.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
@@ -84,13 +86,3 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
 def _tosa_opt() -> Path:
     """The program itself: the script of that name starts a Python first, which takes ten times as long."""
     return Path(str(distribution("tosa-tools").locate_file("bin/tosa-opt")))
-
-
-def _strip_annotations(module: ir.Module) -> None:
-    for op in walk(module):
-        for name in [name for name in op.attributes if name.startswith("tosaic.")]:
-            del op.attributes[name]
-    for function in functions(module).values():
-        for kind in ("arg_attrs", "res_attrs"):
-            if kind in function.attributes:
-                del function.attributes[kind]

@@ -21,7 +21,9 @@ from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_sect
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.target import Core, Layout
 from tosaic.support.errors import BackendError, Error
+from tosaic.support.functions import body_of
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
+from tosaic.support.values import is_argument
 from tosaic.tuner.measurement import Measurement, Status, Task
 from tosaic.tuner.space import Schedule
 
@@ -207,7 +209,7 @@ def example(
     parsed = parse(module)
     main = functions(parsed)["main"]
     bounds = _index_bounds(main)
-    kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in main.regions[0].blocks[0].arguments]
+    kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
     if data:
         inputs = tuple(np.frombuffer(d, dtype).reshape(s) for d, (s, dtype) in zip(data, kinds, strict=True))
     else:
@@ -221,7 +223,7 @@ def _index_bounds(main: ir.Operation) -> dict[int, int]:
     for op in walk(main):
         if op.name in ("tosa.gather", "tosa.scatter"):
             index = op.operands[1]
-            if isinstance(index.owner, ir.Block):
+            if is_argument(index):
                 bounds[ir.BlockArgument(index).arg_number] = shape_of(op.operands[0])[1]
     return bounds
 

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import OneToOne
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -18,7 +19,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.softmax.int, aten._softmax.default)
+@lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0)))
 def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
     axis = dim % len(shape(x))
 
@@ -37,7 +38,7 @@ def log_softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object
     return b.pointwise("sub", shifted, b.pointwise("log", total))
 
 
-@lowers(aten.layer_norm.default, raw=("weight", "bias"))
+@lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
 def layer_norm(
     b: Builder,
     node: Node,

@@ -11,6 +11,7 @@ from tosaic.passes.fuse.integers import RANGES, clamp_limits, domain, rescale_of
 from tosaic.passes.layout.sink_transposes import merge_reshapes
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 
 
@@ -33,8 +34,8 @@ def same_value(op: ir.Operation) -> Replacement:
     if x.type != op.results[0].type:
         return None
     if op.name == "tosa.transpose":
-        perm = list(ir.DenseI32ArrayAttr(op.attributes["perms"]))
-        return x if perm == sorted(perm) else None
+        perm = ints_of(op, "perms")
+        return x if list(perm) == sorted(perm) else None
     return x
 
 

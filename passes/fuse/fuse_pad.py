@@ -8,10 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.emit import rebuild
-from tosaic.passes.fuse.integers import RANGES, producer
+from tosaic.passes.fuse.integers import RANGES
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant_value, element_type, ir
+from tosaic.support.values import producer
 
 _ZERO_POINT = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3}
 _LIMIT = 8192  # the largest pad, stride or kernel of level 8k (TOSA 1.0, 1.5)
@@ -42,7 +44,7 @@ def pad_into_window(op: ir.Operation) -> Replacement:
     pairs = np.reshape(amounts, (-1, 2))
     if pairs[[0, 3]].any():
         return None
-    total = np.array(list(ir.DenseI64ArrayAttr(op.attributes["pad"]))) + pairs[1:3].reshape(-1)
+    total = np.array(ints_of(op, "pad")) + pairs[1:3].reshape(-1)
     if total.max() > _LIMIT or (op.name == "tosa.max_pool2d" and not _fits_kernel(op, total)):
         return None
     return rebuild(op, [pad.operands[0], *list(op.operands)[1:]], op.results[0].type, pad=total.tolist())
@@ -60,5 +62,5 @@ def _neutral(op: ir.Operation) -> int | None:
 
 
 def _fits_kernel(op: ir.Operation, pad: np.ndarray) -> bool:
-    height, width = ir.DenseI64ArrayAttr(op.attributes["kernel"])
+    height, width = ints_of(op, "kernel")
     return bool((pad < [height, height, width, width]).all())

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.emit import emit, rescale
-from tosaic.passes.fuse.integers import Rescale, domain, producer, rescale_of, single_use, unary_function
+from tosaic.passes.fuse.integers import Rescale, domain, rescale_of, unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.values import producer, users
 
 _FUNCTIONS = ("tosa.table", "tosa.rescale", "tosa.clamp")
 
@@ -36,7 +37,7 @@ class FuseTables(ModulePass):
 def compose_tables(op: ir.Operation) -> Replacement:
     """`f(g(x))` -> `table(x)` where f or g is a TABLE and g(x) has no other reader."""
     first = producer(op.operands[0], *_FUNCTIONS)
-    if first is None or "tosa.table" not in (op.name, first.name) or not single_use(op.operands[0]):
+    if first is None or "tosa.table" not in (op.name, first.name) or len(users(op.operands[0])) > 1:
         return None
     outer, inner = unary_function(op), unary_function(first)
     if outer is None or inner is None:

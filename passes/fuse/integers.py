@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import constant_value, element_type, ir
 
 RANGES = {"i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
@@ -39,15 +40,10 @@ class Rescale:
 
 def rescale_of(op: ir.Operation) -> Rescale | None:
     """What a `tosa.rescale` computes; None where it is per channel, unsigned, of other rounding, or of i48."""
-    flags = [ir.BoolAttr(op.attributes[name]).value for name in ("per_channel", "input_unsigned", "output_unsigned")]
+    plain = not any(bool_of(op, name) for name in ("per_channel", "input_unsigned", "output_unsigned"))
     operands = [constant_value(operand) for operand in list(op.operands)[1:]]
     source, target = str(element_type(op.operands[0])), str(element_type(op.results[0]))
-    if (
-        any(flags)
-        or "SINGLE" not in str(op.attributes["rounding_mode"])
-        or source not in RANGES
-        or target not in RANGES
-    ):
+    if not plain or enum_of(op, "rounding_mode") != "SINGLE_ROUND" or source not in RANGES or target not in RANGES:
         return None
     if any(operand is None for operand in operands):
         return None
@@ -64,8 +60,7 @@ def domain(kind: str) -> np.ndarray:
 
 def clamp_limits(op: ir.Operation) -> tuple[int, int]:
     """The limits of an integer `tosa.clamp`."""
-    low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    return low, high
+    return int_of(op, "min_val"), int_of(op, "max_val")
 
 
 def unary_function(op: ir.Operation) -> np.ndarray | None:
@@ -81,17 +76,3 @@ def unary_function(op: ir.Operation) -> np.ndarray | None:
         return constant_value(op.operands[1])
     rescale = rescale_of(op) if op.name == "tosa.rescale" else None
     return None if rescale is None else rescale(values).astype(np.int8)
-
-
-def producer(value: ir.Value, *names: str) -> ir.Operation | None:
-    """The op of one of these names that makes `value`, else None."""
-    if isinstance(value.owner, ir.Block):
-        return None
-    op = value.owner.operation
-    return op if op.name in names else None
-
-
-def single_use(value: ir.Value) -> bool:
-    """Whether exactly one operand reads `value`."""
-    uses = iter(value.uses)
-    return next(uses, None) is not None and next(uses, None) is None

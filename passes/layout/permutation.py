@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import ir
+from tosaic.support.values import producer
 
 Permutation: TypeAlias = tuple[int, ...]
 
 
 def permutation_of(op: ir.Operation) -> Permutation:
     """The permutation of a `tosa.transpose`."""
-    return tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+    return ints_of(op, "perms")
 
 
 def transpose_behind(value: ir.Value) -> tuple[ir.Value, Permutation] | None:
     """(x, perm) where `value` is `transpose(x, perm)`, else None."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tosa.transpose":
-        return None
-    op = value.owner.operation
-    return op.operands[0], permutation_of(op)
+    op = producer(value, "tosa.transpose")
+    return None if op is None else (op.operands[0], permutation_of(op))
 
 
 def inverse(perm: Permutation) -> Permutation:

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.emit import rebuild, tensor, transpose
-from tosaic.passes.fuse.integers import producer, single_use
 from tosaic.passes.layout.permutation import Permutation, permutation_of, permuted
-from tosaic.passes.layout.sink_transposes import POINTWISE, data_operands, is_per_channel
+from tosaic.passes.layout.sink_transposes import is_per_channel
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_ops import POINTWISE, data_operands
+from tosaic.support.values import bit_width, producer, users
 
 
 @register
@@ -32,12 +33,12 @@ def raise_to_narrower(op: ir.Operation) -> Replacement:
     """`transpose(f(x))` -> `f(transpose(x))` for a chain f of pointwise ops on x alone, where x has fewer bits."""
     perm, value = permutation_of(op), op.operands[0]
     chain: list[ir.Operation] = []
-    least, length = _bits(value), 0
+    least, length = bit_width(value), 0
     while (found := _step(value, perm)) is not None:
         maker, value = found
         chain.append(maker)
-        if _bits(value) < least:
-            least, length = _bits(value), len(chain)
+        if bit_width(value) < least:
+            least, length = bit_width(value), len(chain)
     if not length:
         return None
     source = _computed(chain[length - 1])[0]
@@ -52,7 +53,7 @@ def raise_to_narrower(op: ir.Operation) -> Replacement:
 def _step(value: ir.Value, perm: Permutation) -> tuple[ir.Operation, ir.Value] | None:
     """The pointwise op that makes `value` for one reader from one computed operand of the same shape, and that."""
     maker = producer(value, *POINTWISE)
-    if maker is None or not single_use(value) or (is_per_channel(maker) and perm[-1] != len(perm) - 1):
+    if maker is None or len(users(value)) > 1 or (is_per_channel(maker) and perm[-1] != len(perm) - 1):
         return None
     computed = _computed(maker)
     if len(computed) != 1 or shape_of(computed[0]) != shape_of(value):
@@ -70,7 +71,3 @@ def _permuted(operand: ir.Value, perm: Permutation, moved: ir.Value, index: int,
         return operand
     values = constant_value(operand)
     return moved if values is None else constant(np.transpose(values, perm), element_type(operand))
-
-
-def _bits(value: ir.Value) -> int:
-    return int(str(element_type(value)).strip("if"))

@@ -19,19 +19,10 @@ from tosaic.passes.layout.permutation import (
 )
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.attributes import bool_of, int_of
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
-
-# The number of leading operands that hold data, for pointwise ops where it is not all.
-_DATA_OPERANDS = {"tosa.rescale": 1, "tosa.table": 1, "tosa.mul": 2, "tosa.negate": 1}
-POINTWISE = ("tosa.abs", "tosa.add", "tosa.arithmetic_right_shift", "tosa.bitwise_and", "tosa.bitwise_not",
-              "tosa.bitwise_or", "tosa.bitwise_xor", "tosa.cast", "tosa.ceil", "tosa.clamp", "tosa.clz", "tosa.cos",
-              "tosa.equal", "tosa.erf", "tosa.exp", "tosa.floor", "tosa.greater", "tosa.greater_equal",
-              "tosa.identity", "tosa.intdiv", "tosa.log", "tosa.logical_and", "tosa.logical_left_shift",
-              "tosa.logical_not", "tosa.logical_or", "tosa.logical_right_shift", "tosa.logical_xor", "tosa.maximum",
-              "tosa.minimum", "tosa.mul", "tosa.negate", "tosa.pow", "tosa.reciprocal", "tosa.rescale", "tosa.rsqrt",
-              "tosa.select", "tosa.sigmoid", "tosa.sin", "tosa.sub", "tosa.table", "tosa.tanh")  # fmt: skip
-_ALONG_AXIS = ("tosa.reduce_all", "tosa.reduce_any", "tosa.reduce_max", "tosa.reduce_min", "tosa.reduce_product",
-               "tosa.reduce_sum", "tosa.reverse")  # fmt: skip
+from tosaic.support.tosa_ops import POINTWISE, REDUCING, data_operands
+from tosaic.support.values import producer, users
 
 
 @register
@@ -82,9 +73,8 @@ def merge_reshapes(op: ir.Operation) -> Replacement:
     x = op.operands[0]
     if shape_of(x) == shape_of(op.results[0]):
         return x
-    if isinstance(x.owner, ir.Block) or x.owner.operation.name != "tosa.reshape":
-        return None
-    return reshape(x.owner.operation.operands[0], shape_of(op.results[0]))
+    first = producer(x, "tosa.reshape")
+    return None if first is None else reshape(first.operands[0], shape_of(op.results[0]))
 
 
 @pattern(*POINTWISE)
@@ -101,13 +91,13 @@ def through_pointwise(op: ir.Operation) -> Replacement:
     return _transposed(op, [source for source in sources if source is not None] + rest, perm)
 
 
-@pattern(*_ALONG_AXIS)
+@pattern(*REDUCING, "tosa.reverse")
 def through_axis_op(op: ir.Operation) -> Replacement:
     found = transpose_behind(op.operands[0])
     if found is None:
         return None
     x, perm = found
-    return _transposed(op, [x], perm, axis=perm[ir.IntegerAttr(op.attributes["axis"]).value])
+    return _transposed(op, [x], perm, axis=perm[int_of(op, "axis")])
 
 
 @pattern("tosa.concat")
@@ -118,7 +108,7 @@ def through_concat(op: ir.Operation) -> Replacement:
     sources = [_before(value, perm) for value in op.operands]
     if any(source is None for source in sources):
         return None
-    axis = perm[ir.IntegerAttr(op.attributes["axis"]).value]
+    axis = perm[int_of(op, "axis")]
     return _transposed(op, [source for source in sources if source is not None], perm, axis=axis)
 
 
@@ -164,18 +154,10 @@ def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
         return constant(np.transpose(values, back))
     if moves_only_units(shape_of(value), back):
         return reshape(value, permuted(shape_of(value), back))
-    for use in value.uses:
-        user = use.owner.operation
-        if user.name == "tosa.transpose" and permutation_of(user) == back:
-            return transpose(value, back)
-    return None
-
-
-def data_operands(op: ir.Operation) -> list[ir.Value]:
-    """The operands of a pointwise op that broadcast to its result."""
-    return list(op.operands)[: _DATA_OPERANDS.get(op.name)]
+    stands = any(user.name == "tosa.transpose" and permutation_of(user) == back for user in users(value))
+    return transpose(value, back) if stands else None
 
 
 def is_per_channel(op: ir.Operation) -> bool:
     """Whether `op` is a RESCALE with factors along the last dimension."""
-    return op.name == "tosa.rescale" and ir.BoolAttr(op.attributes["per_channel"]).value
+    return op.name == "tosa.rescale" and bool_of(op, "per_channel")

@@ -12,6 +12,7 @@ from tosaic.passes.layout.permutation import inverse, transpose_behind
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.values import producer
 
 
 @register
@@ -29,14 +30,13 @@ class TransposeIntoWeights(ModulePass):
 def into_convolution(op: ir.Operation) -> Replacement:
     """`conv1x1(reshape(transpose(x)), w)` -> `conv1x1(reshape(x), permuted w)` where one item is flattened whole."""
     flat, weight = op.operands[0], op.operands[1]
-    if isinstance(flat.owner, ir.Block) or flat.owner.operation.name != "tosa.reshape":
-        return None
-    found = transpose_behind(flat.owner.operation.operands[0])
+    flattening = producer(flat, "tosa.reshape")
+    found = None if flattening is None else transpose_behind(flattening.operands[0])
     outputs, height, width, inputs = shape_of(weight)
-    if found is None or found[1][0] != 0 or (height, width) != (1, 1):
+    if flattening is None or found is None or found[1][0] != 0 or (height, width) != (1, 1):
         return None
     x, perm = found
-    batch, *item = shape_of(flat.owner.operation.operands[0])
+    batch, *item = shape_of(flattening.operands[0])
     values = constant_value(weight) if str(element_type(weight)) == "i8" else None
     if values is None or shape_of(flat) != (batch, 1, 1, inputs) or int(np.prod(item)) != inputs:
         return None

@@ -8,6 +8,7 @@ from typing import ClassVar
 from tosaic.passes.emit import rebuild, reshape, tensor, transpose
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.support.attributes import int_of
 from tosaic.support.mlir import element_type, ir, shape_of
 
 
@@ -31,7 +32,7 @@ def along_rows(op: ir.Operation) -> Replacement:
     """`reduce(x, last)` -> `reshape(reduce(transpose(x), last - 1))`."""
     x = op.operands[0]
     shape, last = shape_of(x), len(shape_of(x)) - 1
-    if ir.IntegerAttr(op.attributes["axis"]).value != last or str(element_type(x)) not in ("i8", "i16"):
+    if int_of(op, "axis") != last or str(element_type(x)) not in ("i8", "i16"):
         return None
     if last == 0 or 1 in shape[-2:]:
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tosaic.support.functions import computing_ops, returned
 from tosaic.support.mlir import functions, ir
-
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
+from tosaic.support.values import producer
 
 
 @dataclass(eq=False)
@@ -31,30 +31,19 @@ class Node:
 
 def nodes_of(module: ir.Module) -> list[Node]:
     """The nodes of `main` in program order."""
-    block = functions(module)["main"].regions[0].blocks[0]
-    made: dict[ir.Operation, Node] = {}
-    for view in block.operations:
-        op = view.operation
-        if is_constant(op):
-            continue
-        if op.name == "func.return":
-            for operand in op.operands:
-                if not isinstance(operand.owner, ir.Block) and operand.owner.operation in made:
-                    made[operand.owner.operation].returned = True
-            continue
+    main = functions(module)["main"]
+    made: dict[ir.Operation | None, Node] = {}
+    for op in computing_ops(main):
         node = Node(len(made), op)
-        for operand in op.operands:
-            producer = None if isinstance(operand.owner, ir.Block) else made.get(operand.owner.operation)
-            if producer is not None and producer not in node.inputs:
-                node.inputs.append(producer)
-                producer.users.append(node)
+        for maker in (made.get(producer(operand)) for operand in op.operands):
+            if maker is not None and maker not in node.inputs:
+                node.inputs.append(maker)
+                maker.users.append(node)
         made[op] = node
+    for value in returned(main):
+        if (maker := made.get(producer(value))) is not None:
+            maker.returned = True
     return list(made.values())
-
-
-def is_constant(op: ir.Operation) -> bool:
-    """Whether the op only holds a value."""
-    return op.name in _CONSTANTS
 
 
 def is_convex(group: Iterable[Node]) -> bool:

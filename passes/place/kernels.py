@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tosaic.passes.layout.sink_transposes import POINTWISE
 from tosaic.passes.place.graph import Node, is_convex
-from tosaic.passes.place.processors import MOVEMENT
-from tosaic.support.mlir import element_type
+from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
+from tosaic.support.values import bit_width
 
-_CONVERTERS = ("rescale", "clamp", "cast")
+_CONVERTERS = CONVERTING | {"tosa.clamp"}
 
 
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
@@ -42,7 +41,7 @@ def anchor(group: Collection[Node]) -> Node:
     for node in group:
         if not _is_pointwise(node):
             return node
-    plain = [node for node in group if node.name not in _CONVERTERS]
+    plain = [node for node in group if node.op.name not in _CONVERTERS]
     return (plain or list(group))[-1]
 
 
@@ -51,10 +50,10 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     members = {*joined, *group}
     if producer.returned or any(user not in members for user in producer.users):
         return False
-    if any(node.name in (*MOVEMENT, "reduce_sum") for node in joined):
+    if any(node.op.name in MOVING | {"tosa.reduce_sum"} for node in joined):
         return False
     anchors = sum(not _is_pointwise(node) for node in members)
-    converts = all(node.name in _CONVERTERS for node in group)
+    converts = all(node.op.name in _CONVERTERS for node in group)
     if anchors > 1 or (anchors == 1 and (not converts or _bits(reader) > _bits(producer))):
         return False
     return is_convex(members)
@@ -64,12 +63,12 @@ def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:
     """Whether the node is a rescale to more bits, alone in its kernel and for one reader."""
     if node.name != "rescale" or group_of[node] != [node] or len(node.users) != 1 or node.returned:
         return False
-    return _bits(node) > int(str(element_type(node.op.operands[0])).strip("if"))
+    return _bits(node) > bit_width(node.op.operands[0])
 
 
 def _is_pointwise(node: Node) -> bool:
-    return node.op.name in POINTWISE and node.name != "identity"
+    return node.op.name in POINTWISE - MOVING
 
 
 def _bits(node: Node) -> int:
-    return int(str(element_type(node.op.results[0])).strip("if"))
+    return bit_width(node.op.results[0])

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tosaic.passes.place.graph import Node, is_constant
+from tosaic.passes.place.graph import Node
+from tosaic.support.functions import body_of, extract, inputs_of
 from tosaic.support.mlir import functions, ir
+from tosaic.support.tosa_ops import is_constant
+from tosaic.support.values import producer, users
 
 
 @dataclass(frozen=True)
@@ -29,77 +32,40 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
 
     Afterwards `main` holds constants, reshapes and calls, ordered by their operands.
     """
-    main = functions(module)["main"]
-    block = main.regions[0].blocks[0]
+    block = body_of(functions(module)["main"])
     for group in groups:
-        _outline_one(module, main, group, reasons)
+        _outline_one(module, group, reasons)
     _sort(block)
     _drop_unused_constants(block)
 
 
-def _outline_one(module: ir.Module, main: ir.Operation, group: Group, reasons: dict[Node, str]) -> None:
-    inside = {node.op for node in group.nodes}
-    inputs = _inputs(group, inside)
-    outputs = [
-        result
-        for node in group.nodes
-        for result in node.op.results
-        if any(use.owner.operation not in inside for use in result.uses)
-    ]
-    kind = ir.FunctionType.get([value.type for value in inputs], [value.type for value in outputs])
-    place = group.nodes[-1].op.location
-    attributes = {
-        "sym_name": ir.StringAttr.get(group.symbol),
-        "sym_visibility": ir.StringAttr.get("private"),
-        "function_type": ir.TypeAttr.get(kind),
-        "tosaic.processor": ir.StringAttr.get(group.processor),
-    }
-    function = ir.Operation.create(
-        "func.func", attributes=attributes, regions=1, loc=place, ip=ir.InsertionPoint(module.body)
-    )
-    body = function.regions[0].blocks.append(*kind.inputs, arg_locs=[place] * len(inputs))
-    values = dict(zip(inputs, body.arguments, strict=True))
-    with ir.InsertionPoint(body):
-        for node in group.nodes:
-            for operand in node.op.operands:
-                if operand not in values:
-                    values[operand] = operand.owner.operation.clone().results[0]
-            copy = node.op.clone()
-            for index, operand in enumerate(list(node.op.operands)):
-                copy.operation.operands[index] = values[operand]
-            _explain(copy.operation, node, group, reasons)
-            values.update(zip(node.op.results, copy.operation.results, strict=True))
-        ir.Operation.create("func.return", operands=[values[value] for value in outputs], loc=place)
+def _outline_one(module: ir.Module, group: Group, reasons: dict[Node, str]) -> None:
+    ops = [node.op for node in group.nodes]
+    for node in group.nodes:
+        _explain(node, group, reasons)
+    inputs, inside = inputs_of(ops), set(ops)
+    outputs = [value for op in ops for value in op.results if any(user not in inside for user in users(value))]
+    extract(module, group.symbol, ops, inputs, outputs, sym_visibility=ir.StringAttr.get("private"),
+            **{"tosaic.processor": ir.StringAttr.get(group.processor)})  # fmt: skip
     call = ir.Operation.create(
         "func.call",
-        results=kind.results,
+        results=[value.type for value in outputs],
         operands=inputs,
         attributes={"callee": ir.FlatSymbolRefAttr.get(group.symbol)},
-        loc=place,
-        ip=ir.InsertionPoint(group.nodes[-1].op),
+        loc=ops[-1].location,
+        ip=ir.InsertionPoint(ops[-1]),
     )
     for old, new in zip(outputs, call.results, strict=True):
         old.replace_all_uses_with(new)
-    for node in reversed(group.nodes):
-        node.op.erase()
+    for op in reversed(ops):
+        op.erase()
 
 
-def _inputs(group: Group, inside: set[ir.Operation]) -> list[ir.Value]:
-    found: list[ir.Value] = []
-    for node in group.nodes:
-        for operand in node.op.operands:
-            producer = None if isinstance(operand.owner, ir.Block) else operand.owner.operation
-            internal = producer is not None and (producer in inside or is_constant(producer))
-            if not internal and operand not in found:
-                found.append(operand)
-    return found
-
-
-def _explain(copy: ir.Operation, node: Node, group: Group, reasons: dict[Node, str]) -> None:
+def _explain(node: Node, group: Group, reasons: dict[Node, str]) -> None:
     if group.processor == "npu":
-        copy.attributes["tosaic.op"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.number)
+        node.op.attributes["tosaic.op"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.number)
     elif reasons.get(node):
-        copy.attributes["tosaic.reason"] = ir.StringAttr.get(reasons[node])
+        node.op.attributes["tosaic.reason"] = ir.StringAttr.get(reasons[node])
 
 
 def _sort(block: ir.Block) -> None:
@@ -110,8 +76,7 @@ def _sort(block: ir.Block) -> None:
     while pending:
         waiting = []
         for op in pending:
-            makers = [v.owner.operation for v in op.operands if not isinstance(v.owner, ir.Block)]
-            if all(maker in placed for maker in makers):
+            if all((maker := producer(operand)) is None or maker in placed for operand in op.operands):
                 op.move_before(terminator)
                 placed.add(op)
             else:
@@ -122,5 +87,5 @@ def _sort(block: ir.Block) -> None:
 
 def _drop_unused_constants(block: ir.Block) -> None:
     for op in reversed([op.operation for op in block.operations]):
-        if is_constant(op) and next(iter(op.results[0].uses), None) is None:
+        if is_constant(op) and not users(op.results[0]):
             op.erase()

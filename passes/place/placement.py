@@ -10,6 +10,7 @@ from tosaic.passes.place.outline import Group, outline
 from tosaic.passes.place.processors import Verdict, npu_regions, refusals
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import bytecode, functions, ir, parse, walk
+from tosaic.support.tosa_ops import is_constant
 
 NO_REFUSALS: Mapping[int, str] = {}
 HOP_COST = 4096
@@ -65,6 +66,6 @@ def check_placed(module: ir.Module) -> None:
         if "tosaic.processor" not in function.attributes or "sym_visibility" not in function.attributes:
             raise PassError(f"function `{name}` is not private or has no processor")
     for op in walk(known["main"]):
-        if op.name not in ("tosa.const", "tosa.const_shape", "tosa.reshape", "func.call", "func.return"):
+        if not is_constant(op) and op.name not in ("tosa.reshape", "func.call", "func.return"):
             raise PassError(f"`{op.name}` is left in main after place", where=str(op.location))
     module.operation.verify()

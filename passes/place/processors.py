@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import TypeAlias
 
-import numpy as np
-
-from tosaic.passes.place.graph import Node, is_constant
-from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.passes.place.graph import Node
+from tosaic.support.attributes import ints_of
+from tosaic.support.mlir import ir, shape_of
+from tosaic.support.tosa_ops import CONSTANT, CONVERTING, MOVING
+from tosaic.support.values import bit_width, producer, tensor_operands
 
 Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
-
-MOVEMENT = ("concat", "gather", "identity", "pad", "reshape", "reverse", "scatter", "slice", "tile", "transpose")
-_ELEMENTWISE_CAST = ("rescale", "cast")
 
 
 def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], hop_cost: int) -> dict[Node, str]:
@@ -91,7 +89,7 @@ def npu_regions(nodes: list[Node], reasons: Mapping[Node, str]) -> list[list[Nod
 def work(node: Node) -> int:
     """Multiply-accumulates, or elements where an op has none; what a hop is weighed against."""
     elements = prod(shape_of(node.op.results[0]))
-    if node.name in MOVEMENT:
+    if node.op.name in MOVING:
         return 0
     if node.name in ("conv2d", "conv3d", "transpose_conv2d"):
         return elements * prod(shape_of(node.op.operands[1])[1:])
@@ -100,16 +98,16 @@ def work(node: Node) -> int:
     if node.name == "matmul":
         return elements * shape_of(node.op.operands[0])[-1]
     if node.name in ("avg_pool2d", "max_pool2d"):
-        return elements * int(np.prod(list(ir.DenseI64ArrayAttr(node.op.attributes["kernel"]))))
-    return max(elements, *(prod(shape_of(operand)) for operand in _tensors(node.op)))
+        return elements * prod(ints_of(node.op, "kernel"))
+    return max(elements, *(prod(shape_of(operand)) for operand in tensor_operands(node.op)))
 
 
 def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, str]:
     found: dict[Node, str] = {}
     for node in nodes:
-        if node in reasons or node.name not in _ELEMENTWISE_CAST:
+        if node in reasons or node.op.name not in CONVERTING:
             continue
-        change = _bytes(node.op.results[0]) - _bytes(node.op.operands[0])
+        change = _bits(node.op.results[0]) - _bits(node.op.operands[0])
         if change > 0 and node.users and not node.returned and all(user in reasons for user in node.users):
             found[node] = "it only widens what the CPU reads"
         elif change < 0 and node.inputs and all(producer in reasons for producer in node.inputs):
@@ -151,14 +149,9 @@ def _without_outer_reshapes(region: list[Node]) -> list[Node]:
 
 
 def _widens(node: Node) -> bool:
-    computed = [operand for operand in _tensors(node.op) if isinstance(operand.owner, ir.Block)
-                or not is_constant(operand.owner.operation)]  # fmt: skip
-    return _bytes(node.op.results[0]) > sum(_bytes(operand) for operand in computed)
+    computed = [operand for operand in tensor_operands(node.op) if producer(operand, *CONSTANT) is None]
+    return _bits(node.op.results[0]) > sum(map(_bits, computed))
 
 
-def _tensors(op: ir.Operation) -> list[ir.Value]:
-    return [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
-
-
-def _bytes(value: ir.Value) -> int:
-    return prod(shape_of(value)) * int(str(element_type(value)).strip("if"))
+def _bits(value: ir.Value) -> int:
+    return prod(shape_of(value)) * bit_width(value)

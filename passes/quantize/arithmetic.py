@@ -10,9 +10,11 @@ import numpy as np
 from tosaic.passes.emit import emit, mul
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantize, quantized_view
+from tosaic.passes.quantize.quantization import float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
+from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
@@ -110,7 +112,7 @@ def argmax(op: ir.Operation) -> Replacement:
     view = quantized_view(op.operands[0])
     if view is None or view[1].storage not in _PRE_SHIFT:
         return None
-    return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=ir.IntegerAttr(op.attributes["axis"]))
+    return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=int_of(op, "axis"))
 
 
 PATTERNS = [compare, argmax]

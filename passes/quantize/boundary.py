@@ -7,8 +7,11 @@ from typing import ClassVar
 
 from tosaic.passes.emit import tensor
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.quantize.quantization import Quantization, as_quantized, owner_name, quantization_of, storage
+from tosaic.passes.quantize.quantization import as_quantized, quantization_of, storage
+from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.quantization import Quantization
+from tosaic.support.values import producer, users
 
 
 @register
@@ -20,36 +23,32 @@ class QuantizeBoundary(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         main = functions(module)["main"]
-        block = main.regions[0].blocks[0]
+        block = body_of(main)
         arguments = [_argument(block, argument) for argument in block.arguments]
         results = _results(block)
-        kind = ir.FunctionType.get(
-            [argument.type for argument in block.arguments],
-            [operand.type for operand in block.operations[len(block.operations) - 1].operands],
-        )
-        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        retype(main)
         _annotate(main, "arg_attrs", arguments)
         _annotate(main, "res_attrs", results)
 
 
 def _argument(block: ir.Block, argument: ir.BlockArgument) -> Quantization | None:
     """Retype an argument that is only used quantized, and in one way."""
-    users = [use.owner.operation for use in argument.uses]
-    if not users or any(user.name != "quant.qcast" for user in users):
+    readers = users(argument)
+    if not readers or any(reader.name != "quant.qcast" for reader in readers):
         return None
-    kinds = {user.results[0].type for user in users}
+    kinds = {reader.results[0].type for reader in readers}
     if len(kinds) > 1:
         return None
-    quantization = quantization_of(users[0].results[0])
+    quantization = quantization_of(readers[0].results[0])
     if quantization.axis is not None:
         return None
     shape = shape_of(argument)
     argument.set_type(tensor(shape, quantization.storage))
-    with ir.InsertionPoint.at_block_begin(block), users[0].location:
+    with ir.InsertionPoint.at_block_begin(block), readers[0].location:
         view = as_quantized(argument, quantization)
-    for user in users:
-        user.results[0].replace_all_uses_with(view)
-        user.erase()
+    for reader in readers:
+        reader.results[0].replace_all_uses_with(view)
+        reader.erase()
     return quantization
 
 
@@ -59,11 +58,10 @@ def _results(block: ir.Block) -> list[Quantization | None]:
     found: list[Quantization | None] = []
     for index, operand in enumerate(list(last.operands)):
         quantization = None
-        if owner_name(operand) == "quant.dcast":
-            source = operand.owner.operation.operands[0]
-            quantization = quantization_of(source)
-            with ir.InsertionPoint(last), operand.owner.operation.location:
-                last.operands[index] = storage(source, quantization)
+        if (cast := producer(operand, "quant.dcast")) is not None:
+            quantization = quantization_of(cast.operands[0])
+            with ir.InsertionPoint(last), cast.location:
+                last.operands[index] = storage(cast.operands[0], quantization)
         found.append(quantization)
     return found
 

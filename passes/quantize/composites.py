@@ -12,6 +12,8 @@ import numpy as np
 
 from tosaic.passes.emit import emit, rescale
 from tosaic.passes.quantize.multipliers import scale_by
+from tosaic.support.attributes import text_of
+from tosaic.support.functions import body_of, callee_of
 from tosaic.support.mlir import constant, ir, shape_of
 
 ONE = 32767  # what `lookup` makes of 1.0
@@ -19,13 +21,10 @@ ONE = 32767  # what `lookup` makes of 1.0
 
 def composite_of(call: ir.Operation, kind: str) -> ir.Operation | None:
     """The composite function of `kind` that `call` calls, else None."""
-    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-    module = call.parent.parent
-    for view in module.regions[0].blocks[0].operations:
-        op = view.operation
-        if ir.StringAttr(op.attributes["sym_name"]).value == name and "tosaic.composite" in op.attributes:
-            return op if ir.StringAttr(op.attributes["tosaic.composite"]).value == kind else None
-    return None
+    known = {text_of(op, "sym_name"): op.operation for op in body_of(call.parent.parent).operations}
+    function = known[callee_of(call)]
+    found = "tosaic.composite" in function.attributes and text_of(function, "tosaic.composite") == kind
+    return function if found else None
 
 
 def integer(value: int, rank: int) -> ir.Value:

@@ -10,13 +10,14 @@ from tosaic.passes.emit import element, emit, rebuild, tensor, zero_point
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     dequantized_view,
     float_constant,
     quantized_view,
 )
+from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _ACCUMULATOR = {"i8": "i32", "i16": "i48"}
 _BIAS_RANGE = {"i32": 2**31 - 1, "i48": 2**47 - 1}
@@ -78,7 +79,7 @@ def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if view is None or view[1].storage not in _ACCUMULATOR:
         return None
     x, quantization = view
-    padded = any(ir.DenseI64ArrayAttr(op.attributes["pad"]))
+    padded = any(ints_of(op, "pad"))
     if quantization != out and not padded and quantization.storage == "i8":
         return _pool_by_ones(op, x, quantization, out)
     points = [zero_point(quantization.zero_point, quantization.storage) for _ in range(2)]
@@ -105,7 +106,7 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
-    if "BILINEAR" not in str(op.attributes["mode"]) or view is None or scale is None or view[1].storage != "i8":
+    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage != "i8":
         return None
     x, quantization = view
     shape = shape_of(op.results[0])
@@ -118,7 +119,7 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 
 def _pool_by_ones(op: ir.Operation, x: ir.Value, quantization: Quantization, out: Quantization) -> ir.Value:
-    kernel = list(ir.DenseI64ArrayAttr(op.attributes["kernel"]))
+    kernel = ints_of(op, "kernel")
     channels = shape_of(x)[-1]
     operands = [
         x,
@@ -134,7 +135,7 @@ def _pool_by_ones(op: ir.Operation, x: ir.Value, quantization: Quantization, out
         "i32",
         acc_type=element("i32"),
         pad=[0] * 4,
-        stride=list(ir.DenseI64ArrayAttr(op.attributes["stride"])),
+        stride=ints_of(op, "stride"),
         dilation=[1, 1],
     )
     return requantize(total, [quantization.scale / int(np.prod(kernel))], out)

@@ -10,9 +10,10 @@ import numpy as np
 from tosaic.passes.emit import emit, mul
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.fold_casts import fold_storage_cast
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantization_of, stays_float, storage
+from tosaic.passes.quantize.quantization import float_constant, quantization_of, stays_float, storage
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of, walk
+from tosaic.support.quantization import Quantization
 
 
 @register

@@ -10,9 +10,7 @@ from tosaic.passes.quantize import arithmetic, compute, layer_norm, movement, so
 from tosaic.passes.quantize.lowering import LOWERINGS
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     as_quantized,
-    owner_name,
     quantization_of,
     quantize,
     stays_float,
@@ -22,6 +20,8 @@ from tosaic.passes.quantize.tables import table_of
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
+from tosaic.support.values import producer
 
 
 @register
@@ -44,11 +44,8 @@ def _unless_float(one: Pattern) -> Pattern:
 @pattern("quant.scast")
 def fold_storage_cast(op: ir.Operation) -> Replacement:
     """`scast(scast(x))` -> `x`."""
-    source = op.operands[0]
-    if owner_name(source) != "quant.scast":
-        return None
-    original = source.owner.operation.operands[0]
-    return original if original.type == op.results[0].type else None
+    first = producer(op.operands[0], "quant.scast")
+    return first.operands[0] if first is not None and first.operands[0].type == op.results[0].type else None
 
 
 @pattern("quant.qcast")
@@ -57,35 +54,32 @@ def lower_quantize(op: ir.Operation) -> Replacement:
     out = quantization_of(op.results[0])
     if out.axis is not None:
         return None
-    source = op.operands[0]
-    if isinstance(source.owner, ir.Block):
+    maker = producer(op.operands[0])
+    if maker is None or stays_float(maker):
         return None
-    producer = source.owner.operation
-    if stays_float(producer):
-        return None
-    with producer.location:
-        stored = _integer(producer, source, out)
+    with maker.location:
+        stored = _integer(maker, op.operands[0], out)
     return None if stored is None else as_quantized(stored, out)
 
 
-def _integer(producer: ir.Operation, source: ir.Value, out: Quantization) -> ir.Value | None:
-    if producer.name == "tosa.const":
+def _integer(maker: ir.Operation, source: ir.Value, out: Quantization) -> ir.Value | None:
+    if maker.name == "tosa.const":
         return quantize(source, out)
-    if producer.name == "quant.dcast":
-        inner = quantization_of(producer.operands[0])
+    if maker.name == "quant.dcast":
+        inner = quantization_of(maker.operands[0])
         if inner.axis is not None:
             return None
-        stored = storage(producer.operands[0], inner)
+        stored = storage(maker.operands[0], inner)
         return stored if inner == out else requantize(stored, [inner.scale], out, input_zp=inner.zero_point)
     try:
         table = table_of(source, out)
         if table is not None:
             return table
-        for lowering in LOWERINGS.get(producer.name, ()):
-            stored = lowering(producer, out)
+        for lowering in LOWERINGS.get(maker.name, ()):
+            stored = lowering(maker, out)
             if stored is not None:
                 return stored
     except PassError as error:
-        raise PassError(error.what, where=error.where or f"{producer.location} {producer.name}", why=error.why,
+        raise PassError(error.what, where=error.where or f"{maker.location} {maker.name}", why=error.why,
                         hint=error.hint) from None  # fmt: skip
     return None

@@ -10,8 +10,10 @@ from tosaic.passes.emit import emit, mul, rescale
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, reciprocal_root
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantized_view
+from tosaic.passes.quantize.quantization import float_constant, quantized_view
+from tosaic.support.attributes import float_of, int_of
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _STEP = 128  # x - mean is held in 1/128 of x's unit: |x - mean| <= 255 fits i16
 
@@ -29,8 +31,8 @@ def layer_norm(op: ir.Operation, out: Quantization) -> ir.Value | None:
         return None
     x, quantization = view
     weight, bias = (float_constant(operand) for operand in list(op.operands)[1:3])
-    axis, shape = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value, shape_of(x)
-    epsilon = ir.FloatAttr(composite.attributes["tosaic.epsilon"]).value / quantization.scale**2
+    axis, shape = int_of(composite, "tosaic.axis"), shape_of(x)
+    epsilon = float_of(composite, "tosaic.epsilon") / quantization.scale**2
     size, point = shape[-1], quantization.zero_point
     shift = _square_shift(size, epsilon)
     if weight is None or bias is None or axis != len(shape) - 1 or shift is None:

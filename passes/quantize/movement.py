@@ -10,16 +10,12 @@ import numpy as np
 from tosaic.passes.emit import clamp, rebuild, tensor
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
-from tosaic.passes.quantize.quantization import (
-    Quantization,
-    dequantize,
-    float_constant,
-    owner_name,
-    quantize,
-    quantized_view,
-)
+from tosaic.passes.quantize.quantization import dequantize, float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
-from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.attributes import enum_of, float_of
+from tosaic.support.mlir import constant, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
+from tosaic.support.values import producer
 
 _FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.reverse", "tosa.gather",
                   "tosa.max_pool2d", "tosa.reduce_max", "tosa.reduce_min", "tosa.identity")  # fmt: skip
@@ -58,7 +54,7 @@ def hoist_pad(op: ir.Operation, out: Quantization) -> ir.Value:
 
 @lowers("tosa.resize")
 def hoist_resize(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    if "NEAREST" not in str(op.attributes["mode"]):
+    if enum_of(op, "mode") != "NEAREST_NEIGHBOR":
         return None
     x, *rest = op.operands
     return _moved(op, [quantize(x, out), *rest], out)
@@ -66,7 +62,7 @@ def hoist_resize(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @lowers("tosa.clamp")
 def hoist_clamp(op: ir.Operation, out: Quantization) -> ir.Value:
-    low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    low, high = (float_of(op, name) for name in ("min_val", "max_val"))
     lowest, highest = (int(v) for v in out.quantize(np.clip([low, high], -3.4e38, 3.4e38)))
     stored = quantize(op.operands[0], out)
     return stored if (lowest, highest) == (out.low, out.high) else clamp(stored, lowest, highest)
@@ -75,7 +71,7 @@ def hoist_clamp(op: ir.Operation, out: Quantization) -> ir.Value:
 @pattern(*_FIRST_OPERAND, "tosa.resize")
 def sink_dequantize(op: ir.Operation) -> Replacement:
     """`move(dcast(x))` -> `dcast(move(x))`."""
-    if op.name == "tosa.resize" and "NEAREST" not in str(op.attributes["mode"]):
+    if op.name == "tosa.resize" and enum_of(op, "mode") != "NEAREST_NEIGHBOR":
         return None
     view = quantized_view(op.operands[0])
     if view is None:
@@ -87,7 +83,7 @@ def sink_dequantize(op: ir.Operation) -> Replacement:
 @pattern("tosa.concat")
 def sink_dequantize_concat(op: ir.Operation) -> Replacement:
     """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantization."""
-    if any(owner_name(operand) != "quant.dcast" for operand in op.operands):
+    if any(producer(operand, "quant.dcast") is None for operand in op.operands):
         return None
     views = [quantized_view(operand) for operand in op.operands]
     made = [view for view in views if view is not None]
@@ -108,7 +104,7 @@ def sink_dequantize_pad(op: ir.Operation) -> Replacement:
     if (np.float32(quantization.dequantize(padding)) != np.float32(value)).any():
         return None
     kind = ir.Type.parse(quantization.storage)
-    integer = constant(padding.astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
+    integer = constant(padding.astype(numpy_dtype(kind)), kind)
     return dequantize(_moved(op, [stored, op.operands[1], integer], quantization), quantization)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tosaic.support.attributes import float_of
 from tosaic.support.mlir import ir
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -29,6 +30,8 @@ _PLAIN: dict[str, Callable[..., np.ndarray]] = {
     "logical_or": np.logical_or,
     "maximum": np.maximum,
     "minimum": np.minimum,
+    "mul": np.multiply,
+    "negate": np.negative,
     "pow": np.power,
     "reciprocal": np.reciprocal,
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -38,29 +41,17 @@ _PLAIN: dict[str, Callable[..., np.ndarray]] = {
     "sub": np.subtract,
     "tanh": np.tanh,
 }
-# Operands that are not values of the function: result shifts and zero points.
-_VALUE_OPERANDS = {"mul": 2, "negate": 1}
 
 
-def is_pointwise(op: ir.Operation) -> bool:
+def is_known(op: ir.Operation) -> bool:
     """Whether `evaluate` knows the op."""
-    return op.name.removeprefix("tosa.") in {*_PLAIN, "clamp", "mul", "negate"}
+    return op.name.removeprefix("tosa.") in {*_PLAIN, "clamp"}
 
 
-def value_operands(op: ir.Operation) -> list[ir.Value]:
-    """The operands that the op is a function of."""
-    return list(op.operands)[: _VALUE_OPERANDS.get(op.name.removeprefix("tosa."))]
-
-
-def evaluate(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
-    """The op on float64 (or bool) arrays; infinities and NaNs as IEEE 754 has them."""
-    name = op.name.removeprefix("tosa.")
+def evaluate(op: ir.Operation, data: list[np.ndarray]) -> np.ndarray:
+    """The op on float64 (or bool) arrays, one for each operand of data; infinities and NaNs as IEEE 754 has them."""
     with np.errstate(all="ignore"):
-        if name == "clamp":
-            low, high = (ir.FloatAttr(op.attributes[key]).value for key in ("min_val", "max_val"))
-            return np.clip(operands[0], low, high)
-        if name == "mul":
-            return operands[0] * operands[1]
-        if name == "negate":
-            return -operands[0]
-        return _PLAIN[name](*operands)
+        if op.name == "tosa.clamp":
+            low, high = (float_of(op, name) for name in ("min_val", "max_val"))
+            return np.clip(data[0], low, high)
+        return _PLAIN[op.name.removeprefix("tosa.")](*data)

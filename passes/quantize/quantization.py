@@ -3,79 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.passes.emit import tensor
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
+from tosaic.support.values import producer
 
 _quant = dialect("quant")
-_RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """real = scale * (stored - zero_point), per tensor or per channel.
-
-    Args:
-        storage: element type of the stored integers, `i4`, `i8`, `i16` or `i32`.
-        scales: one, or one per channel, float64.
-        zero_points: as many.
-        axis: the channel dimension; None per tensor.
-        low, high: the range of stored integers.
-    """
-
-    storage: str
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
-    axis: int | None
-    low: int
-    high: int
-
-    @property
-    def scale(self) -> float:
-        """The scale of a per-tensor quantization."""
-        return self.scales[0]
-
-    @property
-    def zero_point(self) -> int:
-        """The zero point of a per-tensor quantization."""
-        return self.zero_points[0]
-
-    @property
-    def full_range(self) -> bool:
-        """Whether every value of the storage type may occur."""
-        return (self.low, self.high) == _RANGES[self.storage]
-
-    def quantize(self, real: np.ndarray) -> np.ndarray:
-        """The stored integers (int64) of per-tensor `real` values: round half to even, saturate."""
-        stored = np.rint(np.asarray(real, np.float64) / self.scale) + self.zero_point
-        return np.clip(stored, self.low, self.high).astype(np.int64)
-
-    def dequantize(self, stored: np.ndarray) -> np.ndarray:
-        """The real values (float64) of stored integers."""
-        if self.axis is None:
-            return (stored.astype(np.float64) - self.zero_point) * self.scale
-        shape = [1] * stored.ndim
-        shape[self.axis] = -1
-        zero_points = np.reshape(np.array(self.zero_points, np.float64), shape)
-        return (stored.astype(np.float64) - zero_points) * np.reshape(self.scales, shape)
-
-    def scaled(self, factor: float) -> Quantization:
-        """The quantization whose real values are `factor` times these."""
-        scales = tuple(scale * factor for scale in self.scales)
-        return Quantization(self.storage, scales, self.zero_points, self.axis, self.low, self.high)
-
-    def type(self) -> ir.Type:
-        """The `!quant.uniform` type."""
-        storage, real = ir.Type.parse(self.storage), ir.F32Type.get()
-        if self.axis is None:
-            return _quant.UniformQuantizedType.get(1, storage, real, self.scale, self.zero_point, self.low, self.high)
-        return _quant.UniformQuantizedPerAxisType.get(
-            1, storage, real, list(self.scales), list(self.zero_points), self.axis, self.low, self.high
-        )
 
 
 def quantization_of(value: ir.Value) -> Quantization:
@@ -85,7 +22,8 @@ def quantization_of(value: ir.Value) -> Quantization:
         PassError: the type is unsigned, a scale is not a positive finite number, or a 16-bit zero point is not 0.
     """
     kind = element_type(value)
-    where = str(value.owner.location) if isinstance(value.owner, ir.Operation | ir.OpView) else ""
+    maker = producer(value)
+    where = "" if maker is None else str(maker.location)
     base = _quant.QuantizedType(kind)
     if not base.is_signed:
         raise PassError(f"unsigned quantization `{kind}` is not supported", where=where, hint="quantize to int8")
@@ -111,11 +49,6 @@ def stays_float(op: ir.Operation) -> bool:
     return "tosaic.float" in op.attributes
 
 
-def owner_name(value: ir.Value) -> str:
-    """The name of the op that makes `value`; empty for a block argument."""
-    return "" if isinstance(value.owner, ir.Block) else value.owner.operation.name
-
-
 def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that a per-tensor `quant.dcast` makes, else None."""
     made = dequantized_view(value)
@@ -124,17 +57,18 @@ def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
 
 def dequantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:
     """The stored integers behind an f32 `value` that any `quant.dcast` makes, else None."""
-    if owner_name(value) != "quant.dcast":
+    cast = producer(value, "quant.dcast")
+    if cast is None:
         return None
-    source = value.owner.operation.operands[0]
-    quantization = quantization_of(source)
-    return storage(source, quantization), quantization
+    quantization = quantization_of(cast.operands[0])
+    return storage(cast.operands[0], quantization), quantization
 
 
 def storage(value: ir.Value, quantization: Quantization) -> ir.Value:
     """The stored integers of a value of quantized type."""
-    if owner_name(value) == "quant.scast":
-        return value.owner.operation.operands[0]
+    cast = producer(value, "quant.scast")
+    if cast is not None:
+        return cast.operands[0]
     result = tensor(shape_of(value), quantization.storage)
     return ir.Operation.create("quant.scast", results=[result], operands=[value]).result
 
@@ -150,7 +84,7 @@ def quantize(value: ir.Value, quantization: Quantization) -> ir.Value:
     constant_ = float_constant(value)
     if constant_ is not None:
         kind = ir.Type.parse(quantization.storage)
-        return constant(quantization.quantize(constant_).astype(f"int{kind.width}"), kind)  # type: ignore[attr-defined]
+        return constant(quantization.quantize(constant_).astype(numpy_dtype(kind)), kind)
     result = tensor(shape_of(value), quantization.type())
     cast = ir.Operation.create("quant.qcast", results=[result], operands=[value]).result
     return storage(cast, quantization)
@@ -165,14 +99,14 @@ def dequantize(stored: ir.Value, quantization: Quantization) -> ir.Value:
 
 def float_constant(value: ir.Value) -> np.ndarray | None:
     """The float64 values of a constant, plain f32 or dequantized, reshaped or not; None where it is computed."""
-    if owner_name(value) == "tosa.reshape":
-        values = float_constant(value.owner.operands[0])
+    if (reshape := producer(value, "tosa.reshape")) is not None:
+        values = float_constant(reshape.operands[0])
         return None if values is None else values.reshape(shape_of(value))
     if str(element_type(value)) == "f32":
         plain = constant_value(value)
         if plain is not None:
             return plain.astype(np.float64)
-    view = dequantized_view(value) if owner_name(value) == "quant.dcast" else None
+    view = dequantized_view(value)
     if view is None:
         return None
     stored = constant_value(view[0])

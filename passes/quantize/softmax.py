@@ -8,8 +8,10 @@ from tosaic.passes.emit import emit, mul, rescale
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, lookup, reciprocal, shift_right
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, quantized_view
+from tosaic.passes.quantize.quantization import quantized_view
+from tosaic.support.attributes import int_of
 from tosaic.support.mlir import ir, shape_of
+from tosaic.support.quantization import Quantization
 
 _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
 
@@ -26,7 +28,7 @@ def softmax(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if composite is None or view is None or view[1].storage not in ("i8", "i16"):
         return None
     x, quantization = view
-    axis = ir.IntegerAttr(composite.attributes["tosaic.axis"]).value
+    axis = int_of(composite, "tosaic.axis")
     shape = shape_of(x)
     reduced = [1 if i == axis else size for i, size in enumerate(shape)]
     if shape[axis] > 2**15:

@@ -8,16 +8,12 @@ import numpy as np
 
 from tosaic.passes.emit import emit
 from tosaic.passes.quantize.multipliers import requantize
-from tosaic.passes.quantize.pointwise import evaluate, is_pointwise, value_operands
-from tosaic.passes.quantize.quantization import (
-    Quantization,
-    float_constant,
-    owner_name,
-    quantization_of,
-    stays_float,
-    storage,
-)
+from tosaic.passes.quantize.pointwise import evaluate, is_known
+from tosaic.passes.quantize.quantization import float_constant, quantization_of, stays_float, storage
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_ops import data_operands
+from tosaic.support.values import producer
 
 # A region of these alone is cheaper as CLAMP and RESCALE.
 _CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
@@ -34,9 +30,9 @@ class _Region:
 
     def grow(self, value: ir.Value) -> bool:
         """Take in what computes `value`; False when the region is not pointwise in one quantized value."""
-        if isinstance(value.owner, ir.Block):
+        op = producer(value)
+        if op is None:
             return False
-        op = value.owner.operation
         if _scalar(value) is not None:
             return True
         if shape_of(value) != self.shape:
@@ -45,10 +41,10 @@ class _Region:
             first = self.source is None
             self.source = op.operands[0] if first else self.source
             return first or op.operands[0] == self.source
-        if not is_pointwise(op) or stays_float(op):
+        if not is_known(op) or stays_float(op):
             return False
         if op not in self.ops:
-            if not all(self.grow(operand) for operand in value_operands(op)):
+            if not all(self.grow(operand) for operand in data_operands(op)):
                 return False
             self.ops.append(op)
         return True
@@ -58,10 +54,11 @@ class _Region:
         scalar = _scalar(value)
         if scalar is not None:
             return np.full(source.shape, scalar)
-        op = value.owner.operation
+        op = producer(value)
+        assert op is not None, "a region ends at its source"
         if op.name == "quant.dcast":
             return source
-        return evaluate(op, [self.compute(operand, source) for operand in value_operands(op)])
+        return evaluate(op, [self.compute(operand, source) for operand in data_operands(op)])
 
 
 def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
@@ -94,13 +91,13 @@ def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantization) -> ir.Value
 def _is_cheaper(op: ir.Operation) -> bool:
     if op.name != "tosa.mul":
         return op.name in _CHEAPER
-    factors = [scalar for operand in list(op.operands)[:2] if (scalar := _scalar(operand)) is not None]
+    factors = [scalar for operand in data_operands(op) if (scalar := _scalar(operand)) is not None]
     return len(factors) == 1 and factors[0] > 0
 
 
 def _scalar(value: ir.Value) -> float | None:
     """The one value of a constant that is the same everywhere."""
-    if owner_name(value) not in ("tosa.const", "tosa.reshape", "quant.dcast"):
+    if producer(value, "tosa.const", "tosa.reshape", "quant.dcast") is None:
         return None
     values = float_constant(value)
     if values is None or values.size == 0 or (values != values.reshape(-1)[0]).any():

@@ -7,9 +7,9 @@ from casts import Casts, run, tensor
 from tosaic.passes import parse_pipeline, run_passes, run_phases
 from tosaic.passes.fuse.integers import rescale_of
 from tosaic.passes.quantize.multipliers import multiplier_and_shift
-from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import dialect, functions, ir, parse, walk
+from tosaic.support.quantization import Quantization
 
 X = ("i8:f32, 0.02:3", 0.02, 3)
 Y = ("i8:f32, 0.05:-7", 0.05, -7)

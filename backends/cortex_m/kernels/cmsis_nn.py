@@ -30,18 +30,18 @@ from tosaic.backends.cortex_m.kernels.mve import named, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
-    computing_ops,
     constants_after_first,
     dtype_of,
     fold_zero_point,
-    integers,
-    is_argument,
     is_chain,
     number,
     workload,
 )
 from tosaic.backends.target import Core
+from tosaic.support.attributes import ints_of
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir, shape_of
+from tosaic.support.values import is_argument
 from tosaic.tuner.space import Schedule, Variant
 
 # Of the block that MVE depthwise kernels copy windows of: CH_IN_BLOCK_MVE in arm_nnsupportfunctions.h.
@@ -110,7 +110,7 @@ def _match_pool(function: ir.Operation) -> Workload | None:
     zeros = constants_after_first(op)
     if not is_argument(op.operands[0]) or dtype_of(op.operands[0]) != INT8 or zeros is None:
         return None
-    kernel, stride, pad = (integers(op, name) for name in ("kernel", "stride", "pad"))
+    kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
     batch, height, width, channels = shape_of(op.operands[0])
     _, rows, columns, _ = shape_of(op.results[0])
     if op.name == "tosa.avg_pool2d" and not _averages_agree(kernel, pad, zeros):

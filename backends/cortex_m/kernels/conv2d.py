@@ -11,7 +11,6 @@ from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
-    computing_ops,
     constants_after_first,
     fold_zero_point,
     is_chain,
@@ -21,6 +20,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.target import Core
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Schedule, Variant
 

@@ -25,7 +25,6 @@ from tosaic.backends.cortex_m.kernels.mve_i16 import (
 )
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
-    computing_ops,
     constants_after_first,
     is_chain,
     match_window,
@@ -33,6 +32,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.target import Core
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Choice, Schedule, Variant
 

@@ -19,7 +19,6 @@ from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
-    computing_ops,
     constants_after_first,
     fold_zero_point,
     is_chain,
@@ -28,6 +27,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.target import Core
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Choice, Schedule, Variant
 

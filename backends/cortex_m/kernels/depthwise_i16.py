@@ -23,15 +23,9 @@ from tosaic.backends.cortex_m.kernels.mve_i16 import (
     scaled,
     widened,
 )
-from tosaic.backends.cortex_m.kernels.mve_match import (
-    Geometry,
-    computing_ops,
-    constants_after_first,
-    is_chain,
-    match_window,
-    workload,
-)
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry, constants_after_first, is_chain, match_window, workload
 from tosaic.backends.target import Core
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Choice, Schedule, Variant
 

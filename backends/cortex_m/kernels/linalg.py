@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.linalg import lower, standalone
+from tosaic.backends.cortex_m.linalg import kernel_module, lower
 from tosaic.backends.target import Core
 from tosaic.support.mlir import functions, ir, shape_of, walk
 from tosaic.tuner.space import Schedule, Variant
@@ -23,7 +23,7 @@ class Linalg(KernelFamily):
     rank = 2
 
     def match(self, function: ir.Operation) -> Workload:
-        module = standalone(str(function), "kernel")
+        module = kernel_module(function, "kernel")
         (kernel,) = functions(module).values()
         attributes = {"function": str(kernel), "elements": sum(_elements(op) for op in walk(kernel))}
         return Workload(self.name, _CONSTANT_VALUES.sub(r"\1dense<>", str(kernel)), attributes, {})

@@ -14,18 +14,11 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up
-from tosaic.backends.cortex_m.kernels.mve_match import (
-    INT8,
-    computing_ops,
-    dtype_of,
-    is_argument,
-    is_chain,
-    match_epilogue,
-    number,
-    workload,
-)
+from tosaic.backends.cortex_m.kernels.mve_match import INT8, dtype_of, is_chain, match_epilogue, number, workload
 from tosaic.backends.target import Core
+from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
+from tosaic.support.values import is_argument
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 # Byte offsets of a gather are 16 bits wide.
@@ -42,7 +35,7 @@ class Matmul(KernelFamily):
         ops = computing_ops(function)
         if not ops or ops[0].name != "tosa.matmul" or not is_chain(ops, function):
             return None
-        arguments = list(function.regions[0].blocks[0].arguments)
+        arguments = list(body_of(function).arguments)
         a, b, *zeros = ops[0].operands
         if [a, b] != arguments or not is_argument(b) or (dtype_of(a), dtype_of(b)) != (INT8, INT8):
             return None

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named
 from tosaic.backends.target import Core
+from tosaic.support.attributes import int_of, ints_of
+from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.tosa_ops import data_operands
 from tosaic.tuner.space import Schedule, Variant
 
 _OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 _LETTER = {1: "b", 2: "h", 4: "w"}
 
 
@@ -80,19 +82,17 @@ class Movement(KernelFamily):
     name = "movement"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        block = function.regions[0].blocks[0]
-        *ops, end = [op.operation for op in block.operations]
-        body = [op for op in ops if op.name not in _CONSTANTS]
-        if len(body) != 1 or body[0].name not in _OPS or list(end.operands) != list(body[0].results):
+        ops, arguments = computing_ops(function), list(body_of(function).arguments)
+        if len(ops) != 1 or ops[0].name not in _OPS or returned(function) != list(ops[0].results):
             return None
-        (op,) = body
+        (op,) = ops
         size = numpy_dtype(element_type(op.results[0])).itemsize
-        boxes = _boxes(op, list(block.arguments))
+        boxes = _boxes(op, arguments)
         if size not in _LETTER or not boxes:
             return None
         fill = constant_value(op.operands[2]) if op.name == "tosa.pad" else None
         attributes = {
-            "arguments": len(block.arguments),
+            "arguments": len(arguments),
             "size": size,
             "boxes": tuple(boxes),
             "fill": "" if fill is None else fill.tobytes().hex(),
@@ -145,7 +145,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
     """The boxes of an op; none where an operand that should be a constant or an argument is not."""
-    data = list(op.operands) if op.name == "tosa.concat" else list(op.operands)[:1]
+    data = data_operands(op)
     if any(value not in arguments for value in data):
         return []
     shape = shape_of(op.results[0])
@@ -154,8 +154,8 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
     extents = shape_of(data[0])
     sources = _strides(extents)
     if op.name == "tosa.transpose":
-        perms = list(ir.DenseI32ArrayAttr(op.attributes["perms"]))
-        return [Box.of(first, 0, 0, [Axis(shape[i], sources[p], targets[i]) for i, p in enumerate(perms)])]
+        axes = [Axis(shape[i], sources[p], targets[i]) for i, p in enumerate(ints_of(op, "perms"))]
+        return [Box.of(first, 0, 0, axes)]
     if op.name == "tosa.concat":
         return _concatenation(op, data, arguments)
     amounts = constant_value(op.operands[1])
@@ -174,7 +174,7 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
 
 
 def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequence[ir.Value]) -> list[Box]:
-    axis, targets = ir.IntegerAttr(op.attributes["axis"]).value, _strides(shape_of(op.results[0]))
+    axis, targets = int_of(op, "axis"), _strides(shape_of(op.results[0]))
     boxes, at = [], 0
     for value in data:
         extents = shape_of(value)

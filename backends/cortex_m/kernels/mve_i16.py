@@ -12,6 +12,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, Requantizer, declaration
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of
+from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
 
 INT16 = np.dtype(np.int16)
@@ -72,15 +73,15 @@ def match_epilogue_i16(ops: list[ir.Operation], channels: int) -> EpilogueI16 | 
     rescale = ops[0]
     if str(element_type(rescale.operands[0])) != "i48" or dtype_of(rescale.results[0]) != INT16:
         return None
-    flags = [ir.BoolAttr(rescale.attributes[name]).value for name in ("scale32", "input_unsigned", "output_unsigned")]
-    if any(flags) or "SINGLE_ROUND" not in str(rescale.attributes["rounding_mode"]):
+    flags = [bool_of(rescale, name) for name in ("scale32", "input_unsigned", "output_unsigned")]
+    if any(flags) or enum_of(rescale, "rounding_mode") != "SINGLE_ROUND":
         return None
     operands = constants_after_first(rescale)
     if operands is None or operands[2].any() or operands[3].any() or (operands[0] < 0).any():
         return None
     low, high = _LOWEST, _HIGHEST
     for op in ops[1:]:
-        low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+        low, high = int_of(op, "min_val"), int_of(op, "max_val")
     multiplier, shift = (np.broadcast_to(operand, (channels,)) for operand in operands[:2])
     return EpilogueI16(multiplier, shift, low, high)
 

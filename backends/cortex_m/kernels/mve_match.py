@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import Workload
-from tosaic.support.mlir import constant_value, ir, numpy_dtype, shape_of
+from tosaic.support.attributes import bool_of, enum_of, int_of, ints_of
+from tosaic.support.functions import returned
+from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.values import is_argument
 
 INT8 = np.dtype(np.int8)
 INT32 = np.dtype(np.int32)
 _EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"]) for table in ([], ["tosa.table"])]
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
 @dataclass(frozen=True)
@@ -49,22 +51,10 @@ class Epilogue:
         return bool((self.shift < 32).any())
 
 
-def computing_ops(function: ir.Operation) -> list[ir.Operation]:
-    """The ops of a one-block function in program order, without constants and the return."""
-    ops = [op.operation for op in function.regions[0].blocks[0].operations]
-    return [op for op in ops if op.name not in _CONSTANTS and op.name != "func.return"]
-
-
 def is_chain(ops: list[ir.Operation], function: ir.Operation) -> bool:
     """Whether each op feeds its first operand from the one before, and the function returns the last one only."""
     linked = all(after.operands[0] == before.results[0] for before, after in itertools.pairwise(ops))
-    returned = list(function.regions[0].blocks[0].operations)[-1].operands
-    return linked and list(returned) == [ops[-1].results[0]]
-
-
-def is_argument(value: ir.Value) -> bool:
-    """Whether a value is an argument of the function."""
-    return isinstance(value.owner, ir.Block)
+    return linked and returned(function) == [ops[-1].results[0]]
 
 
 def constants_after_first(op: ir.Operation) -> list[np.ndarray] | None:
@@ -76,12 +66,7 @@ def constants_after_first(op: ir.Operation) -> list[np.ndarray] | None:
 
 def dtype_of(value: ir.Value) -> np.dtype:
     """The numpy dtype of a tensor value's elements."""
-    return numpy_dtype(ir.RankedTensorType(value.type).element_type)
-
-
-def integers(op: ir.Operation, name: str) -> tuple[int, ...]:
-    """An i64 array attribute as a tuple."""
-    return tuple(ir.DenseI64ArrayAttr(op.attributes[name]))
+    return numpy_dtype(element_type(value))
 
 
 def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
@@ -91,11 +76,9 @@ def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
     rescale = ops[0]
     if dtype_of(rescale.operands[0]) != INT32 or dtype_of(rescale.results[0]) != INT8:
         return None
-    if "SINGLE_ROUND" not in str(rescale.attributes["rounding_mode"]):
+    if enum_of(rescale, "rounding_mode") != "SINGLE_ROUND":
         return None
-    flags = {
-        name: ir.BoolAttr(rescale.attributes[name]).value for name in ("scale32", "input_unsigned", "output_unsigned")
-    }
+    flags = {name: bool_of(rescale, name) for name in ("scale32", "input_unsigned", "output_unsigned")}
     operands = constants_after_first(rescale)
     if flags != {"scale32": True, "input_unsigned": False, "output_unsigned": False}:
         return None
@@ -106,7 +89,7 @@ def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
     table = None
     for op in ops[1:]:
         if op.name == "tosa.clamp":
-            low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+            low, high = int_of(op, "min_val"), int_of(op, "max_val")
         else:
             found = constants_after_first(op)
             if found is None or found[0].dtype != INT8:
@@ -181,7 +164,7 @@ def match_window(op: ir.Operation, element: np.dtype = INT8) -> Geometry | None:
     batch, height, width, channels = shape_of(op.operands[0])
     _, rows, columns, _ = shape_of(op.results[0])
     kernel = constants[0].shape[1:3] if op.name == "tosa.conv2d" else constants[0].shape[:2]
-    stride, pad, dilation = (integers(op, name) for name in ("stride", "pad", "dilation"))
+    stride, pad, dilation = (ints_of(op, name) for name in ("stride", "pad", "dilation"))
     return Geometry(batch, height, width, channels, kernel, stride, pad, dilation, rows, columns)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,10 @@ from tosaic.backends.cortex_m.kernels.emit import (
 )
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
+from tosaic.support.attributes import bool_of, enum_of, int_of
+from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
+from tosaic.support.tosa_ops import POINTWISE, REAL
 from tosaic.tuner.space import Schedule, Variant
 
 _MASK = "vector<4xi1>"
@@ -32,7 +35,6 @@ _BYTES = 16
 # With more ops, four vectors in flight spill MVE's eight registers.
 _OPS_IN_REGISTERS = 3
 _WIDTHS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
-_CONSTANTS = ("tosa.const", "tosa.const_shape")
 _BINARY = {
     "tosa.add": "arith.addi",
     "tosa.sub": "arith.subi",
@@ -50,17 +52,7 @@ _BINARY = {
 }
 _I32_ONLY = ("tosa.logical_left_shift", "tosa.logical_right_shift", "tosa.clz")
 _COMPARE = {"tosa.equal": "eq", "tosa.greater": "sgt", "tosa.greater_equal": "sge"}
-_UNARY = (
-    "tosa.clamp",
-    "tosa.abs",
-    "tosa.clz",
-    "tosa.rescale",
-    "tosa.table",
-    "tosa.cast",
-    "tosa.logical_not",
-    "tosa.bitwise_not",
-)
-_OPS = (*_BINARY, *_COMPARE, *_UNARY, "tosa.mul", "tosa.select")
+_OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
 _BYTE_OPS = (
     "tosa.table",
     "tosa.clamp",
@@ -85,10 +77,8 @@ class Pointwise(KernelFamily):
     name = "pointwise"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops = [op.operation for op in function.regions[0].blocks[0].operations]
-        returned = list(ops[-1].operands)
-        body = [op for op in ops[:-1] if op.name not in _CONSTANTS]
-        if len(returned) != 1 or not body or any(op.name not in _OPS for op in body):
+        results, body = returned(function), computing_ops(function)
+        if len(results) != 1 or not body or any(op.name not in _OPS for op in body):
             return None
         if any(str(element_type(v)) not in _WIDTHS for op in body for v in (*op.operands[:1], *op.results)):
             return None
@@ -97,7 +87,7 @@ class Pointwise(KernelFamily):
         except _NotCoveredError:
             return None
         narrow = all(op.name in _BYTE_OPS and _narrow(op) for op in body)
-        shape = shape_of(returned[0])
+        shape = shape_of(results[0])
         attributes = {
             "function": str(function),
             "elements": math.prod(shape),
@@ -106,7 +96,7 @@ class Pointwise(KernelFamily):
             "bytes": narrow,
         }
         names = "+".join(op.name.removeprefix("tosa.") for op in body)
-        return Workload(self.name, f"{names} {shape_of(returned[0])}", attributes, {})
+        return Workload(self.name, f"{names} {shape}", attributes, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
@@ -181,17 +171,16 @@ class _Kernel:
     """
 
     def __init__(self, function: ir.Operation, unroll: int, lanes: int) -> None:
-        self.block = function.regions[0].blocks[0]
-        *ops, end = [op.operation for op in self.block.operations]
-        self.constants = [op for op in ops if op.name == "tosa.const"]
-        self.body = [op for op in ops if op.name not in _CONSTANTS]
-        (self.result,) = end.operands
+        block = body_of(function)
+        self.constants = [op.operation for op in block.operations if op.operation.name == "tosa.const"]
+        self.body = computing_ops(function)
+        (self.result,) = returned(function)
         self.shape = shape_of(self.result)
         self.channels = self.shape[-1] if self.shape else 1
         self.total = math.prod(self.shape)
         self.unroll, self.lanes = unroll, lanes
         self.vector = ACCUMULATOR if lanes == LANES else f"vector<{lanes}xi8>"
-        self.arguments = list(self.block.arguments)
+        self.arguments = list(block.arguments)
         self.kinds = [memref([math.prod(shape_of(v))], _stored(v)) for v in self.arguments]
         self.out_kind = memref([self.total], _stored(self.result))
         self.fn = Function("kernel", self.kinds, [self.out_kind], aliases=True)
@@ -399,7 +388,7 @@ class _Kernel:
         if op.name == "tosa.mul":
             return self._multiply(op, kind)
         if op.name == "tosa.clamp":
-            least, most = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+            least, most = int_of(op, "min_val"), int_of(op, "max_val")
             return _Value(self._unary(op, lambda x: clamp(fn, x, least, most, kind)), least, most, _NOTHING)
         if op.name == "tosa.rescale":
             return self._rescale(op)
@@ -451,7 +440,7 @@ class _Kernel:
         a, b = op.operands
 
         def write(lanes: _Lanes, _: _Place) -> str:
-            if not ir.BoolAttr(op.attributes["round"]).value:
+            if not bool_of(op, "round"):
                 return fn.binary("arith.shrsi", lanes[a], lanes[b], ACCUMULATOR)
             return rounding_shift(fn, lanes[a], fn.binary("arith.subi", zero, lanes[b], ACCUMULATOR))
 
@@ -498,13 +487,11 @@ class _Kernel:
         return look_up
 
     def _rescale(self, op: ir.Operation) -> _Value:
-        flags = {
-            name: ir.BoolAttr(op.attributes[name]).value for name in ("scale32", "input_unsigned", "output_unsigned")
-        }
+        flags = {name: bool_of(op, name) for name in ("scale32", "input_unsigned", "output_unsigned")}
         constants = [constant_value(operand) for operand in list(op.operands)[1:]]
         if flags != {"scale32": True, "input_unsigned": False, "output_unsigned": False}:
             raise _NotCoveredError
-        if "SINGLE_ROUND" not in str(op.attributes["rounding_mode"]) or any(c is None for c in constants):
+        if enum_of(op, "rounding_mode") != "SINGLE_ROUND" or any(c is None for c in constants):
             raise _NotCoveredError
         multiplier, shift, input_zero, output_zero = (c for c in constants if c is not None)
         if multiplier.size not in (1, self.channels):

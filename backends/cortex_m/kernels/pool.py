@@ -18,6 +18,8 @@ from tosaic.backends.cortex_m.kernels.emit import (
 )
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
+from tosaic.support.attributes import ints_of
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
@@ -37,13 +39,12 @@ class Pool(KernelFamily):
     name = "pool"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops = [op.operation for op in function.regions[0].blocks[0].operations]
-        body = [op for op in ops[:-1] if op.name != "tosa.const"]
-        if len(body) != 1 or body[0].name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
+        ops = computing_ops(function)
+        if len(ops) != 1 or ops[0].name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
             return None
-        (op,) = body
+        (op,) = ops
         element = str(element_type(op.operands[0]))
-        kernel, stride, pad = (tuple(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("kernel", "stride", "pad"))
+        kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
         zeros = [constant_value(operand) for operand in list(op.operands)[1:]]
         if element not in _WIDTHS or any(zero is None for zero in zeros) or (zeros and any(pad)):
             return None

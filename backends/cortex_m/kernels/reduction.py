@@ -10,6 +10,8 @@ from tosaic.backends.cortex_m.kernels.emit import Function, load_lanes, memref
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first
 from tosaic.backends.target import Core
+from tosaic.support.attributes import bool_of, int_of
+from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
@@ -32,8 +34,7 @@ class Reduction(KernelFamily):
     name = "reduction"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops = [op.operation for op in function.regions[0].blocks[0].operations][:-1]
-        ops = [op for op in ops if op.name != "tosa.const"]
+        ops = computing_ops(function)
         if not ops or ops[-1].name not in _OPS or len(ops) > 2:
             return None
         op, source, zero_point = ops[-1], ops[-1].operands[0], 0
@@ -45,7 +46,7 @@ class Reduction(KernelFamily):
         elif str(element_type(source)) not in _OPS[op.name][1]:
             return None
         shape = shape_of(source)
-        if ir.IntegerAttr(op.attributes["axis"]).value != len(shape) - 1:
+        if int_of(op, "axis") != len(shape) - 1:
             return None
         attributes = {
             "op": op.name,
@@ -100,7 +101,7 @@ def _widened(op: ir.Operation) -> int | None:
     """The zero point of a RESCALE of signed i8 or i16 to i32 by 1; None of any other op."""
     if op.name != "tosa.rescale" or str(element_type(op.results[0])) != "i32":
         return None
-    if str(element_type(op.operands[0])) not in ("i8", "i16") or ir.BoolAttr(op.attributes["input_unsigned"]).value:
+    if str(element_type(op.operands[0])) not in ("i8", "i16") or bool_of(op, "input_unsigned"):
         return None
     constants = constants_after_first(op)
     if constants is None or constants[0].size != 1:

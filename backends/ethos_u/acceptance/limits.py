@@ -6,20 +6,15 @@ import math
 
 import numpy as np
 
-from tosaic.backends.ethos_u.acceptance.queries import (
-    constant_operand,
-    data_operands,
-    data_type,
-    int_array,
-    int_attribute,
-    int_list,
-)
+from tosaic.backends.ethos_u.acceptance.queries import constant_operand, data_type, int_list
+from tosaic.support.attributes import bool_of, enum_of, int_of, ints_of
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+from tosaic.support.values import tensor_operands, users
 
 
 def static_shapes(op: ir.Operation, generation: str) -> str | None:
     """Static shapes of at most six axes, none of them empty."""
-    for value in (*data_operands(op), *op.results):
+    for value in (*tensor_operands(op), *op.results):
         shape = ir.RankedTensorType(value.type)
         if not shape.has_static_shape or shape.rank > 6 or 0 in shape.shape:
             return f"static shapes of at most 6 axes, got {shape}"
@@ -45,13 +40,13 @@ def constant_bias(op: ir.Operation, generation: str) -> str | None:
 
 def padding_below_kernel(op: ir.Operation, generation: str) -> str | None:
     """Padding smaller than the kernel with its dilation."""
-    pad = int_array(op, "pad")
+    pad = ints_of(op, "pad")
     if op.name in ("tosa.max_pool2d", "tosa.avg_pool2d"):
-        extent = int_array(op, "kernel")
+        extent = ints_of(op, "kernel")
     else:
         shape = shape_of(op.operands[1])
         taps = shape[:2] if op.name == "tosa.depthwise_conv2d" else shape[1:-1]
-        extent = [(k - 1) * d + 1 for k, d in zip(taps, int_array(op, "dilation"), strict=True)]
+        extent = tuple((k - 1) * d + 1 for k, d in zip(taps, ints_of(op, "dilation"), strict=True))
     for axis, size in enumerate(extent):
         if max(pad[2 * axis], pad[2 * axis + 1]) >= size:
             return f"padding smaller than the kernel's {size}, got {max(pad[2 * axis], pad[2 * axis + 1])}"
@@ -84,10 +79,10 @@ def wide_accumulator(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: i16 data only where a RESCALE is the one user of the result."""
     if generation == "u85" or data_type(op) != "i16":
         return None
-    users = [use.owner for use in op.results[0].uses]
-    if len(users) != 1 or users[0].name != "tosa.rescale":
+    readers = users(op.results[0])
+    if [reader.name for reader in readers] != ["tosa.rescale"]:
         return "i16 data only with a RESCALE as the result's one user"
-    refusal = rescale_form(users[0], generation)
+    refusal = rescale_form(readers[0], generation)
     return f"its RESCALE with the NPU, which needs {refusal}" if refusal else None
 
 
@@ -99,26 +94,26 @@ def depth_of_one(op: ir.Operation, generation: str) -> str | None:
 
 def transpose_stride(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: equal strides of 1 or 2, (1, 2) on one row, (2, 1) on one column."""
-    stride = int_array(op, "stride")
-    if generation == "u85" or stride in ([1, 1], [2, 2]):
+    stride = ints_of(op, "stride")
+    if generation == "u85" or stride in ((1, 1), (2, 2)):
         return None
     _, ih, iw, _ = shape_of(op.operands[0])
     _, kh, kw, _ = shape_of(op.operands[1])
-    if (stride == [1, 2] and ih == kh == 1) or (stride == [2, 1] and iw == kw == 1):
+    if (stride == (1, 2) and ih == kh == 1) or (stride == (2, 1) and iw == kw == 1):
         return None
     return f"a stride of (1, 1) or (2, 2), got ({stride[0]}, {stride[1]})"
 
 
 def depthwise_stride(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: stride <= 3."""
-    stride = int_array(op, "stride")
+    stride = ints_of(op, "stride")
     return f"stride <= 3, got {max(stride)}" if generation != "u85" and max(stride) > 3 else None
 
 
 def padded_average(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: with padding, a kernel of at most 8x8."""
-    kernel = int_array(op, "kernel")
-    if generation != "u85" and max(kernel) > 8 and any(int_array(op, "pad")):
+    kernel = ints_of(op, "kernel")
+    if generation != "u85" and max(kernel) > 8 and any(ints_of(op, "pad")):
         return f"a kernel of at most 8x8 where there is padding, got {kernel[0]}x{kernel[1]}"
     return None
 
@@ -126,7 +121,7 @@ def padded_average(op: ir.Operation, generation: str) -> str | None:
 def argmax_axis(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: batch 1, and the last axis of at most 127; U85: one of the last three axes."""
     shape = shape_of(op.operands[0])
-    axis = int_attribute(op, "axis")
+    axis = int_of(op, "axis")
     if generation == "u85":
         return None if axis >= len(shape) - 3 else f"one of the last three axes, got axis {axis} of {len(shape)}"
     if axis != len(shape) - 1:
@@ -141,7 +136,7 @@ def argmax_axis(op: ir.Operation, generation: str) -> str | None:
 def reversed_axis(op: ir.Operation, generation: str) -> str | None:
     """U55, U65: the height or width axis; U85: or the channels."""
     rank = len(shape_of(op.operands[0]))
-    axis = int_attribute(op, "axis") - rank
+    axis = int_of(op, "axis") - rank
     allowed = (-3, -2, -1) if generation == "u85" else (-3, -2)
     return None if axis in allowed else f"the axis counted from the back in {allowed}, got {axis}"
 
@@ -151,12 +146,12 @@ def rescale_form(op: ir.Operation, generation: str) -> str | None:
 
     Vela executes INEXACT_ROUND as SINGLE_ROUND, which is not what the reference model computes.
     """
-    if "INEXACT_ROUND" in str(op.attributes["rounding_mode"]):
+    if enum_of(op, "rounding_mode") == "INEXACT_ROUND":
         return "SINGLE_ROUND or DOUBLE_ROUND, got INEXACT_ROUND"
     if any(constant_operand(op, index) is None for index in (1, 2, 3, 4)):
         return "constant multipliers, shifts and zero points, got computed ones"
     signs = ("input_unsigned", "output_unsigned")
-    unsigned = any(ir.BoolAttr(op.attributes[name]).value for name in signs)
+    unsigned = any(bool_of(op, name) for name in signs)
     types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
     if unsigned and not types <= {"i8", "i16"}:
         return f"i8 and i16 where a side is unsigned, got {' and '.join(sorted(types))}"
@@ -193,7 +188,7 @@ def resize_form(op: ir.Operation, generation: str) -> str | None:
         return "constant scale, offset and border, got computed ones"
     if generation == "u85":
         return None
-    if "BILINEAR" in str(op.attributes["mode"]):
+    if enum_of(op, "mode") == "BILINEAR":
         return "NEAREST_NEIGHBOR, got BILINEAR"
     if math.prod(shape_of(op.operands[0])[1:3]) == 1:
         return "an input larger than 1x1"

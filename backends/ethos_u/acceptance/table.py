@@ -13,6 +13,8 @@ from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.acceptance import limits, vela_errors
 from tosaic.backends.ethos_u.acceptance.queries import data_type
 from tosaic.support.mlir import element_type, ir
+from tosaic.support.tosa_ops import ACCUMULATING, is_constant
+from tosaic.support.values import producer, users
 
 Constraint = Callable[[ir.Operation, str], str | None]
 
@@ -42,7 +44,7 @@ def verdict(op: ir.Operation, accelerator: str) -> str | None:
     """
     generation = find_accelerator(accelerator).generation
     name = op.name.removeprefix("tosa.")
-    if name in ("const", "const_shape"):
+    if is_constant(op):
         return None
     row = ACCEPTANCE.get(name)
     if row is None:
@@ -75,18 +77,18 @@ def _wide_input(op: ir.Operation, generation: str) -> str | None:
     """i48 only behind the op on i16 that made it."""
     if str(element_type(op.operands[0])) != "i48":
         return None
-    producer = op.operands[0].owner
-    if isinstance(producer, ir.Block) or producer.name.removeprefix("tosa.") not in _ACCUMULATING:
+    before = producer(op.operands[0], *ACCUMULATING)
+    if before is None:
         return "an i48 input to come from an op that accumulates in i48"
-    if generation != "u85" and len(list(producer.results[0].uses)) != 1:
+    if generation != "u85" and len(users(before.results[0])) != 1:
         return "to be the one user of the i48 result"
-    types = ACCEPTANCE[producer.name.removeprefix("tosa.")]
-    if data_type(producer) not in (types.large if generation == "u85" else types.small).split():
-        return f"{producer.name.removeprefix('tosa.').upper()} with it on the NPU"
+    name = before.name.removeprefix("tosa.")
+    types = ACCEPTANCE[name]
+    if data_type(before) not in (types.large if generation == "u85" else types.small).split():
+        return f"{name.upper()} with it on the NPU"
     return None
 
 
-_ACCUMULATING = ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d", "matmul", "resize")
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
 _WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator, vela_errors.unsliced_window)

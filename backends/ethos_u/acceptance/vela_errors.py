@@ -10,17 +10,18 @@ from fractions import Fraction
 
 from tosaic.backends.ethos_u.acceptance.queries import (
     constant_operand,
-    consumers,
-    data_operands,
     data_type,
-    int_array,
     int_list,
     is_elementwise,
     is_reshape,
     is_view,
-    producer,
+    producer_name,
+    user_names,
 )
+from tosaic.support.attributes import bool_of, ints_of
 from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.tosa_ops import data_operands
+from tosaic.support.values import producer, tensor_operands, users
 
 _LARGEST_SCALE = {"i8": 2**19, "i16": 2**14}
 
@@ -32,8 +33,7 @@ def one_scale_behind(op: ir.Operation, generation: str) -> str | None:
     """
     if generation != "u85" or (op.name == "tosa.conv2d" and constant_operand(op, 1) is not None):
         return None
-    rescales = [use.owner for use in op.results[0].uses if use.owner.name == "tosa.rescale"]
-    if any(ir.BoolAttr(rescale.attributes["per_channel"]).value for rescale in rescales):
+    if any(user.name == "tosa.rescale" and bool_of(user, "per_channel") for user in users(op.results[0])):
         return "a RESCALE behind it with one scale for the whole tensor, got one per channel"
     return None
 
@@ -43,7 +43,7 @@ def unsliced_operands(op: ir.Operation, generation: str) -> str | None:
 
     Vela then multiplies as many elements as the uncut operand has, beyond the ends of its buffers.
     """
-    if generation != "u85" and any(producer(value) == "tosa.slice" for value in list(op.operands)[:2]):
+    if generation != "u85" and any(producer_name(value) == "tosa.slice" for value in list(op.operands)[:2]):
         return "operands that are not cut out by a SLICE"
     return None
 
@@ -53,7 +53,7 @@ def unmerged_result(op: ir.Operation, generation: str) -> str | None:
 
     Vela makes several ops of this one and loses, in all but one of them, the place that the CONCAT or PAD gives it.
     """
-    return _another_use(consumers(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"})
+    return _another_use(user_names(op.results[0], "tosa.rescale") & {"tosa.concat", "tosa.pad"})
 
 
 def unmerged_result_small(op: ir.Operation, generation: str) -> str | None:
@@ -77,7 +77,7 @@ def unfused_reverse(op: ir.Operation, generation: str) -> str | None:
     Vela fuses those, and then lets the next op start before the reversed rows are written.
     """
     fused = {"tosa.clamp", "tosa.table"} | (set() if generation == "u85" else {"tosa.rescale"})
-    return _another_use(consumers(op.results[0]) & fused)
+    return _another_use(user_names(op.results[0]) & fused)
 
 
 def unfused_transpose(op: ir.Operation, generation: str) -> str | None:
@@ -88,11 +88,11 @@ def unfused_transpose(op: ir.Operation, generation: str) -> str | None:
     """
     if is_reshape(op):
         return None
-    *_, last = map(int, ir.DenseI32ArrayAttr(op.attributes["perms"]))
+    *_, last = ints_of(op, "perms")
     keeps_last = last == len(shape_of(op.operands[0])) - 1
     if generation != "u85" and op.operands[0].type == op.results[0].type and keeps_last:
         return f"axes of different sizes, got {shape_of(op.operands[0])}"
-    return _another_use(consumers(op.results[0]) & {"tosa.clamp", "tosa.table"})
+    return _another_use(user_names(op.results[0]) & {"tosa.clamp", "tosa.table"})
 
 
 def unshaped_minimum(op: ir.Operation, generation: str) -> str | None:
@@ -102,9 +102,8 @@ def unshaped_minimum(op: ir.Operation, generation: str) -> str | None:
     """
     if generation == "u85":
         return None
-    source = op.operands[0].owner
-    beside = [use.owner for value in (op.operands[0], op.results[0]) for use in value.uses]
-    if any(is_reshape(other) for other in (*beside, *([] if isinstance(source, ir.Block) else [source]))):
+    beside = [producer(op.operands[0]), *users(op.operands[0]), *users(op.results[0])]
+    if any(other is not None and is_reshape(other) for other in beside):
         return "no RESHAPE beside it, nor a TRANSPOSE that keeps the order of the elements"
     return None
 
@@ -114,13 +113,13 @@ def unshaped_twin(op: ir.Operation, generation: str) -> str | None:
 
     Vela repeats a RESCALE that it could not fuse for each of them, and then gives its input the shape of its output.
     """
-    if producer(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
+    if producer_name(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
         return None
-    value, uses = op.results[0], list(op.results[0].uses)
-    while len(uses) == 1 and is_view(uses[0].owner):
-        value = uses[0].owner.results[0]
-        uses = list(value.uses)
-    if value.type.shape != op.results[0].type.shape and len(uses) > 1 and all(is_elementwise(u.owner) for u in uses):
+    value, readers = op.results[0], users(op.results[0])
+    while len(readers) == 1 and is_view(readers[0]):
+        value = readers[0].results[0]
+        readers = users(value)
+    if shape_of(value) != shape_of(op.results[0]) and len(readers) > 1 and all(map(is_elementwise, readers)):
         return "one elementwise use of its reshaped result"
     return None
 
@@ -133,9 +132,8 @@ def unscaled_operands(op: ir.Operation, generation: str) -> str | None:
     if generation != "u85":
         return None
     for value in op.operands:
-        if isinstance(value.owner, ir.Block) or value.owner.name != "tosa.rescale":
-            continue
-        source = str(element_type(value.owner.operands[0]))
+        rescale = producer(value, "tosa.rescale")
+        source = "" if rescale is None else str(element_type(rescale.operands[0]))
         if source in ("i8", "i16"):
             return f"no RESCALE from {source} before it"
     return None
@@ -146,12 +144,12 @@ def unsliced_channels(op: ir.Operation, generation: str) -> str | None:
 
     Vela may cut the input of the RESCALE instead of its output, and then takes the scales of the first channels.
     """
-    if not ir.BoolAttr(op.attributes["per_channel"]).value:
+    if not bool_of(op, "per_channel"):
         return None
-    if producer(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
+    if producer_name(op.operands[0]) in ("tosa.conv2d", "tosa.depthwise_conv2d"):
         return None
-    for use in op.results[0].uses:
-        if use.owner.name == "tosa.slice" and (int_list(constant_operand(use.owner, 1)) or [0])[-1] != 0:
+    for user in users(op.results[0]):
+        if user.name == "tosa.slice" and (int_list(constant_operand(user, 1)) or [0])[-1] != 0:
             return "no SLICE of the channels behind a scale per channel"
     return None
 
@@ -161,11 +159,11 @@ def unsliced_window(op: ir.Operation, generation: str) -> str | None:
 
     Vela then takes the edge of the uncut tensor for the edge of the cut one.
     """
-    if producer(op.operands[0]) != "tosa.slice":
+    if producer_name(op.operands[0]) != "tosa.slice":
         return None
     if op.name == "tosa.transpose_conv2d":
         return "an operand that is not cut out by a SLICE"
-    if shape_of(op.operands[0])[0] > 1 and any(int_array(op, "pad")):
+    if shape_of(op.operands[0])[0] > 1 and any(ints_of(op, "pad")):
         return "batch 1 or no padding behind SLICE"
     return None
 
@@ -175,7 +173,7 @@ def unsliced_reduction(op: ir.Operation, generation: str) -> str | None:
 
     Vela then reduces the uncut tensor.
     """
-    if producer(op.operands[0], "tosa.rescale") == "tosa.slice":
+    if producer_name(op.operands[0], "tosa.rescale") == "tosa.slice":
         return "an operand that is not cut out by a SLICE"
     return None
 
@@ -189,14 +187,14 @@ def one_table_per_chain(op: ir.Operation, generation: str) -> str | None:
         return None
     pending, seen = [op.operands[0]], set()
     while pending:
-        before = pending.pop().owner
-        if isinstance(before, ir.Block) or before in seen:
+        before = producer(pending.pop())
+        if before is None or before in seen:
             continue
         seen.add(before)
         if before.name == "tosa.table" and data_type(before) == "i16":
             return "an op that is not elementwise between it and the TABLE before"
         if before.name in ("tosa.rescale", "tosa.clamp") or is_view(before) or is_elementwise(before):
-            pending += data_operands(before)
+            pending += tensor_operands(before)
     return None
 
 
@@ -208,7 +206,7 @@ def rescale_neighbors(op: ir.Operation, generation: str) -> str | None:
     ops, which forget where a SLICE before them, or a CONCAT or PAD behind them, begins; unless it is a part of the
     convolution, product or sum beside it.
     """
-    behind = producer(op.operands[0]).removeprefix("tosa.")
+    behind = producer_name(op.operands[0]).removeprefix("tosa.")
     if behind in ("concat", "pad", "tile"):
         return f"another op between it and {behind.upper()}"
     types = {str(element_type(op.operands[0])), str(element_type(op.results[0]))}
@@ -217,23 +215,23 @@ def rescale_neighbors(op: ir.Operation, generation: str) -> str | None:
     if behind == "slice":
         return f"i8 and i16 behind SLICE, got {' and '.join(sorted(types))}"
     for name in ("pad", "concat"):
-        if f"tosa.{name}" in consumers(op.results[0]):
+        if f"tosa.{name}" in user_names(op.results[0]):
             return f"i8 and i16 before {name.upper()}, got {' and '.join(sorted(types))}"
     return None
 
 
 def _is_fused(rescale: ir.Operation) -> bool:
     """Whether the kernel of U55 and U65 that computes the op before or behind the RESCALE does its work too."""
-    beside = rescale.operands[0].owner
     if str(element_type(rescale.operands[0])) != "i32":
-        uses = list(rescale.results[0].uses)
-        return len(uses) == 1 and _rescales_itself(uses[0].owner)
-    if isinstance(beside, ir.Block) or len(list(beside.results[0].uses)) != 1:
+        readers = users(rescale.results[0])
+        return len(readers) == 1 and _rescales_itself(readers[0])
+    beside = producer(rescale.operands[0])
+    if beside is None or len(users(beside.results[0])) != 1:
         return False
     return beside.name in ("tosa.conv2d", "tosa.depthwise_conv2d", "tosa.conv3d") or _rescales_itself(beside)
 
 
-def _rescales_itself(op: ir.Operation | ir.OpView) -> bool:
+def _rescales_itself(op: ir.Operation) -> bool:
     """Whether U55 and U65 compute a MUL, ADD or SUB of i8 or i16 in one kernel with the RESCALEs before and behind it.
 
     They scale the operands of a product by 1; of a sum, both by one integer below 2^15, or one by 2^19 (i8) or 2^14
@@ -241,13 +239,15 @@ def _rescales_itself(op: ir.Operation | ir.OpView) -> bool:
     """
     if op.name not in ("tosa.mul", "tosa.add", "tosa.sub"):
         return False
-    around = [value.owner for value in op.operands[:2]] + [use.owner for use in op.results[0].uses]
-    if len(around) != 3:
+    before, readers = [producer(value) for value in data_operands(op)], users(op.results[0])
+    if len(readers) != 1:
         return False
-    first, second, behind = (_scale(other) for other in around)
-    if first is None or second is None or behind is None or str(element_type(around[2].results[0])) == "i32":
+    first, second, behind = (_scale(other) for other in (*before, *readers))
+    if before[0] is None or first is None or second is None or behind is None:
         return False
-    element = str(element_type(around[0].operands[0]))
+    if str(element_type(readers[0].results[0])) == "i32":
+        return False
+    element = str(element_type(before[0].operands[0]))
     if op.name == "tosa.mul":
         return first == second == 1 and element != "i32"
     if first == second:
@@ -262,18 +262,19 @@ def one_integer_scale(op: ir.Operation, generation: str) -> str | None:
     """
     if generation == "u85":
         return None
-    first, second = (_scale(value.owner) for value in op.operands)
-    if first is None or second is None or first == second or max(first, second) >= 2**15:
+    before = producer(op.operands[0])
+    first, second = (_scale(producer(value)) for value in op.operands)
+    if before is None or first is None or second is None or first == second or max(first, second) >= 2**15:
         return None
-    element = str(element_type(op.operands[0].owner.operands[0]))
+    element = str(element_type(before.operands[0]))
     if first.denominator != 1 or second.denominator != 1 or max(first, second) == _LARGEST_SCALE.get(element):
         return None
     return f"one scale for both operands, or a scale that is no integer below 2^15, got {first} and {second}"
 
 
-def _scale(op: ir.Operation | ir.OpView | ir.Block) -> Fraction | None:
+def _scale(op: ir.Operation | None) -> Fraction | None:
     """The factor of a RESCALE; None of another op, and where it differs between channels."""
-    if isinstance(op, ir.Block) or op.name != "tosa.rescale":
+    if op is None or op.name != "tosa.rescale":
         return None
     multiplier, shift = (int_list(constant_operand(op, index)) for index in (1, 2))
     return Fraction(multiplier[0], 2 ** shift[0]) if multiplier and shift and len(multiplier) == 1 else None

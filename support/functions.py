@@ -1,0 +1,113 @@
+"""Functions of one block: what is in one, and one made of copied ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosaic.support.attributes import text_of
+from tosaic.support.mlir import ir, walk
+from tosaic.support.tosa_ops import CONSTANT, is_constant
+from tosaic.support.values import producer
+
+
+def body_of(function: ir.Operation) -> ir.Block:
+    """The function's block."""
+    return function.regions[0].blocks[0]
+
+
+def computing_ops(function: ir.Operation) -> list[ir.Operation]:
+    """The ops in program order, without constants and the return."""
+    *ops, _ = [op.operation for op in body_of(function).operations]
+    return [op for op in ops if not is_constant(op)]
+
+
+def returned(function: ir.Operation) -> list[ir.Value]:
+    """What the function returns."""
+    *_, end = body_of(function).operations
+    return list(end.operands)
+
+
+def callee_of(call: ir.Operation) -> str:
+    """The name of the function that a `func.call` calls."""
+    return text_of(call, "callee")
+
+
+def retype(function: ir.Operation) -> None:
+    """Let the function's type say what its block takes and returns."""
+    kind = ir.FunctionType.get([value.type for value in body_of(function).arguments],
+                               [value.type for value in returned(function)], context=function.context)  # fmt: skip
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, context=function.context)
+
+
+def strip_annotations(function: ir.Operation) -> None:
+    """Drop the attributes `tosaic.*` of the function and its ops, and all of its arguments and results."""
+    for op in (function, *walk(function)):
+        for name in [name for name in op.attributes if name.startswith("tosaic.")]:
+            del op.attributes[name]
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            del function.attributes[name]
+
+
+def standalone(function: ir.Operation, name: str = "main") -> ir.Module:
+    """A new module of a copy of `function` alone: public, called `name`, without annotations."""
+    with function.context, function.location:
+        module = ir.Module.create()
+        copy = function.clone(ir.InsertionPoint(module.body)).operation
+        copy.attributes["sym_name"] = ir.StringAttr.get(name)
+        if "sym_visibility" in copy.attributes:
+            del copy.attributes["sym_visibility"]
+        strip_annotations(copy)
+    return module
+
+
+def inputs_of(ops: Sequence[ir.Operation]) -> list[ir.Value]:
+    """What `ops` read and neither make nor find constant, in the order of first use."""
+    inside = set(ops)
+    read = dict.fromkeys(operand for op in ops for operand in op.operands)
+    return [value for value in read if producer(value) not in inside and producer(value, *CONSTANT) is None]
+
+
+def extract(
+    module: ir.Module,
+    name: str,
+    ops: Sequence[ir.Operation],
+    arguments: Sequence[ir.Value],
+    results: Sequence[ir.Value],
+    **attributes: ir.Attribute,
+) -> ir.Operation:
+    """Append a function of copies of `ops` to `module`, in the current context.
+
+    Args:
+        ops: in program order. The constants that they read are copied with them.
+        arguments: what it takes, at least `inputs_of(ops)`.
+        results: what it returns, among the results of `ops`.
+        attributes: of the function, besides its name and type.
+    """
+    location = ops[-1].location
+    kind = ir.FunctionType.get([value.type for value in arguments], [value.type for value in results])
+    own = {"sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(kind)}
+    function = ir.Operation.create(
+        "func.func", attributes=own | attributes, regions=1, loc=location, ip=ir.InsertionPoint(module.body)
+    )
+    block = function.regions[0].blocks.append(*kind.inputs, arg_locs=[location] * len(arguments))
+    copies: dict[ir.Value, ir.Value] = dict(zip(arguments, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for op in ops:
+            for operand in op.operands:
+                if operand not in copies:
+                    copies[operand] = operand.owner.operation.clone().results[0]
+            copy = op.clone().operation
+            for index, operand in enumerate(list(op.operands)):
+                copy.operands[index] = copies[operand]
+            copies.update(zip(op.results, copy.results, strict=True))
+        ir.Operation.create("func.return", operands=[copies[value] for value in results], loc=location)
+    return function
+
+
+def main_of(ops: Sequence[ir.Operation], arguments: Sequence[ir.Value], results: Sequence[ir.Value]) -> ir.Module:
+    """A new module whose `main` is `extract`ed."""
+    with ops[-1].context, ops[-1].location:
+        module = ir.Module.create()
+        extract(module, "main", ops, arguments, results)
+    return module

@@ -1,0 +1,33 @@
+"""Values of a function: what makes one, who reads it, and what its type says."""
+
+from __future__ import annotations
+
+from tosaic.support.mlir import element_type, ir
+
+
+def producer(value: ir.Value, *names: str) -> ir.Operation | None:
+    """The op that makes `value`, of one of `names` where any are given; None for an argument and for other ops."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    return op if not names or op.name in names else None
+
+
+def is_argument(value: ir.Value) -> bool:
+    """Whether no op makes `value`: it is an argument of its function."""
+    return isinstance(value.owner, ir.Block)
+
+
+def users(value: ir.Value) -> list[ir.Operation]:
+    """The op behind each use of `value`; one that reads it twice stands there twice."""
+    return [use.owner.operation for use in value.uses]
+
+
+def tensor_operands(op: ir.Operation) -> list[ir.Value]:
+    """The operands that are tensors, as shapes are not."""
+    return [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
+
+
+def bit_width(value: ir.Value) -> int:
+    """The bits of an element: 48 of i48, 32 of f32."""
+    return element_type(value).width
