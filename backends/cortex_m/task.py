@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
@@ -19,8 +19,6 @@ from tosaic.tuner.space import Schedule, Space, Variant
 @dataclass(frozen=True)
 class KernelTask:
     """One outlined CPU function, its meaning and its schedule space. Plain data: it travels to worker processes.
-
-    What follows from the data is found once in each process.
 
     A schedule's variant is `<family>.<variant>`.
 
@@ -50,43 +48,24 @@ class KernelTask:
         """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
         return f"module {{\n{self.function}\n}}\n"
 
-    def __getstate__(self) -> dict[str, object]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @cached_property
+    @property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
-        module = parse(self.module)
-        (kernel,) = functions(module).values()
-        return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
+        return self._facts.exact
 
-    @cached_property
+    @property
     def key(self) -> str:
         """The workload: equal keys share records."""
-        parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
-        parts += [f"{family.name}: {workload.key}" for family, workload in _matches(self.function)]
-        return "\n".join(parts)
+        return self._facts.key
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
-        module = parse(self.module)
-        (kernel,) = functions(module).values()
-        ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
-        shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
-        return f"{'+'.join(dict.fromkeys(ops))} {shape}"
+        return self._facts.name
 
-    @cached_property
+    @property
     def space(self) -> Space:
-        offered = {
-            family.name: [
-                Variant(f"{family.name}.{variant.name}", variant.knobs, variant.legal)
-                for variant in family.variants(workload, self.core)
-            ]
-            for family, workload in _matches(self.function)
-        }
-        chosen = [variant for name in self.families for variant in offered.get(name, [])]
-        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+        return self._facts.space
 
     def default(self) -> Schedule:
         """The best guess without a measurement."""
@@ -106,9 +85,36 @@ class KernelTask:
         family, workload, own = self._owner(schedule)
         return {f"{family.name}.{k}": v for k, v in family.features(workload, own, self.core).items()}
 
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _facts(self) -> _Facts:
+        module = parse(self.module)
+        (kernel,) = functions(module).values()
+        families = sorted((family() for family in FAMILIES.known().values()), key=lambda family: family.rank)
+        tried = [(family, family.match(kernel)) for family in families]
+        found = [(family, workload) for family, workload in tried if workload is not None]
+        return _Facts(found, _is_exact(kernel), self._key(found), _name(kernel), self._space(found))
+
+    def _key(self, found: Sequence[_Match]) -> str:
+        parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
+        return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
+
+    def _space(self, found: Sequence[_Match]) -> Space:
+        offered = {
+            family.name: [
+                Variant(f"{family.name}.{variant.name}", variant.knobs, variant.legal)
+                for variant in family.variants(workload, self.core)
+            ]
+            for family, workload in found
+        }
+        chosen = [variant for name in self.families for variant in offered.get(name, [])]
+        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+
     def _owner(self, schedule: Schedule) -> tuple[KernelFamily, Workload, Schedule]:
         name, _, variant = schedule.variant.partition(".")
-        for family, workload in _matches(self.function):
+        for family, workload in self._facts.matches:
             if family.name == name:
                 return family, workload, Schedule(variant, schedule.knobs)
         raise BackendError(
@@ -118,11 +124,29 @@ class KernelTask:
         )
 
 
-@lru_cache(maxsize=256)
-def _matches(function: str) -> list[tuple[KernelFamily, Workload]]:
-    """The families that recognize a function, in order, with what they recognized."""
-    module = parse(function)
-    (kernel,) = functions(module).values()
-    families = sorted((family() for family in FAMILIES.known().values()), key=lambda family: family.rank)
-    found = [(family, family.match(kernel)) for family in families]
-    return [(family, workload) for family, workload in found if workload is not None]
+_Match = tuple[KernelFamily, Workload]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What follows from a task's data.
+
+    Args:
+        matches: the families that recognize the function, in order, with what they recognized.
+    """
+
+    matches: Sequence[_Match]
+    exact: bool
+    key: str
+    name: str
+    space: Space
+
+
+def _is_exact(kernel: ir.Operation) -> bool:
+    return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
+
+
+def _name(kernel: ir.Operation) -> str:
+    ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
+    shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
+    return f"{'+'.join(dict.fromkeys(ops))} {shape}"
