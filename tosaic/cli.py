@@ -16,6 +16,25 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
+class _Strategy(click.ParamType):
+    """The name of a search strategy; other packages may add some."""
+
+    name = "strategy"
+
+    def convert(self, value, param, ctx):
+        from tosaic.tuner.search.base import STRATEGIES
+
+        try:
+            return STRATEGIES.find(value).name
+        except tosaic.Error as error:
+            self.fail(str(error), param, ctx)
+
+    def get_metavar(self, param, ctx=None):
+        from tosaic.tuner.search.base import STRATEGIES
+
+        return f"[{'|'.join(STRATEGIES.known())}]"
+
+
 def _together(*decorators: Callable) -> Callable:
     def apply(command: Callable) -> Callable:
         for decorator in reversed(decorators):
@@ -40,8 +59,7 @@ compiling = _together(
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
     click.option("--tune-trials", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Measured candidates over all kernels; what the records hold counts."),
-    click.option("--search", type=click.Choice(["evolutionary", "random", "exhaustive"]), default="evolutionary",
-                 show_default=True),
+    click.option("--search", type=_Strategy(), default="evolutionary", show_default=True),
     click.option("--objective", type=click.Choice(["cycles", "instructions"]),
                  help="What tuning minimizes; default: cycles, where the core has a cycle model."),
     click.option("--seed", default=0, show_default=True),

@@ -35,7 +35,7 @@ class QuantizationOptions:
 class Tuning:
     """Args:
     trials: budget of measured candidates over all kernels; 0 only uses what the records hold.
-    search: how each schedule space is searched.
+    search: the strategy that searches each schedule space, a name in `tosaic.tuner.search.base.STRATEGIES`.
     objective: what is minimized; cycles when None, or instructions where the core has no cycle model.
     seed: of the search and of the trial inputs.
     records: the SQLite file of trials.
@@ -45,7 +45,7 @@ class Tuning:
     """
 
     trials: int = 0
-    search: Literal["evolutionary", "random", "exhaustive"] = "evolutionary"
+    search: str = "evolutionary"
     objective: Objective | None = None
     seed: int = 0
     records: Path | None = None

@@ -134,10 +134,6 @@ class Database:
             raise DatabaseError(f"cannot read the records in {path}", why=str(error)) from None
         return self._insert([_parse(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()])
 
-    def merge(self, other: Database) -> int:
-        """Add the trials of another database, of all environments. Returns how many were new."""
-        return self._insert(other._rows(f"{SELECT} ORDER BY id"))
-
     def _insert(self, rows: Iterable[Sequence[object]]) -> int:
         with self._guard(), self._connection:
             before = self._connection.total_changes

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from tosaic.backends.target import Core
 from tosaic.support.mlir import ir
+from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
 
 
@@ -58,19 +60,34 @@ class Workload:
     constants: Mapping[str, np.ndarray]
 
 
-class KernelFamily(Protocol):
-    """A family of kernels with a schedule space. Found through `tosaic.backends.cortex_m.task.FAMILIES`."""
+class KernelFamily(ABC):
+    """A family of kernels with a schedule space: a class without arguments in a file of its own, in `FAMILIES`.
 
-    name: str
+    Families are asked by `rank`, then by name, best untuned guess first: 0 is what tosaic generates for a core's own
+    instructions, 1 a library's kernels, 2 what covers every function.
+    """
 
+    name: ClassVar[str]
+    rank: ClassVar[int] = 0
+
+    @abstractmethod
     def match(self, function: ir.Operation) -> Workload | None:
         """The workload of an outlined `func.func`, or None where this family does not cover it."""
 
+    @abstractmethod
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         """The ways to write it, best untuned guess first; empty where the core lacks what they need."""
 
+    @abstractmethod
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel of one schedule, out of one of `variants`."""
 
+    @abstractmethod
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         """Static features of that kernel for the cost model."""
+
+
+FAMILIES: Registry[KernelFamily] = Registry(
+    "kernel family", "tosaic.backends.cortex_m.kernels", "tosaic.kernel_families"
+)
+"""Every family: those in `kernels/`, and those that packages name in the group `tosaic.kernel_families`."""

@@ -209,8 +209,9 @@ def test_an_fvp_that_is_not_there(refused, build, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--target",), ("--tune-trials", "-1"), ("--activations", "int4"), ("--kernels", "none"), ("--bogus",)],
-)
+    [("--target",), ("--tune-trials", "-1"), ("--activations", "int4"), ("--kernels", "none"), ("--search", "randon"),
+     ("--bogus",)],
+)  # fmt: skip
 def test_options_that_cannot_be_are_answered_by_the_parser(tosaic, arguments):
     result = tosaic("compile", NET, *arguments)
     assert result.exit_code == 2 and "Error:" in result.stderr and result.stdout == ""

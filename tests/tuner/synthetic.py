@@ -14,7 +14,7 @@ from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule, Space, Variant
 
-ENVIRONMENT = Environment(core="cortex-m55", memory="dtcm", toolchain="clang 22", compiler="1")
+ENVIRONMENT = Environment(core="cortex-m55", memory="dtcm", toolchain="clang 22", simulator="qemu 9", compiler="1")
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 

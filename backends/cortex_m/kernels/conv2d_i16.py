@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import direct, im2col
 from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, requantization_table
@@ -40,7 +40,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _PAIRS = 4
 
 
-class Conv2dI16:
+@FAMILIES.register
+class Conv2dI16(KernelFamily):
     """CONV2D, int16 times constant int8, RESCALE of the i48 sums to int16, optional CLAMP; zero points 0.
 
     Variants and knobs are those of `Conv2d`.

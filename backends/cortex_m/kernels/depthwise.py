@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import (
@@ -41,7 +41,8 @@ _MOST_WEIGHT_VECTORS = 24
 _MOST_STRIP_BYTES = 1 << 16
 
 
-class Depthwise:
+@FAMILIES.register
+class Depthwise(KernelFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import COPY
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, reorder, requantization_table, round_up
@@ -35,7 +35,8 @@ _LANE_ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 _MOST_TAPS = 64
 
 
-class DepthwiseI16:
+@FAMILIES.register
+class DepthwiseI16(KernelFamily):
     """DEPTHWISE_CONV2D, int16 times constant int8, one output per channel, sums that fit int32, RESCALE to int16,
     optional CLAMP; zero points 0.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up
@@ -25,7 +25,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _WIDEST = (1 << 16) // 8
 
 
-class Matmul:
+@FAMILIES.register
+class Matmul(KernelFamily):
     """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE."""
 
     name = "matmul"

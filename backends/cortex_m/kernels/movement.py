@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named
 from tosaic.backends.target import Core
 from tosaic.support.attributes import int_of, ints_of
@@ -71,7 +71,8 @@ class Box:
         return math.prod(axis.extent for axis in self.axes)
 
 
-class Movement:
+@FAMILIES.register
+class Movement(KernelFamily):
     """One op that only moves elements of one, two or four bytes.
 
     Knob `walk`, where a box has no run: `scatter` reads vectors, `gather` writes them. Knob `unroll`, where a box has

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import (
     ACCUMULATOR,
     LANES,
@@ -65,7 +65,8 @@ _BYTE_OPS = (
 )
 
 
-class Pointwise:
+@FAMILIES.register
+class Pointwise(KernelFamily):
     """Integer pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE.
 
     Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but

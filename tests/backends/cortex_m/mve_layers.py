@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from mve_board import Case
+from board import Case
 from tosa_graphs import Graph, random_input
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55

@@ -8,7 +8,7 @@ from dataclasses import replace
 import mve_layers
 import numpy as np
 import pytest
-from mve_board import run_cases
+from board import run_cases
 from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
@@ -39,8 +39,8 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
         )
         cases.append(layer.case(FAMILY))
         cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
-    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
-        assert outcome.exact, (case.name, outcome)
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 @pytest.mark.parametrize("shifts", [(16, 31), (30, 34), (45, 62)])
@@ -55,8 +55,8 @@ def test_every_schedule_of_one_layer_is_exact(tmp_path):
     layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 32), 20, (1, 1))
     cases = [layer.case(FAMILY, schedule) for schedule in layer.space(FAMILY).schedules()]
     assert len(cases) > 20
-    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
-        assert outcome.exact, (case.name, outcome)
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 def test_equal_shapes_share_code_and_differ_in_params():

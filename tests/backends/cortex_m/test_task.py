@@ -6,16 +6,22 @@ import pickle
 
 import numpy as np
 import pytest
+from drop_in import install
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
+from tosaic.targets import find_target
 from tosaic.tuner.space import Schedule
 
-CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", mve=False, float_abi="hard", machine="mps2-an386")
+CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
 
 
 def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tuple[str, ...] = ()) -> KernelTask:
@@ -58,7 +64,10 @@ def test_a_core_without_mve_gets_the_generic_kernel():
 
 def test_a_task_travels_to_another_process():
     task = _conv(0)
-    copy = pickle.loads(pickle.dumps(task))
+    data = pickle.dumps(task)
+    assert task.exact and task.key and task.name and task.space is task.space
+    assert pickle.dumps(task) == data
+    copy = pickle.loads(data)
     assert copy == task
     assert copy.generate(copy.default()) == task.generate(task.default())
 
@@ -70,3 +79,57 @@ def test_the_name_says_what_and_how_big():
 def test_a_schedule_of_an_unknown_family_is_refused():
     with pytest.raises(BackendError, match="no kernel family `magic` covers this function"):
         _conv(0).generate(Schedule.of("magic.wand"))
+
+
+REVERSAL = '''
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.support.mlir import shape_of
+from tosaic.tuner.space import Variant
+
+@FAMILIES.register
+class Added(KernelFamily):
+    """REVERSE of a row of bytes."""
+
+    name = "reversal"
+
+    def match(self, function):
+        op, _ = function.regions[0].blocks[0].operations
+        if op.operation.name != "tosa.reverse":
+            return None
+        (length,) = shape_of(op.operands[0])
+        return Workload("reversal", f"length={length}", {"length": length}, {})
+
+    def variants(self, workload, core):
+        return (Variant("bytes", {"first": (1, 0)}),)
+
+    def generate(self, workload, schedule, core):
+        length, first = workload.attributes["length"], schedule["first"]
+        symbol = f"reversal_{length}_{first}"
+        text = f"""void {symbol}(const signed char *in, signed char *out, const void *params, void *scratch)
+{{ for (int i = 0; i < {length}; i++) out[i] = in[{length} - {first} - i]; }}"""
+        return KernelSource(symbol, "c", text)
+
+    def features(self, workload, schedule, core):
+        return {"length": workload.attributes["length"]}
+'''
+
+
+def test_another_package_adds_a_family_and_its_kernels_are_proven(tmp_path, monkeypatch):
+    install(FAMILIES, "reversal", REVERSAL, tmp_path, monkeypatch)
+    g = Graph()
+    (function,) = functions(g.module(g.unary("reverse", g.input((33,)), axis=0))).values()
+    task = KernelTask.of(function, CORTEX_M55)
+    schedules = list(task.space.schedules())
+    assert [str(schedule) for schedule in schedules] == [
+        "reversal.bytes(first=1)", "reversal.bytes(first=0)", "linalg.loops()",
+    ]  # fmt: skip
+    assert task.key.splitlines()[1] == "reversal: length=33"
+    assert task.features(task.default()) == {"reversal.length": 33}
+    measured = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)(task, schedules)
+    assert [measurement.status for measurement in measured] == ["ok", "wrong", "ok"]
+
+
+def test_the_generic_family_is_asked_last_and_a_library_before_it():
+    ranks = {name: family.rank for name, family in FAMILIES.known().items()}
+    assert {name for name, rank in ranks.items() if rank} == {"cmsis_nn", "linalg"}
+    assert ranks["cmsis_nn"] < ranks["linalg"]
