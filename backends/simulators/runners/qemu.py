@@ -18,7 +18,7 @@ from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
 from tosaic.backends.target import Board, Core, Target
 from tosaic.support.errors import SimulatorError
-from tosaic.support.processes import ends_with_parent
+from tosaic.support.processes import confined
 
 _FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
 _LIMIT_EXIT = 124
@@ -73,7 +73,7 @@ class Qemu:
                 limit = f",limit={region_limit}" if region_limit else ""
                 command += ["-plugin", f"{plugin()},out={counted}{limit}"]
             with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
-                code, console, late = _guest(command, folder, timeout)
+                code, console, late = _guest(confined(command, Path(scratch)), folder, timeout)
             counts = read_counts(counted)
             left = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         failure = ""
@@ -120,7 +120,7 @@ def _qemu() -> str:
 def _guest(command: list[str], folder: Path, timeout: float) -> tuple[int, str, bool]:
     """Exit code, console, and whether the guest had to be stopped."""
     process = subprocess.Popen(
-        ends_with_parent(command),
+        command,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
