@@ -131,9 +131,9 @@ def _var(
 ) -> Tensor:
     axes = list(range(x.ndim)) if dim is None else list(dim)
     count = math.prod(x.shape[axis] for axis in axes)
-    centerd = x - x.mean(axes, keepdim=True)
+    centered = x - x.mean(axes, keepdim=True)
     freedom = count - (1 if correction is None else correction)
-    return (centerd * centerd).mean(axes, keepdim=keepdim) * (count / freedom)
+    return (centered * centered).mean(axes, keepdim=keepdim) * (count / freedom)
 
 
 @_decomposes(aten.std.correction)

@@ -100,13 +100,10 @@ def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     if array.dtype == tensor.dtype:
         return array
     kind = np.dtype(tensor.dtype)
-    if tensor.scale is not None and tensor.zero_point is not None and np.issubdtype(array.dtype, np.floating):
+    if tensor.quantization is not None and np.issubdtype(array.dtype, np.floating):
         if not np.isfinite(array).all():
             raise Error(f"`{tensor.name}` holds a NaN or an infinity")
-        limits = np.iinfo(kind)
-        # torch divides by multiplying with the reciprocal, in float32.
-        steps = np.rint(array.astype(np.float32) * np.float32(1.0 / tensor.scale)) + tensor.zero_point
-        return np.clip(steps, limits.min, limits.max).astype(kind)
+        return tensor.quantization.quantize_as_torch(array).astype(kind)
     if np.issubdtype(kind, np.floating) and np.issubdtype(array.dtype, np.floating):
         return array.astype(kind)
     if array.dtype == np.int64 and kind == np.int32:
@@ -117,9 +114,7 @@ def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 
 def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
-    if tensor.scale is None or tensor.zero_point is None:
-        return array
-    return (array.astype(np.float32) - tensor.zero_point) * np.float32(tensor.scale)
+    return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
 
 
 @contextmanager

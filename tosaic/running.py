@@ -134,7 +134,7 @@ def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> 
     dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
         return rng.integers(0, 2, tensor.shape).astype(np.bool_)
-    if tensor.scale is None and np.issubdtype(dtype, np.integer):
+    if tensor.quantization is None and np.issubdtype(dtype, np.integer):
         return rng.integers(int(seen.min), int(seen.max), tensor.shape, dtype, endpoint=True)
     return rng.normal(seen.mean, seen.deviation, tensor.shape).astype(np.float32)
 
@@ -171,7 +171,7 @@ def _against_float(
     results = [build.dequantize_outputs(list(row)) for row in outputs]
     return [
         sqnr_db([row[index] for row in references], [row[index] for row in results])
-        if tensor.scale is not None or tensor.dtype.startswith("float")
+        if tensor.quantization or tensor.dtype.startswith("float")
         else None
         for index, tensor in enumerate(build.manifest.firmware.outputs)
     ]

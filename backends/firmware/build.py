@@ -15,6 +15,7 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_me
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
+from tosaic.support.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    scale: float | None
-    zero_point: int | None
+    quantization: Quantization | None
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _flash_bytes(elf: Path) -> int:
 
 def _tensor(program: Program, interface: Interface) -> Tensor:
     buffer = program.buffers[interface.buffer]
-    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.scale, interface.zero_point)
+    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.quantization)
 
 
 def _call_record(call: Call) -> CallRecord:

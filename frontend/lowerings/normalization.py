@@ -64,9 +64,9 @@ def layer_norm(
         return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
 
     def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> ir.Value:
-        centerd = b.pointwise("sub", value, mean(value))
-        variance = mean(b.pointwise("mul", centerd, centerd))
-        normal = b.pointwise("mul", centerd, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
+        centered = b.pointwise("sub", value, mean(value))
+        variance = mean(b.pointwise("mul", centered, centered))
+        normal = b.pointwise("mul", centered, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
         return b.pointwise("add", b.pointwise("mul", normal, gain), offset)
 
     operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]

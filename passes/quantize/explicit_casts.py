@@ -39,8 +39,8 @@ def dequantize(op: ir.Operation) -> Replacement:
     quantization = quantization_of(op.operands[0])
     shape = shape_of(op.results[0])
     wide = emit("cast", [storage(op.operands[0], quantization)], shape, "f32")
-    centerd = emit("sub", [wide, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
-    return mul(centerd, _vector(quantization, quantization.scales, len(shape)), "f32")
+    centered = emit("sub", [wide, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
+    return mul(centered, _vector(quantization, quantization.scales, len(shape)), "f32")
 
 
 @pattern("quant.qcast")

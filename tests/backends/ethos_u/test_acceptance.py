@@ -33,7 +33,7 @@ def refusals(module: ir.Module, accelerator: str) -> list[str]:
         ("conv3d depth 3 i8", "ethos-u55-128", "a kernel depth of 1, got 3"),
         ("conv2d computed weights 1x1", "ethos-u55-128", "constant weights and bias, got computed ones"),
         ("avg_pool2d 9x9 padded i8", "ethos-u55-128", "a kernel of at most 8x8 where there is padding, got 9x9"),
-        ("resize bilinear x2 centerd i8", "ethos-u55-128", "NEAREST_NEIGHBOR, got BILINEAR"),
+        ("resize bilinear x2 centered i8", "ethos-u55-128", "NEAREST_NEIGHBOR, got BILINEAR"),
     ],
 )
 def test_reasons_are_precise(row: str, accelerator: str, reason: str):

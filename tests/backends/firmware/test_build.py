@@ -20,6 +20,7 @@ from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError, SimulatorError
+from tosaic.support.quantization import Quantization
 
 KIB = 1024
 BOARD = Target(
@@ -36,6 +37,7 @@ BOARD = Target(
 )
 QEMU = Qemu.of(BOARD)
 INT8 = np.dtype(np.int8)
+HALVES = Quantization.per_tensor("i8", 0.5, -3)
 SCALE = KernelSource(
     "scale",
     "c",
@@ -66,7 +68,10 @@ def two_kernels() -> Program:
         KernelCall(SCALE, ("flat",), ("scaled",), "model.py:3 aten.mul"),
         KernelCall(ADD, ("scaled", "offsets"), ("y",), "model.py:4 aten.add"),
     )
-    interfaces = (Interface("image", "x", 0.5, -3),), (Interface("score", "y"), Interface("middle", "scaled"))
+    interfaces = (
+        (Interface("image", "x", HALVES),),
+        (Interface("score", "y"), Interface("middle", "scaled")),
+    )
     return Program(interfaces[0], interfaces[1], buffers, calls, {"flat": "x"})
 
 
@@ -129,7 +134,9 @@ def test_the_record_holds_the_numbers(made):
     _, firmware = made
     assert (firmware.arena_bytes, firmware.memories) == (384, {"dtcm": 384, "sram": 0})
     assert 1000 < firmware.flash_bytes < 20_000
-    assert firmware.inputs[0].shape == (8, 8) and firmware.inputs[0].scale == 0.5
+    assert firmware.inputs[0].shape == (8, 8) and firmware.inputs[0].quantization == Quantization.per_tensor(
+        "i8", 0.5, -3
+    )
     assert (firmware.calls[0].params_bytes, firmware.calls[0].scratch_bytes) == (4, 256)
 
 
