@@ -88,6 +88,7 @@ def test_an_absent_function_is_not_offered_and_is_named(tmp_path):
     folder.mkdir(parents=True)
     (folder / "other.c").write_text("int arm_convolve_wrapper_s8(const void *context)\n{\n  return 0;\n}\n")
     library = CmsisNn.find(tmp_path)
+    assert library is not None
     assert library.missing == [name for name in FUNCTIONS if name != CONVOLVE]
     layer = mve_layers.depthwise(np.random.default_rng(3), (1, 4, 4, 4), (3, 3))
     partial = CmsisNnKernels(library)
