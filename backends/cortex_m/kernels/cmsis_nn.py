@@ -26,7 +26,7 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import named, round_up
+from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -90,7 +90,7 @@ class CmsisNnKernels(KernelFamily):
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = schedule.variant
         glue, params, scratch = _GENERATORS[function](workload, function)
-        symbol, text = named("cmsis_nn", glue)
+        symbol, text = with_symbol("cmsis_nn", glue)
         return KernelSource(symbol, "c", text, params, scratch, libraries=(LIBRARY,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
