@@ -6,7 +6,8 @@ import importlib
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Any
 
 from tosaic.support.errors import Error
@@ -18,11 +19,16 @@ def found(package: str, group: str) -> list[Any]:
     Raises:
         Error: one does not import; the message names it.
     """
+    installed = sorted(importlib.metadata.entry_points(group=group), key=lambda entry: entry.value)
+    return [*modules_of(package), *(_load(entry.value, entry.load) for entry in installed)]
+
+
+@cache
+def modules_of(package: str) -> tuple[ModuleType, ...]:
+    """Every module below `package`, imported, in the order of names."""
     path = importlib.import_module(package).__path__
     names = [module.name for module in pkgutil.walk_packages(path, f"{package}.")]
-    modules = [_load(name, partial(importlib.import_module, name)) for name in names]
-    installed = sorted(importlib.metadata.entry_points(group=group), key=lambda entry: entry.value)
-    return [*modules, *(_load(entry.value, entry.load) for entry in installed)]
+    return tuple(_load(name, partial(importlib.import_module, name)) for name in names)
 
 
 def _load(name: str, load: Callable[[], Any]) -> Any:

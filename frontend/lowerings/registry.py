@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import inspect
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +13,7 @@ from torch.fx import Node
 
 from tosaic.frontend import lowerings
 from tosaic.frontend.lowerings.op_quantization import OpQuantization
+from tosaic.support.discovery import found
 from tosaic.support.errors import ModelError
 
 ENTRY_POINTS = "tosaic.lowerings"
@@ -81,16 +79,9 @@ def registered() -> dict[Any, Lowering]:
     A package names its modules as entry points in the group `tosaic.lowerings`.
 
     Raises:
-        ModelError: a file does not import; the message names it.
+        Error: a file does not import; the message names it.
     """
-    own = pkgutil.walk_packages(lowerings.__path__, f"{lowerings.__name__}.")
-    theirs = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    for name in (*(found.name for found in own), *(entry.module for entry in theirs)):
-        try:
-            importlib.import_module(name)
-        except (ImportError, AttributeError, SyntaxError, NameError, TypeError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise ModelError(f"the file of lowerings `{name}` does not import", why=why) from error
+    found(lowerings.__name__, ENTRY_POINTS)
     return _LOWERINGS
 
 

@@ -15,7 +15,8 @@ from tosaic.frontend.canonical import QUANTIZE, canonical
 from tosaic.frontend.decompositions import decomposed
 from tosaic.frontend.lowerings import registry
 from tosaic.passes import run_phases
-from tosaic.support.errors import ModelError
+from tosaic.support.discovery import modules_of
+from tosaic.support.errors import Error, ModelError
 from tosaic.support.mlir import walk
 
 ASINH = """
@@ -54,9 +55,11 @@ class Model(nn.Module):
 def afresh(monkeypatch):
     """The table of lowerings is filled again, and nothing that a test adds stays in it."""
     monkeypatch.setattr(registry, "_LOWERINGS", dict(registry.registered()))
-    registry.registered.cache_clear()
+    for known in (registry.registered, modules_of):
+        known.cache_clear()
     yield
-    registry.registered.cache_clear()
+    for known in (registry.registered, modules_of):
+        known.cache_clear()
     for name in ("theirs", f"{lowerings.__name__}.newcomer"):
         sys.modules.pop(name, None)
 
@@ -114,7 +117,7 @@ def test_its_quantization_is_what_the_file_says(drop):
 
 def test_a_file_that_does_not_import_is_named(drop):
     drop("import no_such_module\n")
-    with pytest.raises(ModelError, match=r"`tosaic\.frontend\.lowerings\.newcomer` does not import") as caught:
+    with pytest.raises(Error, match=r"`tosaic\.frontend\.lowerings\.newcomer` does not import") as caught:
         captured()
     assert "No module named 'no_such_module'" in str(caught.value)
 
