@@ -95,7 +95,9 @@ class Qemu:
             SimulatorError: QEMU is not installed.
         """
         cpu = ["-cpu", self.board.cpu] if self.board.cpu else []
+        # The sandbox keeps a guest that takes over QEMU from starting programs or gaining rights.
         return [_qemu(), "-M", self.board.machine, *cpu, "-display", "none", "-serial", "none", "-monitor", "none",
+                "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                 "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip
 
     def _costs(self, elf: Path, counts: Counts) -> tuple[Cost, ...]:
