@@ -16,6 +16,7 @@ from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Board, Core, Layout, Memory
+from tosaic.targets import read_target
 
 _MIB = 1 << 20
 _GUARD = 32
@@ -48,12 +49,10 @@ M55 = Bench(
     ),
     edge=0x2140_0000,
 )
-_MPS2_CODE = Memory("code", 0, 4 * _MIB)
-_MPS2 = Layout(
-    _MPS2_CODE, Memory("stack", 0x2000_0000, _MIB), (Memory("image", 0x2100_0000, 16 * _MIB),), constants=_MPS2_CODE
-)
-M4 = Bench(Core("cortex-m4", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard"), Board("mps2-an386"), _MPS2, 0x2040_0000)
-M3 = Bench(Core("cortex-m3", "thumbv7m-none-eabi", (), "soft"), Board("mps2-an385"), _MPS2, 0x2040_0000)
+_AN386 = read_target(Path(__file__).parents[3] / "examples" / "targets" / "mps2-an386.toml")
+_MPS2 = replace(_AN386.layout, arena=_AN386.layout.arena[-1:])
+M4 = Bench(_AN386.core, _AN386.board, _MPS2, edge=0x2040_0000)
+M3 = Bench(Core("cortex-m3", "thumbv7m-none-eabi", (), "soft"), Board("mps2-an385"), _MPS2, edge=0x2040_0000)
 
 
 @dataclass(frozen=True)
