@@ -39,16 +39,19 @@ class Task(Protocol):
     @property
     def key(self) -> str:
         """The workload: equal keys share records. Holds shapes, dtypes and attributes, never weights."""
+        ...
 
     @property
     def name(self) -> str:
         """Short and readable, for progress lines and tables."""
+        ...
 
     @property
     def space(self) -> Space: ...
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""
+        ...
 
 
 TaskT = TypeVar("TaskT", bound=Task, contravariant=True)

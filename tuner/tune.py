@@ -138,7 +138,8 @@ class _Run:
         progress: Listener,
     ) -> None:
         self.started = time.monotonic()
-        self.database, self.trials, self.objective, self.progress = database, trials, objective, progress
+        self.database, self.trials, self.progress = database, trials, progress
+        self.objective: Objective = objective
         self.jobs = [_Job(task, weight, self._known(task)) for task, weight in _unique(tasks)]
         self.reused = sum(len(job.records) for job in self.jobs)
         self.measured = 0

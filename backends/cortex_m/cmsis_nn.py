@@ -36,7 +36,7 @@ MAX_POOL = "arm_max_pool_s8"
 AVERAGE_POOL = "arm_avgpool_s8"
 FUNCTIONS = (CONVOLVE, DEPTHWISE, FULLY_CONNECTED, FULLY_CONNECTED_PER_CHANNEL, MAX_POOL, AVERAGE_POOL)
 
-_FLAGS = ("-O3", "-ffunction-sections", "-fdata-sections", "-ffreestanding", "-DCMSIS_NN_USE_SINGLE_ROUNDING", "-w")
+_FLAGS = ("-O3", "-ffunction-sections", "-fdata-sections", "-DCMSIS_NN_USE_SINGLE_ROUNDING", "-w")
 _DEFINITION = re.compile(r"^(?![#/*\s])[^;]*?\b(arm_\w+)\([^;]*$", re.MULTILINE)
 
 

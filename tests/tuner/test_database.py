@@ -11,13 +11,13 @@ from synthetic import ENVIRONMENT
 
 from tosaic.support.errors import DatabaseError
 from tosaic.tuner.database import STATUSES, Database, Environment, Record
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule
 
 OTHER = dataclasses.replace(ENVIRONMENT, compiler="2")
 
 
-def _record(x, cost=10, key="conv", status="ok"):
+def _record(x, cost=10, key="conv", status: Status = "ok"):
     return Record(key, Schedule.of("line", x=x), Measurement(status, cost, 2 * cost, message="é\n"))
 
 

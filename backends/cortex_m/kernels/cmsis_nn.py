@@ -26,7 +26,7 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import named, round_up
+from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
     Geometry,
@@ -82,15 +82,14 @@ class CmsisNnKernels(KernelFamily):
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         library = self.find()
-        # Buffer sizes are those of the MVE code.
-        if library is None or not core.mve or workload.attributes.get("table"):
+        if library is None or workload.attributes.get("table"):
             return ()
         return tuple(Variant(function) for function in _candidates(workload) if library.has(function))
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = schedule.variant
-        glue, params, scratch = _GENERATORS[function](workload, function)
-        symbol, text = named("cmsis_nn", glue)
+        glue, params, scratch = _GENERATORS[function](workload, function, core)
+        symbol, text = with_symbol("cmsis_nn", glue)
         return KernelSource(symbol, "c", text, params, scratch, libraries=(LIBRARY,))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
@@ -197,7 +196,7 @@ def _window_params(geometry: Geometry) -> str:
     return f".stride = {stride}, .padding = {pad}, .dilation = {dilation}"
 
 
-def _convolve(workload: Workload, function: str) -> tuple[str, bytes, int]:
+def _convolve(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     layer = _Layer(workload, workload.constants["weights"], workload.constants["bias"])
     scratch = 4 * round_up(geometry.depth, 16)
@@ -212,11 +211,13 @@ def _convolve(workload: Workload, function: str) -> tuple[str, bytes, int]:
     return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch
 
 
-def _depthwise(workload: Workload, function: str) -> tuple[str, bytes, int]:
+def _depthwise(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
     geometry, multiples = Geometry.of(workload.attributes), number(workload, "multiples")
     channels, window = geometry.channels * multiples, geometry.kernel[0] * geometry.kernel[1]
     layer = _Layer(workload, workload.constants["weights"].transpose(1, 2, 0), workload.constants["bias"])
-    scratch = 4 * window * max(geometry.channels, _DEPTHWISE_BLOCK) + window * channels + 4 * round_up(window, 16)
+    scratch = 2 * window * channels
+    if core.mve:
+        scratch = 4 * window * max(geometry.channels, _DEPTHWISE_BLOCK) + window * channels + 4 * round_up(window, 16)
     lines = [
         *layer.lines,
         *_window_lines(geometry, channels),
@@ -228,7 +229,7 @@ def _depthwise(workload: Workload, function: str) -> tuple[str, bytes, int]:
     return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch
 
 
-def _fully_connected(workload: Workload, function: str) -> tuple[str, bytes, int]:
+def _fully_connected(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
     """The context is the bias with the input's zero point folded in, which `arm_vector_sum_s8` would compute."""
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     weights, bias = workload.constants["weights"], workload.constants["bias"]
@@ -249,7 +250,7 @@ def _fully_connected(workload: Workload, function: str) -> tuple[str, bytes, int
     return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), 0
 
 
-def _pool(workload: Workload, function: str) -> tuple[str, bytes, int]:
+def _pool(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
     geometry = Geometry.of(workload.attributes)
     scratch = 4 * geometry.channels
     image_in = geometry.height * geometry.width * geometry.channels

@@ -8,7 +8,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -68,7 +68,7 @@ class Conv2d(KernelFamily):
         geometry, gemm = Geometry.of(workload.attributes), _gemm(workload)
         write = direct if schedule.variant == "gemm" else im2col
         tile, body, scratch = write(geometry, gemm, schedule)
-        symbol, text = named("conv2d", PRELUDE + tile.text + body)
+        symbol, text = with_symbol("conv2d", PRELUDE + tile.text + body)
         constants = workload.constants
         params = tile.pack(
             constants["weights"].reshape(gemm.channels, gemm.depth),

@@ -14,7 +14,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import direct, im2col
 from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, requantization_table
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, requantization_table, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -75,7 +75,7 @@ class Conv2dI16(KernelFamily):
         gemm, constants = _gemm(workload), workload.constants
         write = direct if schedule.variant == "gemm" else im2col
         tile, body, scratch = write(_in_bytes(Geometry.of(workload.attributes)), gemm, schedule)
-        symbol, text = named("conv2d_i16", PRELUDE_I16 + tile.text + body)
+        symbol, text = with_symbol("conv2d_i16", PRELUDE_I16 + tile.text + body)
         weights = constants["weights"].reshape(gemm.channels, -1)
         header = np.append(constants["range"], 0)
         params = tile.pack(weights, constants["bias"], constants["multiplier"], constants["shift"], header, lookup=None)

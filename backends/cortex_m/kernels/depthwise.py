@@ -16,7 +16,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up, shift_factors
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, round_up, shift_factors, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -93,7 +93,7 @@ class Depthwise(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         patches, strips = _patches(workload, schedule["tile"]), int(schedule["strips"])
-        symbol, text = named("depthwise", PRELUDE + _kernel(workload, patches, strips, bool(schedule["ahead"])))
+        symbol, text = with_symbol("depthwise", PRELUDE + _kernel(workload, patches, strips, bool(schedule["ahead"])))
         return KernelSource(symbol, "c", text, _pack(workload, patches), patches.scratch_bytes(strips))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

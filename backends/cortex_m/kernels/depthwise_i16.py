@@ -14,7 +14,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import COPY
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, reorder, requantization_table, round_up
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, reorder, requantization_table, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -75,7 +75,7 @@ class DepthwiseI16(KernelFamily):
         geometry = Geometry.of(workload.attributes)
         left, clamped = bool(workload.attributes["left"]), bool(workload.attributes["clamped"])
         text = _kernel(geometry, int(schedule["pixels"]), left, clamped)
-        symbol, text = named("depthwise_i16", PRELUDE_I16 + text)
+        symbol, text = with_symbol("depthwise_i16", PRELUDE_I16 + text)
         return KernelSource(symbol, "c", text, _pack(workload, left), _strip_bytes(geometry))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +15,44 @@ from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
 from tosaic.backends.simulators.runners.qemu import Qemu
-from tosaic.backends.target import Layout, Memory
+from tosaic.backends.target import Board, Core, Layout, Memory
+from tosaic.targets import read_target
 
 _MIB = 1 << 20
-_IMAGE = Memory("image", 0x6800_0000, 128 * _MIB)
-_LAYOUT = Layout(
-    code=Memory("code", 0x6000_0000, 64 * _MIB),
-    stack=Memory("stack", 0x2000_0000, _MIB // 2),
-    arena=(_IMAGE,),
-    constants=Memory("constants", 0x6400_0000, 64 * _MIB),
-    vectors=Memory("vectors", 0, _MIB // 2),
-)
-_EDGE = 0x2140_0000
-"""The end of the board's SRAM. The first input lies right below it: reading past it is a fault."""
 _GUARD = 32
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A core on a board.
+
+    Args:
+        layout: its arena holds all cases.
+        edge: where a memory of the board ends. The first input lies right below it: reading past it is a fault.
+    """
+
+    core: Core
+    board: Board
+    layout: Layout
+    edge: int
+
+
+M55 = Bench(
+    CORTEX_M55,
+    MPS3_AN547,
+    Layout(
+        code=Memory("code", 0x6000_0000, 64 * _MIB),
+        stack=Memory("stack", 0x2000_0000, _MIB // 2),
+        arena=(Memory("image", 0x6800_0000, 128 * _MIB),),
+        constants=Memory("constants", 0x6400_0000, 64 * _MIB),
+        vectors=Memory("vectors", 0, _MIB // 2),
+    ),
+    edge=0x2140_0000,
+)
+_AN386 = read_target(Path(__file__).parents[3] / "examples" / "targets" / "mps2-an386.toml")
+_MPS2 = replace(_AN386.layout, arena=_AN386.layout.arena[-1:])
+M4 = Bench(_AN386.core, _AN386.board, _MPS2, edge=0x2040_0000)
+M3 = Bench(Core("cortex-m3", "thumbv7m-none-eabi", (), "soft"), Board("mps2-an385"), _MPS2, edge=0x2040_0000)
 
 
 @dataclass(frozen=True)
@@ -65,15 +89,16 @@ class Outcome:
         return f"{self.case.name}: {self.wrong} wrong bytes{'' if self.inside else ', writes outside its memory'}"
 
 
-def run_cases(cases: Sequence[Case], folder: Path, include: Sequence[Path] = ()) -> list[Outcome]:
+def run_cases(cases: Sequence[Case], folder: Path, include: Sequence[Path] = (), bench: Bench = M55) -> list[Outcome]:
     """One outcome per case. Every kernel must compile. Outputs and scratch hold noise before each call."""
-    compiled = compile_kernels([case.source for case in cases], CORTEX_M55, folder / "objects", include)
+    compiled = compile_kernels([case.source for case in cases], bench.core, folder / "objects", include)
     assert not compiled.errors, next(iter(compiled.errors.values()))
     image = _Image()
     calls = [_Call(case, image) for case in cases]
     libraries = dict.fromkeys(path for case in cases for path in case.libraries)
-    elf = _build(calls, len(image.data), [*compiled.objects, *libraries], folder)
-    ran = Qemu(CORTEX_M55, MPS3_AN547).run(elf, {"before.bin": bytes(image.data)}).check("the board")
+    elf = _build(calls, len(image.data), [*compiled.objects, *libraries], folder, bench)
+    qemu = Qemu(replace(bench.core, pipeline=None), bench.board)  # Nobody asks for cycles.
+    ran = qemu.run(elf, {"before.bin": bytes(image.data)}).check("the board")
     before, after = (np.frombuffer(data, np.uint8) for data in (image.data, ran.files["after.bin"]))
     return [call.outcome(before, after, cost.instructions) for call, cost in zip(calls, ran.costs, strict=True)]
 
@@ -127,15 +152,16 @@ class _Call:
         return Outcome(self.case, outputs, np.array_equal(before[rest], after[rest]), instructions)
 
 
-def _build(calls: Sequence[_Call], size: int, objects: Sequence[Path], folder: Path) -> Path:
+def _build(calls: Sequence[_Call], size: int, objects: Sequence[Path], folder: Path, bench: Bench) -> Path:
     names = [f"call_{number}" for number in range(len(calls))]
+    section = arena_section(bench.layout.arena[0])
     lines = [
         "#include <string.h>",
         '#include "markers.h"',
         '#include "semihosting.h"',
-        f'static uint8_t image[{size}] __attribute__((section("{arena_section(_IMAGE)}"), aligned(16)));',
+        f'static uint8_t image[{size}] __attribute__((section("{section}"), aligned(16)));',
         "static __attribute__((unused)) void *edge(const void *input, unsigned size)",
-        f"{{ return memcpy((char *){_EDGE:#x} - (size + 15) / 16 * 16, input, size); }}",
+        f"{{ return memcpy((char *){bench.edge:#x} - (size + 15) / 16 * 16, input, size); }}",
         *(line for name, call in zip(names, calls, strict=True) for line in call.write(name)),
         "int main(void) {",
         '  host_file before = host_open("before.bin", HOST_READ);',
@@ -149,9 +175,9 @@ def _build(calls: Sequence[_Call], size: int, objects: Sequence[Path], folder: P
     ]
     source, script, elf = folder / "main.c", folder / "board.ld", folder / "board.elf"
     source.write_text("\n".join(lines) + "\n")
-    script.write_text(linker_script(_LAYOUT))
-    compile_c(source, source.with_suffix(".o"), CORTEX_M55)
-    link([source.with_suffix(".o"), *runtime_objects(CORTEX_M55), *objects], script, elf, CORTEX_M55)
+    script.write_text(linker_script(bench.layout))
+    compile_c(source, source.with_suffix(".o"), bench.core)
+    link([source.with_suffix(".o"), *runtime_objects(bench.core), *objects], script, elf, bench.core)
     return elf
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mve_layers
 import numpy as np
 import pytest
-from board import Case, run_cases
+from board import M3, M4, M55, Bench, Case, run_cases
 from tosa_graphs import Graph, random_input
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
@@ -15,6 +15,8 @@ from tosaic.backends.reference import evaluate
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Space
+
+BENCHES = pytest.mark.parametrize("bench", [M55, M4, M3], ids=["MVE", "DSP", "scalar"])
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +28,13 @@ def family() -> CmsisNnKernels:
     return CmsisNnKernels(library)
 
 
-def _run(family, cases, folder):
-    return run_cases(cases, folder, include=family.library.include)
+def _run(family, cases, folder, bench: Bench):
+    return run_cases(cases, folder, include=family.library.include, bench=bench)
 
 
-def test_layers_are_exact(family, tmp_path):
-    rng, archive = np.random.default_rng(0), (family.library.archive(CORTEX_M55),)
+@BENCHES
+def test_layers_are_exact(family, tmp_path, bench):
+    rng, archive = np.random.default_rng(0), (family.library.archive(bench.core),)
     layers = [
         mve_layers.conv2d(rng, (1, 6, 6, 16), 24, (1, 1)),
         mve_layers.conv2d(rng, (1, 7, 7, 5), 9, (1, 1), stride=(2, 2)),
@@ -42,28 +45,34 @@ def test_layers_are_exact(family, tmp_path):
         mve_layers.depthwise(rng, (1, 8, 8, 20), (3, 3), pad=(1, 1, 1, 1)),
         mve_layers.depthwise(rng, (1, 9, 9, 5), (3, 3), stride=(2, 2), clamp=(-100, 5)),
         mve_layers.depthwise(rng, (1, 7, 6, 3), (5, 3), 2, pad=(2, 2, 1, 1)),
+        mve_layers.depthwise(rng, (1, 7, 6, 130), (5, 5), pad=(2, 2, 2, 2)),
     ]
-    cases = [layer.case(family, schedule, archive) for layer in layers for schedule in layer.space(family).schedules()]
+    cases = [
+        layer.case(family, schedule, archive, bench.core)
+        for layer in layers
+        for schedule in layer.space(family, bench.core).schedules()
+    ]
     assert len(cases) > len(layers)
-    for outcome in _run(family, cases, tmp_path):
+    for outcome in _run(family, cases, tmp_path, bench):
         assert outcome.exact, outcome
 
 
+@BENCHES
 @pytest.mark.parametrize(
     "kind, options", [("max", {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 0, 1, 0)}), ("avg", {"kernel": (3, 3)})]
 )
-def test_pools_are_exact(family, tmp_path, kind, options):
+def test_pools_are_exact(family, tmp_path, kind, options, bench):
     graph = Graph()
     x = graph.input((2, 6, 6, 20))
     module = graph.module(graph.pool(kind, x, **options, **({"zero": 7} if kind == "avg" else {})))
     function = functions(module)["main"]
     workload = family.match(function)
-    schedule = Space(tuple(family.variants(workload, CORTEX_M55))).default()
+    schedule = Space(tuple(family.variants(workload, bench.core))).default()
     image = random_input(np.random.default_rng(1), (2, 6, 6, 20), "i8")
-    source = family.generate(workload, schedule, CORTEX_M55)
-    case = Case(source, [image], evaluate(module, [image]), "", (family.library.archive(CORTEX_M55),))
-    (outcome,) = _run(family, [case], tmp_path)
-    assert outcome.exact
+    source = family.generate(workload, schedule, bench.core)
+    case = Case(source, [image], evaluate(module, [image]), "", (family.library.archive(bench.core),))
+    (outcome,) = _run(family, [case], tmp_path, bench)
+    assert outcome.exact, outcome
 
 
 def test_an_average_that_can_tie_is_not_offered(family):
@@ -88,6 +97,7 @@ def test_an_absent_function_is_not_offered_and_is_named(tmp_path):
     folder.mkdir(parents=True)
     (folder / "other.c").write_text("int arm_convolve_wrapper_s8(const void *context)\n{\n  return 0;\n}\n")
     library = CmsisNn.find(tmp_path)
+    assert library is not None
     assert library.missing == [name for name in FUNCTIONS if name != CONVOLVE]
     layer = mve_layers.depthwise(np.random.default_rng(3), (1, 4, 4, 4), (3, 3))
     partial = CmsisNnKernels(library)

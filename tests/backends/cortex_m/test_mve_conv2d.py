@@ -115,5 +115,6 @@ def test_what_it_cannot_do_exactly_it_does_not_match(changes):
 def test_a_core_without_mve_gets_no_variant():
     function, _graph = _function()
     workload = FAMILY.match(function)
+    assert workload is not None
     assert FAMILY.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
     assert FAMILY.variants(workload, CORTEX_M55)

@@ -151,5 +151,6 @@ def test_results_that_are_not_int16_do_not_match(element):
 def test_a_core_without_mve_gets_no_variant():
     function, _graph = _function()
     workload = CONV2D.match(function)
+    assert workload is not None
     assert CONV2D.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
     assert CONV2D.variants(workload, CORTEX_M55)

@@ -6,11 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
+from board import M4
 from drop_in import install
 from tosa_graphs import Graph
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
@@ -20,8 +22,6 @@ from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.targets import find_target
 from tosaic.tuner.space import Schedule
-
-CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
 
 
 def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tuple[str, ...] = ()) -> KernelTask:
@@ -36,7 +36,7 @@ def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tupl
 def test_equal_workloads_share_a_key_whatever_the_weights():
     assert _conv(0).key == _conv(1).key
     assert _conv(0).key != _conv(0, channels=8).key
-    assert _conv(0).key != _conv(0, core=CORTEX_M4).key
+    assert _conv(0).key != _conv(0, core=M4.core).key
     assert _conv(0).key != _conv(0, families=("linalg",)).key
 
 
@@ -58,8 +58,15 @@ def test_families_can_be_restricted_where_they_apply():
     assert len(_conv(0, families=("pool",)).space.variants) == len(_conv(0).space.variants)
 
 
-def test_a_core_without_mve_gets_the_generic_kernel():
-    assert _conv(0, core=CORTEX_M4).default().variant == "linalg.loops"
+def test_a_core_without_mve_gets_a_library_and_the_generic_kernel_both_proven_on_its_board():
+    task, library = _conv(0, core=M4.core), CmsisNn.find()
+    assert library is not None
+    schedules = list(task.space.schedules())
+    assert [str(schedule) for schedule in schedules] == ["cmsis_nn.arm_convolve_wrapper_s8()", "linalg.loops()"]
+    include, libraries = tuple(library.include), (library.archive(M4.core),)
+    measure = BatchMeasure(Qemu(M4.core, M4.board), M4.core, M4.layout, include=include, libraries=libraries)
+    fast, slow = measure(task, schedules)
+    assert fast.ok and slow.ok and fast.cycles is None and 2 * fast.instructions < slow.instructions
 
 
 def test_a_task_travels_to_another_process():
