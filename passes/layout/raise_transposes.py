@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import rebuild, tensor, transpose
 from tosaic.passes.layout.permutation import Permutation, permutation_of, permuted
 from tosaic.passes.layout.sink_transposes import is_per_channel
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, tensor, transpose
 from tosaic.support.tosa_ops import POINTWISE, data_operands
 from tosaic.support.values import bit_width, producer, users
 

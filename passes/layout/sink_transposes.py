@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import rebuild, reshape, tensor, transpose
 from tosaic.passes.layout.permutation import (
     Permutation,
     compose,
@@ -21,6 +20,7 @@ from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import bool_of, int_of
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
 from tosaic.support.tosa_ops import POINTWISE, REDUCING, data_operands
 from tosaic.support.values import producer, users
 
