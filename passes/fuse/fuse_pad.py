@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.fuse.integers import RANGES
+from tosaic.passes.integers import RANGES
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of

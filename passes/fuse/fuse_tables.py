@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.fuse.integers import Rescale, domain, rescale_of, unary_function
+from tosaic.passes.integers import Rescale, domain, rescale_of, unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of

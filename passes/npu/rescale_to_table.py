@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tosaic.passes.fuse.integers import unary_function
+from tosaic.passes.integers import unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of
