@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.constant import Constant
-from tosaic.support import mlir
+from tosaic.support import mlir, tosa_builder
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
@@ -84,15 +84,10 @@ class Builder:
         element: ir.Type | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """One `tosa` op; its element type is the first operand's unless given."""
+        """One `tosa` op; its element type is the first operand's unless given, its attributes as `emit` takes them."""
         values = [self.value(operand) for operand in operands]
         element = element or mlir.element_type(values[0])
-        return ir.Operation.create(
-            f"tosa.{name}",
-            operands=values,
-            results=[ir.RankedTensorType.get(list(result), element)],
-            attributes=attributes | self._mark(),
-        ).result
+        return tosa_builder.emit(name, values, result, element, **attributes, **self._mark())
 
     def _mark(self) -> dict[str, ir.Attribute]:
         return {"tosaic.float": ir.UnitAttr.get()} if self.stays_float else {}
@@ -147,7 +142,7 @@ class Builder:
 
     def zero_point(self, like: Operand) -> ir.Value:
         """The zero-point operand of an op on unquantized data."""
-        return mlir.constant(np.zeros(1, mlir.numpy_dtype(mlir.element_type(self.value(like)))))
+        return tosa_builder.zero_point(0, mlir.element_type(self.value(like)))
 
     def scalar(self, number: float, like: Operand) -> ir.Value:
         """A constant of one element with the rank and element type of `like`."""
@@ -157,10 +152,7 @@ class Builder:
 
     def reshape(self, value: Operand, dims: Sequence[int]) -> ir.Value:
         """`tosa.reshape`, none where the shape is already right."""
-        value = self.value(value)
-        if tuple(dims) == shape(value):
-            return value
-        return self.op("reshape", [value, mlir.constant_shape(dims)], dims)
+        return tosa_builder.reshape(self.value(value), dims, **self._mark())
 
     def ranked(self, operand: Operand, rank: int) -> Operand:
         """The operand with leading axes of size 1 up to `rank`; a constant is reshaped here and now."""
@@ -172,12 +164,8 @@ class Builder:
         return operand.reshape(dims, axis=None if axis is None else axis + missing)
 
     def transpose(self, value: Operand, axes: Sequence[int]) -> ir.Value:
-        """`tosa.transpose`: axis i of the result is axis `axes[i]` of the operand."""
-        value = self.value(value)
-        if list(axes) == list(range(len(axes))):
-            return value
-        dims = [shape(value)[axis] for axis in axes]
-        return self.op("transpose", [value], dims, perms=ir.DenseI32ArrayAttr.get(list(axes)))
+        """`tosa.transpose`, none where all axes stay: axis i of the result is axis `axes[i]` of the operand."""
+        return tosa_builder.transpose(self.value(value), axes, **self._mark())
 
     def slice(self, value: Operand, start: Sequence[int], size: Sequence[int]) -> ir.Value:
         """`tosa.slice`, none where all is kept."""
@@ -199,14 +187,14 @@ class Builder:
             return operands[0]
         dims = list(shape(operands[0]))
         dims[axis] = sum(shape(operand)[axis] for operand in operands)
-        return self.op("concat", operands, dims, axis=ir.IntegerAttr.get(self.i32, axis))
+        return self.op("concat", operands, dims, axis=axis)
 
     def reverse(self, value: Operand, axis: int) -> ir.Value:
         """`tosa.reverse`, none of a single index."""
         value = self.value(value)
         if shape(value)[axis] == 1:
             return value
-        return self.op("reverse", [value], shape(value), axis=ir.IntegerAttr.get(self.i32, axis))
+        return self.op("reverse", [value], shape(value), axis=axis)
 
     def tile(self, value: Operand, multiples: Sequence[int]) -> ir.Value:
         """`tosa.tile`, none where every multiple is 1."""
@@ -241,7 +229,7 @@ class Builder:
         """`tosa.reduce_<name>` over one axis, which stays with size 1."""
         dims = list(shape(value))
         dims[axis] = 1
-        return self.op(f"reduce_{name}", [value], dims, axis=ir.IntegerAttr.get(self.i32, axis))
+        return self.op(f"reduce_{name}", [value], dims, axis=axis)
 
     def pointwise(self, name: str, *operands: Operand | float, element: ir.Type | None = None) -> ir.Value:
         """A broadcasting op; numbers become constants, and leading axes of size 1 equalize the ranks."""
@@ -265,14 +253,11 @@ class Builder:
             limits = np.finfo(np.float32)
             low = float(limits.min) if low is None else max(float(low), float(limits.min))
             high = float(limits.max) if high is None else min(float(high), float(limits.max))
-            bounds = [ir.FloatAttr.get(element, low), ir.FloatAttr.get(element, high)]
         else:
             integers = np.iinfo(mlir.numpy_dtype(element))
-            bounds = [
-                ir.IntegerAttr.get(element, int(integers.min if low is None else max(low, integers.min))),
-                ir.IntegerAttr.get(element, int(integers.max if high is None else min(high, integers.max))),
-            ]
-        return self.op("clamp", [value], shape(value), min_val=bounds[0], max_val=bounds[1])
+            low = int(integers.min if low is None else max(low, integers.min))
+            high = int(integers.max if high is None else min(high, integers.max))
+        return tosa_builder.clamp(value, low, high, **self._mark())
 
     def composite(
         self,

@@ -11,14 +11,15 @@ from tosaic.passes.fuse.fuse_clamp import FuseClamp
 from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
 from tosaic.passes.layout.raise_transposes import RaiseTransposes
-from tosaic.passes.layout.sink_transposes import SinkTransposes, TransposesToReshapes
-from tosaic.passes.layout.weights import TransposeIntoWeights
+from tosaic.passes.layout.sink_transposes import SinkTransposes
+from tosaic.passes.layout.transpose_into_weights import TransposeIntoWeights
+from tosaic.passes.layout.transposes_to_reshapes import TransposesToReshapes
 from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
-from tosaic.passes.quantize.boundary import QuantizeBoundary
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
+from tosaic.passes.quantize.quantize_boundary import QuantizeBoundary
 from tosaic.passes.runner import Callback, run_passes
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of

@@ -7,15 +7,12 @@ import math
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, retype, standalone
 from tosaic.support.mlir import (
-    constant,
     constant_shape,
     dense,
     dense_values,
@@ -23,12 +20,12 @@ from tosaic.support.mlir import (
     element_type,
     functions,
     ir,
-    numpy_dtype,
     parse,
     run_pipeline,
     shape_of,
     walk,
 )
+from tosaic.support.tosa_builder import emit, reshape, zero_point
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
@@ -117,15 +114,10 @@ def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
         out_pad = ints_of(op, "out_pad")
         pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
         with ir.InsertionPoint(op), op.location:
-            attributes = {
-                "pad": ir.DenseI64ArrayAttr.get(pad),
-                "stride": ir.DenseI64ArrayAttr.get([1, 1]),
-                "dilation": ir.DenseI64ArrayAttr.get([1, 1]),
-                "acc_type": op.attributes["acc_type"],
-            }
             operands = [_spread(x, *strides), _reversed(_reversed(weights, 1), 2), *rest]
-            conv = ir.Operation.create("tosa.conv2d", [op.results[0].type], operands, attributes)
-        op.results[0].replace_all_uses_with(conv.result)
+            window = {"pad": pad, "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
+            conv = emit("conv2d", operands, shape_of(op.results[0]), element_type(op.results[0]), **window)
+        op.results[0].replace_all_uses_with(conv)
         op.erase()
 
 
@@ -133,24 +125,15 @@ def _spread(x: ir.Value, stride_y: int, stride_x: int) -> ir.Value:
     """NHWC `x` with stride - 1 zeros between neighboring rows and columns."""
     n, h, w, c = shape_of(x)
     element = element_type(x)
-    apart = _shaped("tosa.reshape", x, (n, h, 1, w, 1, c), [constant_shape((n, h, 1, w, 1, c))])
-    amounts = [0, 0, 0, 0, 0, stride_y - 1, 0, 0, 0, stride_x - 1, 0, 0]
-    nothing = constant(np.zeros(1, numpy_dtype(element)), element)
-    wide = _shaped("tosa.pad", apart, (n, h, stride_y, w, stride_x, c), [constant_shape(amounts), nothing])
-    whole = (n, h * stride_y, w * stride_x, c)
-    spread = _shaped("tosa.reshape", wide, whole, [constant_shape(whole)])
+    amounts = constant_shape((0, 0, 0, 0, 0, stride_y - 1, 0, 0, 0, stride_x - 1, 0, 0))
+    apart = [reshape(x, (n, h, 1, w, 1, c)), amounts, zero_point(0, element)]
+    spread = reshape(emit("pad", apart, (n, h, stride_y, w, stride_x, c), element), (n, h * stride_y, w * stride_x, c))
     size = (n, (h - 1) * stride_y + 1, (w - 1) * stride_x + 1, c)
-    return _shaped("tosa.slice", spread, size, [constant_shape((0, 0, 0, 0)), constant_shape(size)])
+    return emit("slice", [spread, constant_shape((0, 0, 0, 0)), constant_shape(size)], size, element)
 
 
 def _reversed(x: ir.Value, axis: int) -> ir.Value:
-    attributes = {"axis": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), axis)}
-    return ir.Operation.create("tosa.reverse", [x.type], [x], attributes).result
-
-
-def _shaped(name: str, x: ir.Value, shape: Sequence[int], operands: Sequence[ir.Value]) -> ir.Value:
-    kind = ir.RankedTensorType.get(list(shape), element_type(x))
-    return ir.Operation.create(name, [kind], [x, *operands]).result
+    return emit("reverse", [x], shape_of(x), element_type(x), axis=axis)
 
 
 def _store_i48_as_i64(text: str) -> str:

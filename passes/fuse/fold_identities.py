@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.fuse.integers import RANGES, clamp_limits, domain, rescale_of
-from tosaic.passes.layout.sink_transposes import merge_reshapes
+from tosaic.passes.integers import RANGES, clamp_limits, domain, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.reshapes import merge_reshapes
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tosaic.passes.emit import clamp
-from tosaic.passes.fuse.integers import RANGES, clamp_limits
+from tosaic.passes.integers import RANGES, clamp_limits
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import element_type, ir
+from tosaic.support.tosa_builder import clamp
 from tosaic.support.values import producer
 
 

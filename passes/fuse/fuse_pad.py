@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import rebuild
-from tosaic.passes.fuse.integers import RANGES
+from tosaic.passes.integers import RANGES
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant_value, element_type, ir
+from tosaic.support.tosa_builder import rebuild
 from tosaic.support.values import producer
 
 _ZERO_POINT = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3}

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import emit, rescale
-from tosaic.passes.fuse.integers import Rescale, domain, rescale_of, unary_function
+from tosaic.passes.integers import Rescale, domain, rescale_of, unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.tosa_builder import emit, rescale
 from tosaic.support.values import producer, users
 
 _FUNCTIONS = ("tosa.table", "tosa.rescale", "tosa.clamp")

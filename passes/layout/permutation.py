@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tosaic.support.attributes import ints_of
+from tosaic.support.attributes import bool_of, ints_of
 from tosaic.support.mlir import ir
 from tosaic.support.values import producer
 
@@ -42,3 +42,8 @@ def moves_only_units(shape: Sequence[int], perm: Permutation) -> bool:
     """Whether a transpose of `shape` keeps the order of all dimensions larger than 1, as a reshape does."""
     moved = [i for i in perm if shape[i] != 1]
     return moved == sorted(moved)
+
+
+def commutes(op: ir.Operation, perm: Permutation) -> bool:
+    """Whether a pointwise op gives the same before and after `perm`: a RESCALE per channel needs the last dimension."""
+    return not (op.name == "tosa.rescale" and bool_of(op, "per_channel")) or perm[-1] == len(perm) - 1

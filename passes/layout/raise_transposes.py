@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import rebuild, tensor, transpose
-from tosaic.passes.layout.permutation import Permutation, permutation_of, permuted
-from tosaic.passes.layout.sink_transposes import is_per_channel
+from tosaic.passes.layout.permutation import Permutation, commutes, permutation_of, permuted
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, tensor, transpose
 from tosaic.support.tosa_ops import POINTWISE, data_operands
 from tosaic.support.values import bit_width, producer, users
 
@@ -53,7 +52,7 @@ def raise_to_narrower(op: ir.Operation) -> Replacement:
 def _step(value: ir.Value, perm: Permutation) -> tuple[ir.Operation, ir.Value] | None:
     """The pointwise op that makes `value` for one reader from one computed operand of the same shape, and that."""
     maker = producer(value, *POINTWISE)
-    if maker is None or len(users(value)) > 1 or (is_per_channel(maker) and perm[-1] != len(perm) - 1):
+    if maker is None or len(users(value)) > 1 or not commutes(maker, perm):
         return None
     computed = _computed(maker)
     if len(computed) != 1 or shape_of(computed[0]) != shape_of(value):

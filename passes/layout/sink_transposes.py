@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import rebuild, reshape, tensor, transpose
 from tosaic.passes.layout.permutation import (
     Permutation,
+    commutes,
     compose,
     inverse,
     moves_only_units,
@@ -19,10 +19,11 @@ from tosaic.passes.layout.permutation import (
 )
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
-from tosaic.support.attributes import bool_of, int_of
+from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
 from tosaic.support.tosa_ops import POINTWISE, REDUCING, data_operands
-from tosaic.support.values import producer, users
+from tosaic.support.values import users
 
 
 @register
@@ -34,17 +35,6 @@ class SinkTransposes(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         rewrite(module, [cancel, through_pointwise, through_axis_op, through_concat, through_pad, through_slice])
-
-
-@register
-@dataclass(frozen=True)
-class TransposesToReshapes(ModulePass):
-    """Write transposes that only move dimensions of size 1 as reshapes, which cost nothing."""
-
-    name: ClassVar[str] = "transposes-to-reshapes"
-
-    def run(self, module: ir.Module) -> None:
-        rewrite(module, [to_reshape, merge_reshapes])
 
 
 @pattern("tosa.transpose")
@@ -60,30 +50,13 @@ def cancel(op: ir.Operation) -> Replacement:
     return None if values is None else constant(np.transpose(values, perm))
 
 
-@pattern("tosa.transpose")
-def to_reshape(op: ir.Operation) -> Replacement:
-    """A transpose that keeps the order of all dimensions larger than 1 is a reshape."""
-    x = op.operands[0]
-    return reshape(x, shape_of(op.results[0])) if moves_only_units(shape_of(x), permutation_of(op)) else None
-
-
-@pattern("tosa.reshape")
-def merge_reshapes(op: ir.Operation) -> Replacement:
-    """Two reshapes in a row are one; a reshape to the same shape is none."""
-    x = op.operands[0]
-    if shape_of(x) == shape_of(op.results[0]):
-        return x
-    first = producer(x, "tosa.reshape")
-    return None if first is None else reshape(first.operands[0], shape_of(op.results[0]))
-
-
 @pattern(*POINTWISE)
 def through_pointwise(op: ir.Operation) -> Replacement:
     """`op(transpose(x), transpose(y))` -> `transpose(op(x, y))`; constants and a twin that exists are permuted back."""
     data = data_operands(op)
     rest = list(op.operands)[len(data) :]
     perm = next((found[1] for value in data if (found := transpose_behind(value)) is not None), None)
-    if perm is None or (is_per_channel(op) and perm[-1] != len(perm) - 1):
+    if perm is None or not commutes(op, perm):
         return None
     sources = [_before(value, perm) for value in data]
     if any(source is None for source in sources):
@@ -156,8 +129,3 @@ def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
         return reshape(value, permuted(shape_of(value), back))
     stands = any(user.name == "tosa.transpose" and permutation_of(user) == back for user in users(value))
     return transpose(value, back) if stands else None
-
-
-def is_per_channel(op: ir.Operation) -> bool:
-    """Whether `op` is a RESCALE with factors along the last dimension."""
-    return op.name == "tosa.rescale" and bool_of(op, "per_channel")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tosaic.passes.emit import rebuild, reshape, tensor, transpose
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
 
 
 @register
@@ -38,5 +38,4 @@ def along_rows(op: ir.Operation) -> Replacement:
         return None
     swapped = transpose(x, [*range(last - 1), last, last - 1])
     result = tensor([*shape[:-2], 1, shape[-2]], element_type(x))
-    axis = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), last - 1)
-    return reshape(rebuild(op, [swapped], result, axis=axis), shape_of(op.results[0]))
+    return reshape(rebuild(op, [swapped], result, axis=last - 1), shape_of(op.results[0]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tosaic.passes.emit import emit
-from tosaic.passes.fuse.integers import unary_function
+from tosaic.passes.integers import unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.tosa_builder import emit
 from tosaic.support.values import producer
 
 _LOOK_UP = ("tosa.rescale", "tosa.clamp", "tosa.avg_pool2d", "tosa.max_pool2d")

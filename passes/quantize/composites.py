@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tosaic.passes.emit import emit, rescale
 from tosaic.passes.quantize.multipliers import scale_by
 from tosaic.support.attributes import text_of
 from tosaic.support.functions import body_of, callee_of
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.tosa_builder import emit, rescale
 
 ONE = 32767  # what `lookup` makes of 1.0
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.passes.emit import element, emit, rebuild, tensor, zero_point
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
 from tosaic.passes.quantize.quantization import (
@@ -18,6 +17,7 @@ from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, ir, shape_of
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 _ACCUMULATOR = {"i8": "i32", "i16": "i48"}
 _BIAS_RANGE = {"i32": 2**31 - 1, "i48": 2**47 - 1}

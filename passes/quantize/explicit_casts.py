@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.passes.emit import emit, mul
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.fold_casts import fold_storage_cast
 from tosaic.passes.quantize.quantization import float_constant, quantization_of, stays_float, storage
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of, walk
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import clamp, emit, mul
 
 
 @register
@@ -51,11 +51,7 @@ def quantize(op: ir.Operation) -> Replacement:
     inverse = [1 / scale for scale in quantization.scales]
     scaled = mul(op.operands[0], _vector(quantization, inverse, len(shape)), "f32")
     moved = emit("add", [scaled, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
-    limits = {
-        name: ir.FloatAttr.get(ir.F32Type.get(), float(value))
-        for name, value in (("min_val", quantization.low), ("max_val", quantization.high))
-    }
-    inside = emit("clamp", [moved], shape, "f32", nan_mode="PROPAGATE", **limits)
+    inside = clamp(moved, quantization.low, quantization.high)
     stored = emit("cast", [inside], shape, quantization.storage)
     return ir.Operation.create("quant.scast", results=[op.results[0].type], operands=[stored]).result
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.passes.emit import clamp, rebuild, tensor
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
 from tosaic.passes.quantize.quantization import dequantize, float_constant, quantize, quantized_view
@@ -15,6 +14,7 @@ from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.attributes import enum_of, float_of
 from tosaic.support.mlir import constant, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import clamp, rebuild, tensor
 from tosaic.support.values import producer
 
 _FIRST_OPERAND = ("tosa.reshape", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.reverse", "tosa.gather",

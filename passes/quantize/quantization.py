@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from tosaic.passes.emit import tensor
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import tensor
 from tosaic.support.values import producer
 
 _quant = dialect("quant")

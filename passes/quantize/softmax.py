@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.passes.emit import emit, mul, rescale
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, lookup, reciprocal, shift_right
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
@@ -12,6 +11,7 @@ from tosaic.passes.quantize.quantization import quantized_view
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import emit, mul, rescale
 
 _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
 
@@ -33,7 +33,7 @@ def softmax(op: ir.Operation, out: Quantization) -> ir.Value | None:
     reduced = [1 if i == axis else size for i, size in enumerate(shape)]
     if shape[axis] > 2**15:
         return None
-    largest = emit("reduce_max", [x], reduced, quantization.storage, axis=axis, nan_mode="PROPAGATE")
+    largest = emit("reduce_max", [x], reduced, quantization.storage, axis=axis)
     powers = _exponential(binary("sub", widen(x, 0), widen(largest, 0)), quantization)
     total = emit("reduce_sum", [widen(powers, 0)], reduced, "i32", axis=axis)
     inverse, zeros = reciprocal(total)

@@ -8,7 +8,7 @@ from tosa_graphs import Graph
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import first_difference, random_inputs, run_phases
-from tosaic.passes.fuse.integers import Rescale
+from tosaic.passes.integers import Rescale
 from tosaic.passes.place import place
 from tosaic.support.mlir import functions, ir, shape_of, walk
 

@@ -5,7 +5,7 @@ import pytest
 from casts import Casts, run, tensor
 
 from tosaic.passes import parse_pipeline, run_passes, run_phases
-from tosaic.passes.fuse.integers import rescale_of
+from tosaic.passes.integers import rescale_of
 from tosaic.passes.quantize.multipliers import multiplier_and_shift
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import dialect, functions, ir, parse, walk

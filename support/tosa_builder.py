@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_shape, element_type, ir, numpy_dtype, shape_of
 
-_ENUMS = {"rounding_mode": "rounding_mode", "nan_mode": "nan_mode", "mode": "resize_mode"}
+_ENUMS = {"rounding_mode": "rounding_mode", "mode": "resize_mode"}
 _I32_ARRAYS = {"perms"}
 
 
-def element(name: str) -> ir.Type:
-    """An element type by its MLIR name, e.g. `i48`."""
-    return ir.Type.parse(name)
+def element(kind: ir.Type | str) -> ir.Type:
+    """An element type, given as it is or by its MLIR name, e.g. `i48`."""
+    return ir.Type.parse(kind) if isinstance(kind, str) else kind
 
 
 def tensor(shape: Sequence[int], kind: ir.Type | str) -> ir.RankedTensorType:
-    """A tensor type; `kind` is an element type or its name."""
-    return ir.RankedTensorType.get(list(shape), element(kind) if isinstance(kind, str) else kind)
+    """A tensor type of element type `kind`."""
+    return ir.RankedTensorType.get(list(shape), element(kind))
 
 
 def emit(
@@ -27,8 +27,8 @@ def emit(
 ) -> ir.Value:
     """A TOSA op with one result, e.g. `emit("reverse", [x], shape, "i8", axis=1)`.
 
-    Attributes may be MLIR attributes, bools, ints (i32), lists of ints, or the word of an enum (`rounding_mode`,
-    `nan_mode`, `mode`).
+    Attributes may be MLIR attributes or types, bools, ints (i32), sequences of ints, or the word of an enum
+    (`rounding_mode`, `mode`).
     """
     made = {key: _attribute(key, value) for key, value in attributes.items()}
     return ir.Operation.create(
@@ -38,7 +38,7 @@ def emit(
 
 def zero_point(value: int, kind: ir.Type | str) -> ir.Value:
     """A zero point operand of element type `kind`."""
-    return constant(np.array([value]).astype(_carrier(str(kind))), element(str(kind)))
+    return constant(np.array([value]).astype(numpy_dtype(element(kind))), element(kind))
 
 
 def rescale(
@@ -73,17 +73,19 @@ def rescale(
     )
 
 
-def reshape(x: ir.Value, shape: Sequence[int]) -> ir.Value:
+def reshape(x: ir.Value, shape: Sequence[int], **attributes: object) -> ir.Value:
     """`tosa.reshape`; `x` itself where the shape is the same."""
     if tuple(shape) == shape_of(x):
         return x
-    return emit("reshape", [x, constant_shape(shape)], shape, element_type(x))
+    return emit("reshape", [x, constant_shape(shape)], shape, element_type(x), **attributes)
 
 
-def transpose(x: ir.Value, perms: Sequence[int]) -> ir.Value:
-    """`tosa.transpose`: result dimension i is dimension `perms[i]` of `x`."""
+def transpose(x: ir.Value, perms: Sequence[int], **attributes: object) -> ir.Value:
+    """`tosa.transpose`: result dimension i is dimension `perms[i]` of `x`; `x` itself where all stay."""
+    if list(perms) == sorted(perms):
+        return x
     shape = shape_of(x)
-    return emit("transpose", [x], [shape[p] for p in perms], element_type(x), perms=list(perms))
+    return emit("transpose", [x], [shape[p] for p in perms], element_type(x), perms=perms, **attributes)
 
 
 def mul(a: ir.Value, b: ir.Value, kind: ir.Type | str) -> ir.Value:
@@ -92,18 +94,11 @@ def mul(a: ir.Value, b: ir.Value, kind: ir.Type | str) -> ir.Value:
     return emit("mul", [a, b, constant(np.array([0], np.int8))], shape, kind)
 
 
-def clamp(x: ir.Value, low: int, high: int) -> ir.Value:
-    """`tosa.clamp` of an integer tensor to [low, high]."""
+def clamp(x: ir.Value, low: float, high: float, **attributes: object) -> ir.Value:
+    """`tosa.clamp` to [low, high], whole numbers for an integer tensor."""
     kind = element_type(x)
-    return emit(
-        "clamp",
-        [x],
-        shape_of(x),
-        kind,
-        min_val=ir.IntegerAttr.get(kind, low),
-        max_val=ir.IntegerAttr.get(kind, high),
-        nan_mode="PROPAGATE",
-    )
+    number = ir.IntegerAttr.get if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get
+    return emit("clamp", [x], shape_of(x), kind, min_val=number(kind, low), max_val=number(kind, high), **attributes)
 
 
 def rebuild(op: ir.Operation, operands: Sequence[ir.Value], result: ir.Type, **changed: object) -> ir.Value:
@@ -126,7 +121,3 @@ def _attribute(key: str, value: object) -> ir.Attribute:
         return ir.Attribute.parse(f"#tosa.{_ENUMS[key]}<{value}>")
     numbers = [int(v) for v in value]  # type: ignore[attr-defined]
     return ir.DenseI32ArrayAttr.get(numbers) if key in _I32_ARRAYS else ir.DenseI64ArrayAttr.get(numbers)
-
-
-def _carrier(kind: str) -> type:
-    return {"i4": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i48": np.int64, "f32": np.float32}[kind]

@@ -1,0 +1,29 @@
+"""The pass that README.md writes is a pass, and its test there passes."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import test_ir
+
+from tosaic.passes import module_pass, registered
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def block(language: str, holding: str) -> str:
+    found = re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    (chosen,) = [text for text in found if holding in text]
+    return chosen
+
+
+def test_the_example(monkeypatch, tmp_path):
+    monkeypatch.setattr(module_pass, "_REGISTRY", dict(module_pass._REGISTRY))
+    example = ModuleType("cancel_reverses")
+    monkeypatch.setitem(sys.modules, example.__name__, example)
+    exec(block("python", "CancelReverses"), vars(example))
+    assert registered()["cancel-reverses"] is example.CancelReverses
+    source = tmp_path / "cancel-reverses.mlir"
+    source.write_text(block("mlir", "PIPELINE: cancel-reverses"))
+    test_ir.test_ir(source, tmp_path)
