@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import numpy as np
 
 import tosaic
 from tosaic.assembly import assemble
-from tosaic.backends.cortex_m.cmsis_nn import VARIABLE as CMSIS_NN_VARIABLE
+from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
 from tosaic.build import Build, replacing
@@ -28,7 +26,7 @@ from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir
 from tosaic.trial_inputs import model_inputs
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import ChosenKernel, Tuner, headers, kernel_tasks, libraries
+from tosaic.tuning import ChosenKernel, Tuner
 
 
 @dataclass(frozen=True)
@@ -55,15 +53,11 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     """
     stations = Stations()
     target = options.target
-    with (
-        replacing(output) as folder,
-        stations.live(),
-        _cmsis_nn(options.cmsis_nn),
-        Tuner(target, options.tuning) as tuner,
-    ):
+    library = CmsisNn.find(options.cmsis_nn)
+    with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = kernel_tasks(placed, target.core, options.kernels, middle.inputs)
+        tasks = tuner.tasks(placed, options.kernels, middle.inputs)
         with stations.station("prove"):
             proofs = tuner.prove(tasks)
         tuned = None
@@ -77,7 +71,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             sources = {name: kernel.source for name, kernel in kernels.items()}
             names = middle.captured.input_names
             program = assemble(placed, sources, middle.placement.regions, where, names)
-            firmware = build_firmware(program, target, folder, include=headers(), libraries=libraries(target.core))
+            firmware = build_firmware(program, target, folder, include=tuner.headers, libraries=tuner.archives)
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
@@ -108,9 +102,9 @@ def tune_model(options: CompileOptions) -> TuningResult:
         Error: as `compile_model`.
     """
     stations = Stations()
-    with stations.live(), _cmsis_nn(options.cmsis_nn), Tuner(options.target, options.tuning) as tuner:
+    with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        tasks = kernel_tasks(middle.placement.module, options.target.core, options.kernels, middle.inputs)
+        tasks = tuner.tasks(middle.placement.module, options.kernels, middle.inputs)
         with stations.station("tune"):
             return tuner.tune(tasks, stations.tuning)
 
@@ -172,18 +166,3 @@ def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> Tr
         of_other_environments=tuned.ignored if tuned else 0,
         interrupted=tuned.interrupted if tuned else False,
     )
-
-
-@contextmanager
-def _cmsis_nn(checkout: Path | None) -> Iterator[None]:
-    """Let this process and its workers find CMSIS-NN in `checkout`."""
-    before = os.environ.get(CMSIS_NN_VARIABLE)
-    if checkout is not None:
-        os.environ[CMSIS_NN_VARIABLE] = str(checkout.absolute())
-    try:
-        yield
-    finally:
-        if checkout is not None:
-            os.environ.pop(CMSIS_NN_VARIABLE)
-            if before is not None:
-                os.environ[CMSIS_NN_VARIABLE] = before

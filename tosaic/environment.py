@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 import tosaic
 from tosaic import backends
-from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.toolchain import clang_version
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.target import Target
@@ -21,10 +20,13 @@ ANY = Environment("any", "any", "any", "any", "any")
 _ROOM = Path(backends.__file__).parent
 
 
-def environment(target: Target, runner: Runner) -> Environment:
-    """What trials for a target on a runner depend on; records of another environment are ignored."""
-    library = CmsisNn.find()
-    linked = f"; cmsis-nn {library.archive(target.core).stem}" if library else ""
+def environment(target: Target, runner: Runner, archives: Mapping[str, Path]) -> Environment:
+    """What trials for a target on a runner depend on; records of another environment are ignored.
+
+    Args:
+        archives: of the libraries that kernels may name; their file names hold the digest of what they were built from.
+    """
+    linked = "".join(f"; {name} {archive.stem}" for name, archive in archives.items())
     return Environment(
         core=target.core.name,
         memory="; ".join(f"{memory.name} {memory.base:#x}" for memory in target.trials.memories),

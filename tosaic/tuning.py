@@ -49,22 +49,12 @@ class ChosenKernel:
     trials: int
 
 
-def kernel_tasks(
-    placed: ir.Module, core: Core, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
-) -> dict[str, KernelTask]:
-    """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
-    inputs = wide_kernel_inputs(placed, model_inputs)
-    return {
-        name: KernelTask.of(function, core, FAMILIES[kernels], [array.tobytes() for array in inputs.get(name, ())])
-        for name, function in functions_on("cpu", placed).items()
-    }
-
-
 class Tuner:
     """Proofs, trials and choices of one target's kernels, all from one database.
 
     Args:
         target: whose kernels these are.
+        library: CMSIS-NN, where it is at hand.
         options: what the user asks; its executor runs the batches, local processes where it names none.
 
     Raises:
@@ -72,19 +62,21 @@ class Tuner:
         DatabaseError: the records cannot be read.
     """
 
-    def __init__(self, target: Target, options: Tuning) -> None:
-        self.target, self.options = target, options
+    def __init__(self, target: Target, options: Tuning, library: CmsisNn | None) -> None:
+        self.target, self.options, self.library = target, options, library
+        self.archives = {LIBRARY: library.archive(target.core)} if library else {}
+        self.headers = tuple(library.include) if library else ()
         self.objective: Objective = _objective(target.core, options.objective)
         self.runner = find_runner(options.runner, target)
-        self.environment = environment(target, self.runner)
+        self.environment = environment(target, self.runner, self.archives)
         self.database = open_records(options.records, self.environment)
         self.measure = BatchMeasure(
             self.runner,
             target.core,
             target.trials,
             options.seed,
-            include=headers(),
-            libraries=tuple(libraries(target.core).values()),
+            include=self.headers,
+            libraries=tuple(self.archives.values()),
         )
 
     def __enter__(self) -> Tuner:
@@ -92,6 +84,19 @@ class Tuner:
 
     def __exit__(self, *_: object) -> None:
         self.database.close()
+
+    def tasks(
+        self, placed: ir.Module, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
+    ) -> dict[str, KernelTask]:
+        """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
+        inputs = wide_kernel_inputs(placed, model_inputs)
+        libraries = {LIBRARY: self.library.root} if self.library else {}
+        return {
+            name: KernelTask.of(
+                function, self.target.core, FAMILIES[kernels], [a.tobytes() for a in inputs.get(name, ())], libraries
+            )
+            for name, function in functions_on("cpu", placed).items()
+        }
 
     def prove(self, tasks: Mapping[str, KernelTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
@@ -147,18 +152,6 @@ def _objective(core: Core, asked: Objective | None) -> Objective:
     if asked is not None:
         return asked
     return "instructions" if core.pipeline is None else "cycles"
-
-
-def headers() -> tuple[Path, ...]:
-    """Header folders of CMSIS-NN; none without it."""
-    library = CmsisNn.find()
-    return tuple(library.include) if library else ()
-
-
-def libraries(core: Core) -> dict[str, Path]:
-    """The archives that kernels may name."""
-    library = CmsisNn.find()
-    return {LIBRARY: library.archive(core)} if library else {}
 
 
 def open_records(path: Path | None = None, stamp: Environment = ANY) -> Database:

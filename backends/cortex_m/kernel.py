@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -61,14 +63,20 @@ class Workload:
 
 
 class KernelFamily(ABC):
-    """A family of kernels with a schedule space: a class without arguments in a file of its own, in `FAMILIES`.
+    """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
     Families are asked by `rank`, then by name, best untuned guess first: 0 is what tosaic generates for a core's own
     instructions, 1 a library's kernels, 2 what covers every function.
+
+    Args:
+        libraries: the folders of support libraries at hand, by name.
     """
 
     name: ClassVar[str]
     rank: ClassVar[int] = 0
+
+    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({})) -> None:
+        self.libraries = libraries
 
     @abstractmethod
     def match(self, function: ir.Operation) -> Workload | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
@@ -27,21 +28,27 @@ class KernelTask:
         core: the core that runs it.
         families: where any of these families has a variant, no other family is asked; empty admits all.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
+        libraries: name and folder of the support libraries that families may use.
     """
 
     function: str
     core: Core
     families: tuple[str, ...] = ()
     inputs: tuple[bytes, ...] = ()
+    libraries: tuple[tuple[str, Path], ...] = ()
 
     @staticmethod
     def of(
-        function: ir.Operation, core: Core, families: Sequence[str] = (), inputs: Sequence[bytes] = ()
+        function: ir.Operation,
+        core: Core,
+        families: Sequence[str] = (),
+        inputs: Sequence[bytes] = (),
+        libraries: Mapping[str, Path] | None = None,
     ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
         module = kernel_module(function, "main")
         (kernel,) = functions(module).values()
-        return KernelTask(str(kernel), core, tuple(families), tuple(inputs))
+        return KernelTask(str(kernel), core, tuple(families), tuple(inputs), tuple((libraries or {}).items()))
 
     @property
     def module(self) -> str:
@@ -92,7 +99,8 @@ class KernelTask:
     def _facts(self) -> _Facts:
         module = parse(self.module)
         (kernel,) = functions(module).values()
-        families = sorted((family() for family in FAMILIES.known().values()), key=lambda family: family.rank)
+        libraries = dict(self.libraries)
+        families = sorted((family(libraries) for family in FAMILIES.known().values()), key=lambda family: family.rank)
         tried = [(family, family.match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
         return _Facts(found, _is_exact(kernel), self._key(found), _name(kernel), self._space(found))

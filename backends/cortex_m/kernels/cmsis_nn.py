@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from tosaic.backends.cortex_m.cmsis_nn import (
     FUNCTIONS,
     LIBRARY,
     MAX_POOL,
-    VARIABLE,
     CmsisNn,
 )
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
@@ -48,31 +45,15 @@ from tosaic.tuner.space import Schedule, Variant
 _DEPTHWISE_BLOCK = 124
 
 
-@lru_cache(maxsize=8)
-def _find(variable: str) -> CmsisNn | None:
-    return CmsisNn.find(Path(variable) if variable else None)
+_library = lru_cache(maxsize=8)(CmsisNn)
 
 
 @FAMILIES.register
-@dataclass(frozen=True)
 class CmsisNnKernels(KernelFamily):
-    """The kernel family of CMSIS-NN: a variant per library function that covers the workload.
-
-    Args:
-        library: the copy to use; found by `CmsisNn.find` where None.
-    """
+    """The kernel family of CMSIS-NN: a variant per library function that covers the workload; none without it."""
 
     name = "cmsis_nn"
     rank = 1
-    library: CmsisNn | None = None
-
-    def find(self) -> CmsisNn | None:
-        """The copy in use, None where there is none.
-
-        Raises:
-            BackendError: the environment names a folder without CMSIS-NN.
-        """
-        return self.library or _find(os.environ.get(VARIABLE, ""))
 
     def match(self, function: ir.Operation) -> Workload | None:
         found = Conv2d().match(function) or Depthwise().match(function)
@@ -81,9 +62,9 @@ class CmsisNnKernels(KernelFamily):
         return workload(found.kind, {**found.attributes, "uniform": _is_uniform(found)}, found.constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        library = self.find()
-        if library is None or workload.attributes.get("table"):
+        if LIBRARY not in self.libraries or workload.attributes.get("table"):
             return ()
+        library = _library(self.libraries[LIBRARY])
         return tuple(Variant(function) for function in _candidates(workload) if library.has(function))
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:

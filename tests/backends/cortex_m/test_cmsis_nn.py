@@ -9,7 +9,7 @@ from board import M3, M4, M55, Bench, Case, run_cases
 from tosa_graphs import Graph, random_input
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.cmsis_nn import CONVOLVE, FULLY_CONNECTED, FUNCTIONS, VARIABLE, CmsisNn
+from tosaic.backends.cortex_m.cmsis_nn import CONVOLVE, FULLY_CONNECTED, FUNCTIONS, LIBRARY, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.kernels.cmsis_nn import CmsisNnKernels
 from tosaic.backends.reference import evaluate
 from tosaic.support.errors import BackendError
@@ -25,16 +25,16 @@ def family() -> CmsisNnKernels:
         patch.delenv(VARIABLE, raising=False)
         library = CmsisNn.find()
     assert library is not None
-    return CmsisNnKernels(library)
+    return CmsisNnKernels({LIBRARY: library.root})
 
 
 def _run(family, cases, folder, bench: Bench):
-    return run_cases(cases, folder, include=family.library.include, bench=bench)
+    return run_cases(cases, folder, include=CmsisNn(family.libraries[LIBRARY]).include, bench=bench)
 
 
 @BENCHES
 def test_layers_are_exact(family, tmp_path, bench):
-    rng, archive = np.random.default_rng(0), (family.library.archive(bench.core),)
+    rng, archive = np.random.default_rng(0), (CmsisNn(family.libraries[LIBRARY]).archive(bench.core),)
     layers = [
         mve_layers.conv2d(rng, (1, 6, 6, 16), 24, (1, 1)),
         mve_layers.conv2d(rng, (1, 7, 7, 5), 9, (1, 1), stride=(2, 2)),
@@ -70,7 +70,9 @@ def test_pools_are_exact(family, tmp_path, kind, options, bench):
     schedule = Space(tuple(family.variants(workload, bench.core))).default()
     image = random_input(np.random.default_rng(1), (2, 6, 6, 20), "i8")
     source = family.generate(workload, schedule, bench.core)
-    case = Case(source, [image], evaluate(module, [image]), "", (family.library.archive(bench.core),))
+    case = Case(
+        source, [image], evaluate(module, [image]), "", (CmsisNn(family.libraries[LIBRARY]).archive(bench.core),)
+    )
     (outcome,) = _run(family, [case], tmp_path, bench)
     assert outcome.exact, outcome
 
@@ -100,7 +102,7 @@ def test_an_absent_function_is_not_offered_and_is_named(tmp_path):
     assert library is not None
     assert library.missing == [name for name in FUNCTIONS if name != CONVOLVE]
     layer = mve_layers.depthwise(np.random.default_rng(3), (1, 4, 4, 4), (3, 3))
-    partial = CmsisNnKernels(library)
+    partial = CmsisNnKernels({LIBRARY: library.root})
     assert partial.variants(layer.workload(partial), CORTEX_M55) == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tosa_graphs import Graph
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
+from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
@@ -59,8 +60,9 @@ def test_families_can_be_restricted_where_they_apply():
 
 
 def test_a_core_without_mve_gets_a_library_and_the_generic_kernel_both_proven_on_its_board():
-    task, library = _conv(0, core=M4.core), CmsisNn.find()
+    library = CmsisNn.find()
     assert library is not None
+    task = replace(_conv(0, core=M4.core), libraries=((LIBRARY, library.root),))
     schedules = list(task.space.schedules())
     assert [str(schedule) for schedule in schedules] == ["cmsis_nn.arm_convolve_wrapper_s8()", "linalg.loops()"]
     include, libraries = tuple(library.include), (library.archive(M4.core),)
