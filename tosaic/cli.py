@@ -67,6 +67,7 @@ compiling = _together(
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
     click.option("--verify-each", is_flag=True, help="Check every exact pass on random inputs, to the bit."),
+    click.option("--no-prove", is_flag=True, help="Skip the last run of the firmware against the integer module."),
 )  # fmt: skip
 
 
@@ -88,6 +89,7 @@ def _options(
     records: Path | None,
     save_ir: Path | None,
     verify_each: bool,
+    no_prove: bool,
 ) -> CompileOptions:
     return CompileOptions(
         model=model,
@@ -99,6 +101,7 @@ def _options(
         cmsis_nn=cmsis_nn,
         save_ir=save_ir,
         verify_each=verify_each,
+        prove=not no_prove,
     )
 
 
@@ -187,6 +190,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
         console.print_json(run_result(result))
     else:
         print_run_report(result)
+    if not result.exact and result.defined:
+        raise SystemExit(1)
 
 
 @main.command()

@@ -17,14 +17,16 @@ from tosaic.build import Build, replacing
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, save_float
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
+from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
-from tosaic.proof import KernelProof
+from tosaic.proof import KernelProof, prove_firmware
+from tosaic.support.errors import BackendError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, ir
-from tosaic.trial_inputs import model_inputs
+from tosaic.trial_inputs import firmware_samples, model_inputs
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
 
@@ -79,7 +81,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             for name, region in middle.placement.regions.items():
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             save_float(middle.captured, folder / "float.pt2")
-        Manifest(
+        manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model,
             target=target,
@@ -91,8 +93,26 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
             trials=_trials(proofs, tuned),
             seconds=stations.seconds,
-        ).write(folder)
+        )
+        if options.prove:
+            with stations.station("prove firmware"):
+                _prove(Build(folder, manifest), middle, tuner)
+        manifest.write(folder)
     return Build.load(output)
+
+
+def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
+    sample = [tensor.numpy() for tensor in middle.captured.calibration[0]]
+    samples = firmware_samples(build.module, build.quantize_inputs(sample), sample, tuner.options.seed)
+    verdict = prove_firmware(
+        build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu_for(build, "emulator")
+    )
+    if verdict.difference:
+        raise BackendError(
+            "the firmware does not compute the integer module",
+            why=verdict.difference,
+            hint="--no-prove builds it all the same, and `tosaic verify` then names the op",
+        )
 
 
 def tune_model(options: CompileOptions) -> TuningResult:

@@ -63,6 +63,7 @@ class CompileOptions:
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
+    prove: run the finished firmware on the simulator against the integer module.
     verify_each: compare the module on random inputs before and after every pass that promises to be exact.
     """
 
@@ -75,3 +76,4 @@ class CompileOptions:
     cmsis_nn: Path | None = None
     save_ir: Path | None = None
     verify_each: bool = False
+    prove: bool = True

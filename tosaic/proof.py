@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuRegion
-from tosaic.backends.reference import evaluate
+from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.execution import Runner
+from tosaic.backends.simulators.npu_bridge import Execute
+from tosaic.backends.simulators.run import run_firmware
 from tosaic.bisection import first_wrong_op
 from tosaic.passes import first_difference
 from tosaic.support.errors import BackendError, SimulatorError
-from tosaic.support.functions import standalone
-from tosaic.support.mlir import ir
+from tosaic.support.functions import is_exact, standalone
+from tosaic.support.mlir import functions, ir
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Measure, Measurement, Objective
@@ -97,6 +102,31 @@ def prove_kernels(
                 proof.refuted.append(f"{schedule}: {proof.outcome.status}: {proof.outcome.message}")
         unproven = [proof for proof in unproven if not proof.outcome.ok]
     return proofs
+
+
+def prove_firmware(
+    build: Path,
+    firmware: Firmware,
+    meaning: ir.Module,
+    samples: Sequence[Sequence[np.ndarray]],
+    runner: Runner,
+    npu: Execute | None,
+) -> Verdict:
+    """Run `model.elf` of a build folder on `samples`, and the integer module on the reference model.
+
+    Where the module holds ops that TOSA defines up to an error bound, only that the firmware runs is proven.
+
+    Raises:
+        SimulatorError: the firmware does not run to its end.
+    """
+    outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
+    if not is_exact(functions(meaning)["main"]):
+        return Verdict()
+    flatbuffer = serialize(meaning)
+    for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
+        if difference := first_difference(evaluate(flatbuffer, sample), list(got)):
+            return Verdict(f"sample {number}: {difference}")
+    return Verdict()
 
 
 def _next(proof: KernelProof, choices: Iterator[Schedule]) -> Schedule:

@@ -129,7 +129,7 @@ def print_run_report(report: RunReport) -> None:
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(
         [
-            ("exact", f"yes, {len(report.samples)} samples" if report.exact else f"NO: {report.difference}"),
+            ("exact", _exactness(report)),
             ("CPU kernels", _cpu_cost(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
@@ -184,6 +184,14 @@ def _print_facts(facts: list[tuple[str, str]]) -> None:
     for name, value in facts:
         table.add_row(f"[bold]{name}[/]", value)
     stdout.print(table)
+
+
+def _exactness(report: RunReport) -> str:
+    if report.exact:
+        return f"yes, {len(report.samples)} samples"
+    if report.defined:
+        return f"NO: {report.difference}"
+    return f"not to the bit, which TOSA does not define for all of its float ops: {report.difference}"
 
 
 def _cpu_cost(report: RunReport) -> str:

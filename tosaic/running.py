@@ -19,6 +19,8 @@ from tosaic.manifest import InputStatistics
 from tosaic.npu_execution import NpuChoice, npu_for
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
+from tosaic.support.functions import is_exact
+from tosaic.support.mlir import functions
 
 Sample = list[np.ndarray]
 
@@ -31,6 +33,7 @@ class RunReport:
         samples: the firmware's inputs of each inference.
         board: the outputs of each inference, and the cost of each call where the runner tells it.
         difference: where the outputs first differ from `tosa_reference_model`; empty where they are equal to the bit.
+        defined: whether TOSA defines every result to the bit; else a difference may be rounding within its bounds.
         npu: what executed NPU regions: `none`, `reference`, `emulator` or `runner`.
         npu_cycles: Vela's estimate for one inference.
         sqnr_db: against the float model, per output over all samples; None where an output is not quantized, the float
@@ -42,6 +45,7 @@ class RunReport:
     samples: Sequence[Sample]
     board: RunResult
     difference: str
+    defined: bool
     npu: str
     npu_cycles: int
     sqnr_db: Sequence[float | None]
@@ -80,6 +84,7 @@ def run_build(
         samples=quantized,
         board=board,
         difference=difference_of_samples(expected, board.outputs),
+        defined=is_exact(functions(build.module)["main"]),
         npu=_executed_by(build, npu, on),
         npu_cycles=build.manifest.npu_cycles,
         sqnr_db=_against_float(build, samples, board.outputs),

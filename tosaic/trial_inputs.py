@@ -26,6 +26,30 @@ def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> 
     return chosen
 
 
+def firmware_samples(
+    module: ir.Module, quantized: Sequence[np.ndarray], sample: Sequence[np.ndarray], seed: int
+) -> list[list[np.ndarray]]:
+    """Arguments for `main`: `quantized` data, random ones, and the ends of every range.
+
+    Plain integers, which may index something, are those of `sample` throughout.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = model_inputs(module, sample, seed)
+    ends = [
+        rng.choice(np.array([limits.min, limits.max], array.dtype), array.shape)
+        if (limits := _limits(array, plain)) is not None
+        else array
+        for array, plain in zip(drawn, sample, strict=True)
+    ]
+    return [list(quantized), drawn, ends]
+
+
+def _limits(array: np.ndarray, plain: np.ndarray) -> np.iinfo | None:
+    """The range of a quantized input; None for one that the model takes as it is."""
+    is_quantized = np.issubdtype(array.dtype, np.integer) and np.issubdtype(np.asarray(plain).dtype, np.floating)
+    return np.iinfo(array.dtype) if is_quantized else None
+
+
 def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, ...]]:
     """The arguments of each CPU function that takes integers wider than 8 bits, by name.
 

@@ -11,9 +11,8 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
-from tosaic.support.functions import computing_ops, returned
-from tosaic.support.mlir import functions, ir, parse, shape_of, walk
-from tosaic.support.tosa_ops import BOUNDED
+from tosaic.support.functions import computing_ops, is_exact, returned
+from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Schedule, Space, Variant
 
 
@@ -103,7 +102,7 @@ class KernelTask:
         families = sorted((family(libraries) for family in FAMILIES.known().values()), key=lambda family: family.rank)
         tried = [(family, family.match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
-        return _Facts(found, _is_exact(kernel), self._key(found), _name(kernel), self._space(found))
+        return _Facts(found, is_exact(kernel), self._key(found), _name(kernel), self._space(found))
 
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
@@ -148,10 +147,6 @@ class _Facts:
     key: str
     name: str
     space: Space
-
-
-def _is_exact(kernel: ir.Operation) -> bool:
-    return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
 
 
 def _name(kernel: ir.Operation) -> str:

@@ -59,6 +59,7 @@ def test_compile_says_where_each_op_runs(builds, target):
         "generate",
         "firmware",
         "write",
+        "prove firmware",
     }
 
 
