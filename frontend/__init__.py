@@ -3,7 +3,7 @@
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
-from tosaic.frontend.simulation import input_statistics, load_float, run_float, save_float
+from tosaic.frontend.simulation import input_statistics, load_float, run_float, run_float_on, save_float
 
 __all__ = [
     "Capture",
@@ -13,5 +13,6 @@ __all__ = [
     "load_float",
     "quantize",
     "run_float",
+    "run_float_on",
     "save_float",
 ]

@@ -8,18 +8,25 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
+from torch.utils._pytree import tree_leaves
 
 from tosaic.frontend.capture import Capture, read_program
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
     """Run a capture or a program in PyTorch; a quantized program computes its Q/DQ simulation in float32."""
-    program = model.program if isinstance(model, Capture) else model
-    tensors = [torch.as_tensor(value) for value in inputs]
+    (outputs,) = run_float_on(model, [inputs])
+    return outputs
+
+
+def run_float_on(
+    model: Capture | ExportedProgram, samples: Sequence[Sequence[np.ndarray | torch.Tensor]]
+) -> list[list[np.ndarray]]:
+    """As `run_float`, on many samples."""
+    module = (model.program if isinstance(model, Capture) else model).module()
     with torch.no_grad():
-        result = program.module()(*tensors)
-    return [tensor.numpy() for tensor in pytree.tree_leaves(result)]
+        results = [module(*map(torch.as_tensor, inputs)) for inputs in samples]
+    return [[tensor.numpy() for tensor in tree_leaves(result)] for result in results]
 
 
 def save_float(capture: Capture, path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tosaic.accuracy import interface_quantizations
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
-from tosaic.support.quantization import Quantization
 
 
 @dataclass
@@ -68,14 +68,8 @@ def assemble(
             case name:
                 raise BackendError(f"`{name}` was not placed", where=str(op.location))
     program = Program(
-        inputs=tuple(
-            _interface(main, "arg_attrs", index, name, assembly.names[value], value)
-            for index, (name, value) in enumerate(zip(input_names, block.arguments, strict=True))
-        ),
-        outputs=tuple(
-            _interface(main, "res_attrs", index, f"output_{index}", assembly.names[value], value)
-            for index, value in enumerate(returned)
-        ),
+        inputs=_interfaces(assembly, input_names, block.arguments, main, "arg_attrs"),
+        outputs=_interfaces(assembly, [f"output_{i}" for i in range(len(returned))], returned, main, "res_attrs"),
         buffers=assembly.buffers,
         calls=tuple(assembly.calls),
         aliases=assembly.aliases,
@@ -115,10 +109,8 @@ def _call(
     )
 
 
-def _interface(main: ir.Operation, attributes: str, index: int, name: str, buffer: str, value: ir.Value) -> Interface:
-    annotations = ir.ArrayAttr(main.attributes[attributes])[index] if attributes in main.attributes else {}
-    if "tosaic.scale" not in annotations:
-        return Interface(name, buffer)
-    scale = ir.FloatAttr(annotations["tosaic.scale"]).value
-    zero_point = ir.IntegerAttr(annotations["tosaic.zero_point"]).value
-    return Interface(name, buffer, Quantization.per_tensor(str(element_type(value)), scale, zero_point))
+def _interfaces(
+    assembly: _Assembly, names: Sequence[str], values: Sequence[ir.Value], main: ir.Operation, attributes: str
+) -> tuple[Interface, ...]:
+    kinds = interface_quantizations(main, attributes, values)
+    return tuple(Interface(n, assembly.names[v], kind) for n, v, kind in zip(names, values, kinds, strict=True))

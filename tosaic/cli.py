@@ -67,6 +67,7 @@ compiling = _together(
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
     click.option("--verify-each", is_flag=True, help="Check every exact pass on random inputs, to the bit."),
+    click.option("--min-sqnr", type=float, metavar="DB", help="Least SQNR of every output against the float model."),
     click.option("--no-prove", is_flag=True, help="Skip the last run of the firmware against the integer module."),
 )  # fmt: skip
 
@@ -89,6 +90,7 @@ def _options(
     records: Path | None,
     save_ir: Path | None,
     verify_each: bool,
+    min_sqnr: float | None,
     no_prove: bool,
 ) -> CompileOptions:
     return CompileOptions(
@@ -102,6 +104,7 @@ def _options(
         save_ir=save_ir,
         verify_each=verify_each,
         prove=not no_prove,
+        min_sqnr=min_sqnr,
     )
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch.export import ExportedProgram
 
 import tosaic
+from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
 from tosaic.build import Build, replacing
 from tosaic.disassembly import STREAMS
-from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, save_float
+from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, run_float_on, save_float
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
@@ -25,10 +27,12 @@ from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import BackendError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, functions, ir
+from tosaic.support.mlir import bytecode, functions, ir, parse
 from tosaic.trial_inputs import firmware_samples, model_inputs
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
+
+_ACCURACY_SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,14 @@ class Middle:
 
     Args:
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
+        accuracy: how far it is from the float model.
         placement: the fused module, divided between the processors.
         inputs: arguments that `main` allows, to try kernels and regions on.
     """
 
     captured: Capture
     meaning: bytes
+    accuracy: Sequence[OutputAccuracy]
     placement: Placement
     inputs: Sequence[np.ndarray]
 
@@ -87,6 +93,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             target=target,
             environment=tuner.environment,
             firmware=firmware,
+            accuracy=tuple(middle.accuracy),
             calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
             ops=placed_ops(placed),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
@@ -149,12 +156,27 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             run_phase(module, name, [*dumping, *verifying])
             if name == "quantize":
                 meaning = bytecode(module)
+    with stations.station("check"):
+        accuracy = _accuracy(captured, program, meaning)
+        if options.prove:
+            check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
         inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
         placement = place_on(options.target, module, inputs)
         if options.save_ir:
             _save(placement.module, options.save_ir / "placed.mlir")
-    return Middle(captured, meaning, placement, inputs)
+    return Middle(captured, meaning, accuracy, placement, inputs)
+
+
+def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:
+    """On the first calibration samples, as PyTorch computes them in float and simulates them quantized."""
+    samples = captured.calibration[:_ACCURACY_SAMPLES]
+    return measure_accuracy(
+        parse(meaning),
+        [[tensor.numpy() for tensor in sample] for sample in samples],
+        run_float_on(captured, samples),
+        run_float_on(program, samples),
+    )
 
 
 def _save(module: ir.Module, path: Path) -> None:

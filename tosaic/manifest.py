@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
@@ -128,6 +129,7 @@ class Manifest:
         model: as the user named it.
         target: what it was built for; it runs on that, wherever the name may lead by then.
         environment: what its trials depend on.
+        accuracy: of each output that is no plain integer, on calibration data.
         calibration: of each input.
         ops: of the placed module, in order.
         regions: of the NPU.
@@ -139,6 +141,7 @@ class Manifest:
     target: Target
     environment: Environment
     firmware: Firmware
+    accuracy: tuple[OutputAccuracy, ...]
     calibration: tuple[InputStatistics, ...]
     ops: tuple[PlacedOp, ...]
     kernels: tuple[KernelRecord, ...]

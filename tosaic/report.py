@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from rich.table import Table
 
+from tosaic.accuracy import NOISY_DB, OutputAccuracy
 from tosaic.backends.target import Target
 from tosaic.build import Build
-from tosaic.console import stdout
+from tosaic.console import stderr, stdout
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
 from tosaic.tuner.tune import TuningResult
@@ -37,6 +38,7 @@ def compile_result(build: Build) -> dict:
         "trials_failed": manifest.trials.failed,
         "trials_of_other_environments": manifest.trials.of_other_environments,
         "tuning_interrupted": manifest.trials.interrupted,
+        "accuracy": msgspec.to_builtins(manifest.accuracy),
         "seconds": manifest.seconds,
     }
 
@@ -61,10 +63,18 @@ def print_compile_report(build: Build) -> None:
             f"{trials.measured} measured, {trials.reused} from records"
             + (", then interrupted" if trials.interrupted else ""),
         ),
+        ("SQNR", _accuracy(manifest.accuracy)),
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
     _print_facts(facts)
+    for output in manifest.accuracy:
+        if output.sqnr_db is not None and output.sqnr_db < NOISY_DB:
+            stderr.print(
+                f"warning: `{output.name}` has only {output.sqnr_db:.1f} dB against the float model; "
+                "try --activations int16, --exclude a module, or calibration data that is more like the real one",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
 
 
 def tuning_result(result: TuningResult) -> dict:
@@ -192,6 +202,11 @@ def _exactness(report: RunReport) -> str:
     if report.defined:
         return f"NO: {report.difference}"
     return f"not to the bit, which TOSA does not define for all of its float ops: {report.difference}"
+
+
+def _accuracy(outputs: Sequence[OutputAccuracy]) -> str:
+    known = ", ".join("exact" if output.sqnr_db is None else f"{output.sqnr_db:.1f}" for output in outputs)
+    return f"{known} dB against float on calibration data, per output" if known else "no output to judge"
 
 
 def _cpu_cost(report: RunReport) -> str:

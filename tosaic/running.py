@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.accuracy import sqnr_db
 from tosaic.backends.firmware.build import Tensor
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.execution import Runner
@@ -168,11 +169,10 @@ def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:
 def _against_float(
     build: Build, samples: Sequence[Sample], outputs: Sequence[Sequence[np.ndarray]]
 ) -> list[float | None]:
-    from tosaic.frontend import load_float, run_float
+    from tosaic.frontend import load_float, run_float_on
 
     program = load_float(build.folder / "float.pt2")
-    inputs = [build.dequantize_inputs(sample) for sample in samples]
-    references = [run_float(program, sample) for sample in inputs]
+    references = run_float_on(program, [build.dequantize_inputs(sample) for sample in samples])
     results = [build.dequantize_outputs(list(row)) for row in outputs]
     return [
         sqnr_db([row[index] for row in references], [row[index] for row in results])
@@ -180,16 +180,6 @@ def _against_float(
         else None
         for index, tensor in enumerate(build.manifest.firmware.outputs)
     ]
-
-
-def sqnr_db(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float | None:
-    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
-
-    None where it has no finite value: the outputs agree exactly, or the reference is all zero.
-    """
-    signal = sum(float((f.astype("float64") ** 2).sum()) for f in reference)
-    noise = sum(float(((f.astype("float64") - q) ** 2).sum()) for f, q in zip(reference, outputs, strict=True))
-    return 10 * math.log10(signal / noise) if signal and noise else None
 
 
 def _write(build: Build, outputs: Sequence[Sequence[np.ndarray]], folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Bugs planted behind the proofs of kernels and regions: the run of the finished firmware finds each while compiling."""
+"""Bugs planted behind the proofs of kernels and regions: the run of the finished firmware finds each of them."""
 
 from __future__ import annotations
 

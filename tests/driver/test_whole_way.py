@@ -60,6 +60,7 @@ def test_compile_says_where_each_op_runs(builds, target):
         "firmware",
         "write",
         "prove firmware",
+        "check",
     }
 
 

@@ -1,0 +1,121 @@
+"""The way into the integer module: bugs planted there are caught when compiling; noise is told and can be refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import NETS
+
+from tosaic import compilation
+from tosaic.accuracy import OutputAccuracy, check_accuracy, sqnr_db
+from tosaic.support.errors import Error
+from tosaic.support.mlir import dense, dense_values, ir, walk
+
+OTHER = "the integer module computes something else than the quantized model in `output_0`"
+
+
+@pytest.fixture
+def imported(monkeypatch, refused, tmp_path):
+    """Compile with an importer that breaks the module, and expect the refusal."""
+
+    def imported(break_module) -> None:
+        right = compilation.import_program
+
+        def wrong(*arguments):
+            module = right(*arguments)
+            with module.context, ir.Location.unknown():
+                break_module(module)
+            return module
+
+        monkeypatch.setattr(compilation, "import_program", wrong)
+        assert OTHER in refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
+
+    return imported
+
+
+def weights_of(module: ir.Module, *shape: int) -> ir.Operation:
+    constants = [op for op in walk(module) if op.name == "tosa.const"]
+    return next(op for op in constants if tuple(ir.ShapedType(op.results[0].type).shape) == shape)
+
+
+def test_a_channel_whose_weights_are_negated(imported):
+    def negate(module: ir.Module) -> None:
+        constant = weights_of(module, 8, 3, 3, 8)
+        values = dense_values(constant.attributes["values"])
+        values[3] = -values[3]
+        constant.attributes["values"] = dense(values)
+
+    imported(negate)
+
+
+def test_an_input_that_is_transposed(imported):
+    def mirror(module: ir.Module) -> None:
+        constant = weights_of(module, 8, 3, 3, 3)
+        constant.attributes["values"] = dense(dense_values(constant.attributes["values"])[:, :, ::-1].copy())
+
+    imported(mirror)
+
+
+def test_a_sum_that_becomes_a_difference(imported):
+    def swap(module: ir.Module) -> None:
+        op = next(op for op in walk(module) if op.name == "tosa.add")
+        with ir.InsertionPoint(op), op.location:
+            wrong = ir.Operation.create("tosa.sub", [op.results[0].type], list(op.operands)).result
+        op.results[0].replace_all_uses_with(wrong)
+        op.erase()
+
+    imported(swap)
+
+
+def test_the_ratio_stands_in_the_report(succeed, tosaic, tmp_path):
+    (output,) = succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")["accuracy"]
+    assert output["name"] == "output_0" and 25 < output["sqnr_db"] < 60 and output["quanta"] <= 1
+    assert abs(output["sqnr_db"] - output["simulated_db"]) < 6
+    table = tosaic("compile", f"{NETS}:net", "-o", tmp_path / "build").stdout
+    assert f"{output['sqnr_db']:.1f} dB against float on calibration data" in table
+
+
+def test_more_than_int8_gives_can_be_asked_for(refused, succeed, tmp_path):
+    ask = ("compile", f"{NETS}:net", "-o", tmp_path / "build", "--min-sqnr", 60)
+    message = refused(*ask)
+    assert "dB against the float model, 60 are asked" in message and "--activations int16" in message
+    assert succeed(*ask, "--activations", "int16")["accuracy"][0]["sqnr_db"] > 60
+
+
+NOISY = '''
+import torch
+from torch import nn
+
+class Cancelling(nn.Module):
+    """Two large terms that nearly cancel."""
+
+    def forward(self, x):
+        return (x * 100 + 1000) * 1.0 - (x * 99.9 + 1000) * torch.ones_like(x)
+
+def cancelling():
+    x = torch.linspace(-1, 1, 64).reshape(1, 64)
+    return Cancelling(), (x,), [(x,)]
+'''
+
+
+def test_a_noisy_model_is_warned_of(tosaic, tmp_path):
+    (tmp_path / "model.py").write_text(NOISY)
+    result = tosaic("compile", f"{tmp_path / 'model.py'}:cancelling", "-o", tmp_path / "build")
+    assert result.exit_code == 0
+    assert "warning: `output_0` has only" in result.stderr and "dB against the float model" in result.stderr
+
+
+def test_what_is_another_function():
+    def row(sqnr: float | None, simulated: float | None, quanta: int) -> OutputAccuracy:
+        return OutputAccuracy("y", sqnr, simulated, sqnr, quanta)
+
+    check_accuracy([row(30, 42, 1), row(18.5, 19.7, 5), row(None, None, 0), row(37.8, 37.5, 34)], None)
+    for wrong in (row(-3, 38, 90), row(33.9, 51.3, 3)):
+        with pytest.raises(Error, match="computes something else"):
+            check_accuracy([wrong], None)
+
+
+def test_the_ratio_of_a_known_noise():
+    signal, noise = np.full(100, 10.0), np.tile([1.0, -1.0], 50)
+    assert sqnr_db([signal], [signal + noise]) == pytest.approx(20.0)
+    assert sqnr_db([signal], [signal]) is None and sqnr_db([0 * signal], [noise]) is None

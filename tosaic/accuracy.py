@@ -1,0 +1,141 @@
+"""Whether the integer module is the user's model: held against the float one, and against PyTorch's simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.support.errors import Error
+from tosaic.support.functions import body_of, returned
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
+from tosaic.support.quantization import Quantization
+
+Arrays = Sequence[np.ndarray]
+
+NOISY_DB = 20.0
+"""A signal to noise ratio below which a user is warned."""
+LOST_DB = 6.0
+"""What roundings that PyTorch does otherwise may cost; the zoo's models lose 3.9 dB at most, over ten outputs."""
+
+
+@dataclass(frozen=True)
+class OutputAccuracy:
+    """One output over calibration samples; each ratio is None where it has no finite value.
+
+    Args:
+        sqnr_db: the integer module against the float model.
+        simulated_db: PyTorch's simulation of the quantized program against the float model.
+        agreement_db: the integer module against that simulation.
+        quanta: their largest difference, in steps of the output's scale.
+    """
+
+    name: str
+    sqnr_db: float | None
+    simulated_db: float | None
+    agreement_db: float | None
+    quanta: int
+
+    @property
+    def is_other_function(self) -> bool:
+        """Whether the integer module computes something else than the quantized program."""
+        if self.sqnr_db is None or self.simulated_db is None or self.quanta <= 1:
+            return False
+        return self.sqnr_db < self.simulated_db - LOST_DB
+
+
+def measure_accuracy(
+    meaning: ir.Module, inputs: Sequence[Arrays], floats: Sequence[Arrays], simulated: Sequence[Arrays]
+) -> tuple[OutputAccuracy, ...]:
+    """Each output that is a quantized or a float tensor.
+
+    Args:
+        meaning: the integer module.
+        inputs: samples as the float model takes them.
+        floats, simulated: what the float model and the quantized program make of each sample in PyTorch.
+    """
+    main = functions(meaning)["main"]
+    taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
+    given = interface_quantizations(main, "res_attrs", returned(main))
+    flatbuffer = serialize(meaning)
+    rows = []
+    for sample in inputs:
+        pairs = zip(sample, taken, body_of(main).arguments, strict=True)
+        stored = [_stored(array, kind, element_type(value)) for array, kind, value in pairs]
+        found = zip(evaluate(flatbuffer, stored), given, strict=True)
+        rows.append([array if kind is None else kind.dequantize(array) for array, kind in found])
+    measured = []
+    for index, kind in enumerate(given):
+        ours, real, theirs = ([row[index] for row in column] for column in (rows, floats, simulated))
+        if kind is None and not np.issubdtype(ours[0].dtype, np.floating):
+            continue
+        step = kind.scale if kind else 1.0
+        quanta = max(float(np.abs(a - b).max(initial=0.0)) / step for a, b in zip(ours, theirs, strict=True))
+        measured.append(
+            OutputAccuracy(
+                name=f"output_{index}",
+                sqnr_db=sqnr_db(real, ours),
+                simulated_db=sqnr_db(real, theirs),
+                agreement_db=sqnr_db(theirs, ours),
+                quanta=round(quanta) if kind else 0,
+            )
+        )
+    return tuple(measured)
+
+
+def check_accuracy(measured: Sequence[OutputAccuracy], least_db: float | None) -> None:
+    """Refuse an integer module that is not the user's model.
+
+    Args:
+        least_db: what the user asks of every output.
+
+    Raises:
+        Error: an output of the module is another function than the quantized program's, or is noisier than asked.
+    """
+    for output in measured:
+        if output.is_other_function:
+            raise Error(
+                f"the integer module computes something else than the quantized model in `{output.name}`",
+                why=f"it has {output.sqnr_db:.1f} dB against float on the calibration data, PyTorch's simulation "
+                f"{output.simulated_db:.1f} dB",
+                hint="this is a fault of tosaic's; --no-prove builds it all the same",
+            )
+        if least_db is not None and output.sqnr_db is not None and output.sqnr_db < least_db:
+            raise Error(
+                f"`{output.name}` has {output.sqnr_db:.1f} dB against the float model, {least_db:g} are asked",
+                why="quantization lost them on the calibration data",
+                hint="--activations int16, --exclude a module, or calibration data that is more like the real one",
+            )
+
+
+def interface_quantizations(
+    main: ir.Operation, attributes: str, values: Sequence[ir.Value]
+) -> list[Quantization | None]:
+    """How each argument (`arg_attrs`) or result (`res_attrs`) of `main` is quantized; None where it is not."""
+    rows = ir.ArrayAttr(main.attributes[attributes]) if attributes in main.attributes else [{}] * len(values)
+    found: list[Quantization | None] = []
+    for row, value in zip(rows, values, strict=True):
+        if "tosaic.scale" not in row:
+            found.append(None)
+            continue
+        scale, zero_point = ir.FloatAttr(row["tosaic.scale"]).value, ir.IntegerAttr(row["tosaic.zero_point"]).value
+        found.append(Quantization.per_tensor(str(element_type(value)), scale, zero_point))
+    return found
+
+
+def _stored(array: np.ndarray, kind: Quantization | None, element: ir.Type) -> np.ndarray:
+    dtype = numpy_dtype(element)
+    return array.astype(dtype) if kind is None else kind.quantize_as_torch(array).astype(dtype)
+
+
+def sqnr_db(reference: Arrays, outputs: Arrays) -> float | None:
+    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
+
+    None where it has no finite value: the outputs agree exactly, or the reference is all zero.
+    """
+    signal = sum(float((f.astype("float64") ** 2).sum()) for f in reference)
+    noise = sum(float(((f.astype("float64") - q) ** 2).sum()) for f, q in zip(reference, outputs, strict=True))
+    return 10 * math.log10(signal / noise) if signal and noise else None
