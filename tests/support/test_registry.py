@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from drop_in import install
 
@@ -22,14 +20,13 @@ TABLES: list[Registry] = []
 
 @pytest.fixture
 def fruits(tmp_path, monkeypatch) -> Registry:
-    """An empty table over a package of one empty file."""
-    (tmp_path / "orchard").mkdir()
-    (tmp_path / "orchard" / "__init__.py").write_text("")
-    (tmp_path / "orchard" / "tree.py").write_text("")
+    """An empty table over a package of its own, of one empty file."""
+    package = f"orchard{len(TABLES)}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    (tmp_path / package / "tree.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("orchard", "orchard.tree"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    TABLES.append(Registry("fruit", "orchard", "orchard.fruits"))
+    TABLES.append(Registry("fruit", package, "orchard.fruits"))
     return TABLES[-1]
 
 
@@ -60,8 +57,8 @@ def test_an_installed_package_adds_a_class(fruits, tmp_path, monkeypatch):
 
 
 def test_a_file_that_does_not_import_is_named(fruits, tmp_path):
-    (tmp_path / "orchard" / "tree.py").write_text("import no_such_module\n")
-    with pytest.raises(Error, match=r"the extension `orchard\.tree` does not import\n.* 'no_such_module'"):
+    (tmp_path / fruits.package / "tree.py").write_text("import no_such_module\n")
+    with pytest.raises(Error, match=r"the extension `orchard\d\.tree` does not import\n.* 'no_such_module'"):
         fruits.known()
 
 
