@@ -99,7 +99,7 @@ def check_quantized(module: ir.Module) -> None:
             if "!quant." in str(value.type):
                 raise PassError(f"`{op.name}` still has the type `{value.type}`", where=str(op.location))
     with module.context:
-        copy = parse(bytecode(module), module.context)
+        copy = parse(bytecode(module))
         for function in functions(copy).values():
             for kind in ("arg_attrs", "res_attrs"):
                 if kind in function.attributes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
 
 from tosaic.backends.target import Core
-from tosaic.support.mlir import ir
+from tosaic.support.mlir import ir, parse
 from tosaic.tuner.space import Schedule, Variant
 
 
@@ -56,6 +57,12 @@ class Workload:
     key: str
     attributes: Mapping[str, object]
     constants: Mapping[str, np.ndarray]
+
+
+@lru_cache(maxsize=256)
+def parsed(function: str) -> ir.Module:
+    """The module of a kernel function's text. It is shared: nobody may change it."""
+    return parse(function)
 
 
 class KernelFamily(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNnKernels
-from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload, parsed
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
@@ -22,7 +22,7 @@ from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops, returned
-from tosaic.support.mlir import functions, ir, parse, shape_of, walk
+from tosaic.support.mlir import functions, ir, shape_of, walk
 from tosaic.support.tosa_ops import BOUNDED
 from tosaic.tuner.space import Schedule, Space, Variant
 
@@ -77,8 +77,7 @@ class KernelTask:
     @property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
-        module = parse(self.module)
-        (kernel,) = functions(module).values()
+        (kernel,) = functions(parsed(self.function)).values()
         return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
 
     @property
@@ -91,8 +90,7 @@ class KernelTask:
     @property
     def name(self) -> str:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
-        module = parse(self.module)
-        (kernel,) = functions(module).values()
+        (kernel,) = functions(parsed(self.function)).values()
         ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
         shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
         return f"{'+'.join(dict.fromkeys(ops))} {shape}"
@@ -142,7 +140,6 @@ class KernelTask:
 @lru_cache(maxsize=256)
 def _matches(function: str) -> list[tuple[KernelFamily, Workload]]:
     """The families that recognize a function, in order, with what they recognized."""
-    module = parse(function)
-    (kernel,) = functions(module).values()
+    (kernel,) = functions(parsed(function)).values()
     found = [(family, family.match(kernel)) for family in FAMILIES]
     return [(family, workload) for family, workload in found if workload is not None]

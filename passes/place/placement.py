@@ -40,7 +40,7 @@ def place(
         PassError: the result breaks the invariant.
     """
     with module.context, ir.Location.unknown():
-        copy = parse(bytecode(module), module.context)
+        copy = parse(bytecode(module))
         nodes = nodes_of(copy)
         reasons = refusals(nodes, verdict, refused, hop_cost)
         regions = npu_regions(nodes, reasons)

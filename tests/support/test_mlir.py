@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+
 import numpy as np
 import pytest
 
@@ -37,6 +40,27 @@ def test_parse_reports_what_the_verifier_says():
     with pytest.raises(PassError) as caught:
         mlir.parse(ADD.replace("-> tensor<2x3xi32> {", "-> tensor<2x4xi32> {"))
     assert "tensor<2x3xi32>" in caught.value.why
+
+
+def test_all_modules_of_a_process_share_one_context():
+    assert mlir.parse(ADD).context == mlir.parse(ADD).context == mlir.context()
+
+
+def test_a_forked_child_runs_pipelines():
+    """With threads of its own the context would wait for them in the child, which has none."""
+    mlir.run_pipeline(mlir.parse(ADD), "builtin.module(func.func(canonicalize))")
+    child = multiprocessing.get_context("fork").Process(target=_run_in_child)
+    child.start()
+    child.join(60)
+    alive, code = child.is_alive(), child.exitcode
+    child.kill()
+    assert (alive, code) == (False, 0)
+
+
+def _run_in_child() -> None:
+    module = mlir.parse(ADD + "func.func @more() { return }")
+    mlir.run_pipeline(module, "builtin.module(func.func(canonicalize))")
+    os._exit(str(module).count("tosa.add") - 1)
 
 
 def test_run_pipeline_changes_the_module_in_place():
