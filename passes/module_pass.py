@@ -7,6 +7,7 @@ import difflib
 import importlib
 import importlib.metadata
 import pkgutil
+import re
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,11 @@ class ModulePass:
             if getattr(self, field.name) != field.default
         ]
         return self.name + (f"{{{' '.join(changed)}}}" if changed else "")
+
+    @property
+    def slug(self) -> str:
+        """The pass with its options, fit for a file's name: `mlir-cse`."""
+        return re.sub(r"[^A-Za-z0-9]+", "-", str(self)).strip("-")[:80]
 
     @classmethod
     def summary(cls) -> str:

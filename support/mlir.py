@@ -64,6 +64,16 @@ def parse(source: str | bytes) -> ir.Module:
         raise PassError("this is not valid MLIR", why=diagnostics(error)) from None
 
 
+def copy_of(module: ir.Module) -> ir.Module:
+    """Another module of copies of the same ops."""
+    copy = ir.Module.create(module.operation.location)
+    for name in module.operation.attributes:
+        copy.operation.attributes[name] = module.operation.attributes[name]
+    for op in module.body.operations:
+        op.operation.clone(ir.InsertionPoint(copy.body))
+    return copy
+
+
 def diagnostics(error: ir.MLIRError) -> str:
     """The diagnostics of an MLIRError as `location: message` lines."""
     return "\n".join(f"{d.location}: {d.message}" for d in error.error_diagnostics) or str(error)

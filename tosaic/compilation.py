@@ -24,7 +24,7 @@ from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
 from tosaic.progress import Stations
 from tosaic.proof import prove_kernels
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, functions, ir
+from tosaic.support.mlir import bytecode, functions
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, tune_tasks
 
@@ -120,15 +120,9 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
                 meaning = bytecode(module)
     with stations.station("place"):
         inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
-        placement = place_on(options.target, module, inputs)
-        if options.save_ir:
-            _save(placement.module, options.save_ir / "placed.mlir")
+        verifying = [VerifyEach(evaluate)] if options.verify_each else []
+        placement = place_on(options.target, module, inputs, [*dumping, *verifying])
     return Middle(captured, meaning, placement, inputs)
-
-
-def _save(module: ir.Module, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(module.operation.get_asm(enable_debug_info=True))
 
 
 @contextmanager

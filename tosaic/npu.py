@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tosaic.backends.ethos_u.acceptance import verdict
+from tosaic import verdicts  # noqa: F401  (`place` knows them then)
 from tosaic.backends.ethos_u.disassembler import disassemble
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion, VelaRefusal, compile_region
@@ -19,12 +18,12 @@ from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.kernel_inputs import call_inputs
 from tosaic.npu_bisection import first_wrong_op
-from tosaic.passes import first_difference
-from tosaic.passes.place import place
+from tosaic.passes import Callback, first_difference, place_phase, run_phase
+from tosaic.passes.place.place import refuse
 from tosaic.support.errors import Error, SimulatorError
 from tosaic.support.functions import computing_ops, inputs_of, main_of, standalone
 from tosaic.support.locations import describe
-from tosaic.support.mlir import functions, ir, walk
+from tosaic.support.mlir import copy_of, functions, ir, walk
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,10 @@ class Placement:
     regions: Mapping[str, NpuRegion] = field(default_factory=dict)
 
 
-def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) -> Placement:
-    """Divide `module` between the target's processors.
+def place_on(
+    target: Target, module: ir.Module, inputs: Sequence[np.ndarray], callbacks: Sequence[Callback] = ()
+) -> Placement:
+    """Divide a copy of `module` between the target's processors; `callbacks` see each attempt.
 
     Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
     compute something else than the reference model, on what the region reads when the model is given `inputs`.
@@ -49,11 +50,12 @@ def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) ->
     Raises:
         PassError: placement broke its invariant.
     """
-    if target.accelerator is None:
-        return Placement(place(module))
-    refused: dict[int, str] = {}
+    fused = copy_of(module)
     while True:
-        placed = place(module, partial(verdict, accelerator=target.accelerator), refused)
+        placed = copy_of(fused)
+        run_phase(placed, place_phase(target.accelerator or ""), callbacks)
+        if target.accelerator is None:
+            return Placement(placed)
         regions = {}
         news: dict[int, str] = {}
         for name, function in npu_functions(placed).items():
@@ -64,7 +66,7 @@ def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) ->
         news = news or _miscompiled(placed, regions, inputs)
         if not news:
             return Placement(placed, regions)
-        refused |= news
+        refuse(fused, news)
 
 
 def _miscompiled(placed: ir.Module, regions: Mapping[str, NpuRegion], inputs: Sequence[np.ndarray]) -> dict[int, str]:

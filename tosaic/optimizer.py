@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from tosaic import console
+from tosaic import console, verdicts  # noqa: F401  (`place` knows the targets then)
 from tosaic.backends import reference
 from tosaic.passes import (
     PHASES,

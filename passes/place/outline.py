@@ -35,6 +35,9 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
     block = body_of(functions(module)["main"])
     for group in groups:
         _outline_one(module, group, reasons)
+    for op in block.operations:
+        if "tosaic.reason" in op.attributes:
+            del op.attributes["tosaic.reason"]
     _sort(block)
     _drop_unused_constants(block)
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
-from typing import TypeAlias
 
 from tosaic.passes.place.graph import Node
-from tosaic.support.attributes import ints_of
+from tosaic.passes.place.verdicts import Verdict
+from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_ops import CONSTANT, CONVERTING, MOVING
 from tosaic.support.values import bit_width, producer, tensor_operands
 
-Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
 
-
-def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], hop_cost: int) -> dict[Node, str]:
+def refusals(nodes: list[Node], verdict: Verdict, hop_cost: int) -> dict[Node, str]:
     """Why each op stays on the CPU; ops that the NPU runs are missing.
 
-    An op stays when the target says so, when the NPU's compiler refused it before, when it only widens or narrows what
-    the CPU reads or makes, or when its region is worth less than a hop between the processors.
+    An op stays when it carries a reason, when the target says so, when it only widens or narrows what the CPU reads or
+    makes, or when its region is worth less than a hop between the processors.
     """
     reasons: dict[Node, str] = {}
     for node in nodes:
-        reason = refused.get(node.number, verdict(node.op))
+        known = "tosaic.reason" in node.op.attributes
+        reason = text_of(node.op, "tosaic.reason") if known else verdict(node.op)
         if reason is not None:
             reasons[node] = reason
     while True:
