@@ -5,7 +5,7 @@ from tosaic.passes.phases import PHASES, Phase, phases_of, place_phase, run_phas
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
 from tosaic.passes.runner import (
     Callback,
-    Timing,
+    PassTimes,
     VerifyEach,
     dump_ir,
     first_difference,
@@ -18,8 +18,8 @@ __all__ = [
     "PHASES",
     "Callback",
     "ModulePass",
+    "PassTimes",
     "Phase",
-    "Timing",
     "VerifyEach",
     "create",
     "dump_ir",

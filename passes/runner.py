@@ -75,7 +75,7 @@ def dump_ir(folder: Path) -> Callback:
     return dump
 
 
-class Timing:
+class PassTimes:
     """A callback that adds up the seconds spent in each pass, in `seconds` by name."""
 
     def __init__(self) -> None:

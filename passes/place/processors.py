@@ -106,7 +106,7 @@ def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> di
     for node in nodes:
         if node in reasons or node.op.name not in CONVERTING:
             continue
-        change = _bits(node.op.results[0]) - _bits(node.op.operands[0])
+        change = _tensor_bits(node.op.results[0]) - _tensor_bits(node.op.operands[0])
         if change > 0 and node.users and not node.returned and all(user in reasons for user in node.users):
             found[node] = "it only widens what the CPU reads"
         elif change < 0 and node.inputs and all(producer in reasons for producer in node.inputs):
@@ -149,8 +149,8 @@ def _without_outer_reshapes(region: list[Node]) -> list[Node]:
 
 def _widens(node: Node) -> bool:
     computed = [operand for operand in tensor_operands(node.op) if producer(operand, *CONSTANT) is None]
-    return _bits(node.op.results[0]) > sum(map(_bits, computed))
+    return _tensor_bits(node.op.results[0]) > sum(map(_tensor_bits, computed))
 
 
-def _bits(value: ir.Value) -> int:
+def _tensor_bits(value: ir.Value) -> int:
     return prod(shape_of(value)) * bit_width(value)

@@ -1,7 +1,7 @@
 import pytest
 from tosa_graphs import Graph
 
-from tosaic.passes import PHASES, Timing, parse_pipeline, phases_of, place_phase, run_phase, run_phases
+from tosaic.passes import PHASES, PassTimes, parse_pipeline, phases_of, place_phase, run_phase, run_phases
 from tosaic.passes.phases import Phase
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import functions, ir, parse, walk
@@ -14,7 +14,7 @@ def test_the_phases_in_order():
     assert [phase.name for phase in PHASES.values() if phase.exact] == ["layout", "fuse", "cpu", "npu", "place"]
     assert phases_of(npu=True) == ["legalize", "quantize", "layout", "fuse", "npu"]
     assert phases_of(npu=False) == ["legalize", "quantize", "layout", "fuse", "cpu"]
-    timing = Timing()
+    timing = PassTimes()
     run_phases(parse(MAIN), PHASES, [timing])
     assert set(timing.seconds) == {one.name for phase in PHASES.values() for one in phase.passes}
 
