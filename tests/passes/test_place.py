@@ -113,8 +113,8 @@ def test_regions_are_few_and_convex():
 def test_reasons_stand_on_the_ops():
     graph = Graph()
     x = graph.input((1, 8, 8, 8))
-    flags = graph.binary("greater", *(graph.requantize(v, "i32", scale=1.0) for v in (conv(graph, x), x)), "i1")
-    module = graph.module(flags)
+    a, b = (graph.requantize(value, "i32", scale=1.0) for value in (conv(graph, x), x))
+    module = graph.module(graph.binary("greater", a, b, "i1"))
     placed = place(module, refusing("greater"))
     text = str(placed)
     assert list(contents(placed).values()) == ["npu: conv2d rescale", "cpu: rescale rescale greater"]
