@@ -1,17 +1,60 @@
-"""What the backends need to know of a target: its core, its NPU and its memories."""
+"""What a target is: a core, a board with its memories, perhaps an NPU, and what goes where. All of it is data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
 class Memory:
-    """One memory of the target. `base` is the address the Cortex-M sees; `size` is in bytes."""
+    """One memory as the Cortex-M sees it.
+
+    Args:
+        name: how reports and linker scripts call it.
+        base: its address.
+        size: bytes.
+        bytes_per_cycle: what a long sequential read brings in a cycle of the core; None where nobody has said.
+        latency: cycles until the first byte of such a read.
+        tightly_coupled: whether the core alone reaches it, and no NPU.
+    """
 
     name: str
     base: int
     size: int
+    bytes_per_cycle: float | None = None
+    latency: int | None = None
+    tightly_coupled: bool = False
+
+
+class Timing(NamedTuple):
+    """`pipe` is held for `occupancy` cycles, results are ready after `latency`. Pipe `either` is `int` or `mul`."""
+
+    pipe: str
+    occupancy: int
+    latency: int
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The timing of a core with in-order issue, for `simulators.cycle_model`.
+
+    Args:
+        vector, scalar: timings by mnemonic (a regular expression on it, with neither type suffix nor, for vectors,
+            predication); the first match wins.
+        vector_immediate, lane_insert, lane_extract, shifted_operand: timings that operands decide.
+        taken_branch: cycles to refill the front of the pipeline.
+        loop_entry: extra cycles of the first `le` of a low-overhead loop, which executes as a branch.
+    """
+
+    vector: tuple[tuple[str, Timing], ...]
+    scalar: tuple[tuple[str, Timing], ...]
+    vector_immediate: Timing
+    lane_insert: Timing
+    lane_extract: Timing
+    shifted_operand: Timing
+    taken_branch: int
+    loop_entry: int
 
 
 @dataclass(frozen=True)
@@ -21,16 +64,61 @@ class Core:
     Args:
         name: clang's and gcc's `-mcpu` name, e.g. `cortex-m55`.
         triple: LLVM target triple.
-        mve: whether the core has the M-profile Vector Extension (integer).
-        float_abi: `hard` or `soft`.
-        machine: the QEMU machine that runs its code.
+        isa: extensions that kernels may use: `dsp`, `fp`, `mve`, `mve.fp`.
+        float_abi: `hard`, `softfp` or `soft`.
+        pipeline: what turns executed instructions into cycles; None where the core has no cycle model.
     """
 
     name: str
     triple: str
-    mve: bool
+    isa: tuple[str, ...]
     float_abi: str
+    pipeline: Pipeline | None = None
+
+    @property
+    def mve(self) -> bool:
+        """Whether the core has the M-profile Vector Extension on integers."""
+        return "mve" in self.isa
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which memory holds what.
+
+    Args:
+        code: vectors, code and read-only C data.
+        stack: stack and C data.
+        arena: memories the activation arena may use, fastest first.
+        constants: weights and command streams.
+        vectors: where the vectors lie if not with the code.
+    """
+
+    code: Memory
+    stack: Memory
+    arena: tuple[Memory, ...]
+    constants: Memory
+    vectors: Memory | None = None
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """Every memory once, in the order of use."""
+        used = (self.code, self.stack, *self.arena, self.constants, *((self.vectors,) if self.vectors else ()))
+        return tuple(dict.fromkeys(used))
+
+
+@dataclass(frozen=True)
+class Board:
+    """What QEMU runs a firmware on.
+
+    Args:
+        machine: QEMU's name of it (`-M`).
+        cpu: QEMU's name of the core (`-cpu`); None takes the machine's own.
+        trials: where batches of candidate kernels lie; None takes the target's layout.
+    """
+
     machine: str
+    cpu: str | None = None
+    trials: Layout | None = None
 
 
 @dataclass(frozen=True)
@@ -39,21 +127,16 @@ class Target:
 
     Args:
         name: what the user types, e.g. `corstone-300`.
-        core: the core that runs the firmware.
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
-        code: memory of vectors and code.
-        stack: memory of stack and C data.
-        arena: memories the activation arena may use, fastest first; the plan uses the first that fits.
-        constants: memory of weights and command streams.
     """
 
     name: str
     core: Core
-    accelerator: str | None
-    code: Memory
-    stack: Memory
-    arena: tuple[Memory, ...]
-    constants: Memory
+    board: Board
+    layout: Layout
+    accelerator: str | None = None
 
-
-CORTEX_M55 = Core("cortex-m55", "thumbv8.1m.main-none-eabihf", mve=True, float_abi="hard", machine="mps3-an547")
+    @property
+    def trials(self) -> Layout:
+        """Where batches of candidate kernels lie on the board."""
+        return self.board.trials or self.layout

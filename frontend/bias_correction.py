@@ -12,16 +12,18 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.lowerings.registry import op_quantization
 
-def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]], axes: dict[Any, int]) -> None:
+
+def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> None:
     """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
 
     Args:
         prepared: a calibrated graph, its observers in place; its biases are replaced.
         batches: what the error is measured on; all of them are held in memory at once.
-        axes: the ops that have a bias as their third argument, and the axis of their result that it adds to.
     """
-    _Corrector(prepared, len(batches), axes).run(*zip(*batches, strict=True), enable_io_processing=False)
+    _Corrector(prepared, len(batches)).run(*zip(*batches, strict=True), enable_io_processing=False)
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class _Twin:
 
 
 class _Corrector(Interpreter):
-    def __init__(self, prepared: GraphModule, count: int, axes: dict[Any, int]) -> None:
+    def __init__(self, prepared: GraphModule, count: int) -> None:
         super().__init__(prepared)
-        self.count, self.axes = count, axes
+        self.count = count
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
         values = list(super().placeholder(target, args, kwargs))
@@ -64,10 +66,10 @@ class _Corrector(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        bias = _own_bias(n) if n.target in self.axes else None
-        if bias is None or not isinstance(result, _Twin):
+        op, bias = op_quantization(n), _own_bias(n)
+        if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
-        axis = self.axes[n.target]
+        axis = op.result_axis
         missing = torch.stack(result.exact) - torch.stack(result.rounded)
         error = missing.movedim(axis if axis < 0 else axis + 1, 0).flatten(1).mean(1)
         owner, _, name = str(bias.target).rpartition(".")

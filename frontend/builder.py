@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.constant import Constant
 from tosaic.support import mlir, tosa_builder
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
 
 quant = mlir.dialect("quant")
 
@@ -98,24 +99,13 @@ class Builder:
         stored = mlir.constant(narrowed(operand.array))
         if operand.quantization is None:
             return stored
-        kind = ir.RankedTensorType.get(operand.shape, self.quantized_type(operand.quantization))
+        kind = ir.RankedTensorType.get(operand.shape, operand.quantization.type())
         cast = ir.Operation.create("quant.scast", operands=[stored], results=[kind]).result
         return self.dequantize(cast)
 
-    def quantized_type(self, quantization: Quantization) -> ir.Type:
-        """The `!quant.uniform` type; the storage range is spelt out where it is narrower than the dtype's."""
-        storage = mlir.mlir_type(quantization.storage)
-        limits = (quantization.low, quantization.high)
-        if quantization.axis is None:
-            (scale,), (zero_point,) = quantization.scales, quantization.zero_points
-            return quant.UniformQuantizedType.get(1, storage, self.f32, scale, zero_point, *limits)
-        return quant.UniformQuantizedPerAxisType.get(
-            1, storage, self.f32, quantization.scales, quantization.zero_points, quantization.axis, *limits
-        )
-
     def quantize(self, value: ir.Value, quantization: Quantization) -> ir.Value:
         """`quant.qcast` of a real tensor."""
-        kind = ir.RankedTensorType.get(mlir.shape_of(value), self.quantized_type(quantization))
+        kind = ir.RankedTensorType.get(mlir.shape_of(value), quantization.type())
         return ir.Operation.create("quant.qcast", operands=[value], results=[kind]).result
 
     def dequantize(self, value: ir.Value) -> ir.Value:
@@ -126,7 +116,7 @@ class Builder:
     def as_quantized(self, value: ir.Value, quantization: Quantization) -> ir.Value:
         """`quant.scast` of plain integers to what they stand for, none where the type says so already."""
         if isinstance(mlir.element_type(value), ir.IntegerType):
-            kind = ir.RankedTensorType.get(mlir.shape_of(value), self.quantized_type(quantization))
+            kind = ir.RankedTensorType.get(mlir.shape_of(value), quantization.type())
             return ir.Operation.create("quant.scast", operands=[value], results=[kind]).result
         return value
 

@@ -24,6 +24,14 @@ def arguments(node: Node) -> tuple[Any, ...]:
     return node.args
 
 
+def is_float(argument: object) -> bool:
+    """Whether an argument is a node that gives float32, or a list that begins with it."""
+    value = argument.meta.get("val") if isinstance(argument, Node) else None
+    if isinstance(value, list | tuple):
+        value = value[0]
+    return isinstance(value, Tensor) and value.dtype == torch.float32
+
+
 def is_quantized(program: ExportedProgram) -> bool:
     """Whether the graph already holds quantize or dequantize ops."""
     return any(node.target in QUANTIZE + DEQUANTIZE for node in program.graph.nodes)

@@ -7,25 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Quantization:
-    """Affine quantization: real = scale * (stored - zero_point).
-
-    Args:
-        storage: integer dtype that holds the stored values.
-        low, high: least and greatest stored value.
-        scales: one scale, or one for each index of `axis`.
-        zero_points: as many as `scales`.
-        axis: the quantized axis, None per tensor.
-    """
-
-    storage: np.dtype
-    low: int
-    high: int
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
-    axis: int | None = None
+from tosaic.support.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -38,6 +20,11 @@ class Constant:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
+
+    @property
+    def axis(self) -> int | None:
+        """The quantized axis, where there is one."""
+        return self.quantization.axis if self.quantization else None
 
     def transpose(self, axes: Sequence[int]) -> Constant:
         """The constant with its axes permuted; the quantized axis follows."""

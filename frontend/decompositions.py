@@ -15,7 +15,7 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE
-from tosaic.frontend.lowerings.registry import LOWERINGS
+from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.origin import origin
 from tosaic.support.errors import ModelError
 
@@ -31,7 +31,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """
     given = unknown = unknown_ops(program)
     for _ in range(_ROUNDS):
-        table = {node.target: made for node in unknown if (made := _decomposition(node.target))}
+        table: dict[Any, Callable] = {node.target: made for node in unknown if (made := _decomposition(node.target))}
         if not table:
             break
         program = program.run_decompositions(table)
@@ -52,7 +52,7 @@ def _refuse(nodes: list[Node]) -> None:
 
 def unknown_ops(program: ExportedProgram) -> list[Node]:
     """The nodes in use that depend on the user's inputs and have no lowering."""
-    known = {*LOWERINGS, *QUANTIZE, *DEQUANTIZE, operator.getitem}
+    known = {*registered(), *QUANTIZE, *DEQUANTIZE, operator.getitem}
     return [node for node in _computed(program) if node.target not in known]
 
 
@@ -131,9 +131,9 @@ def _var(
 ) -> Tensor:
     axes = list(range(x.ndim)) if dim is None else list(dim)
     count = math.prod(x.shape[axis] for axis in axes)
-    centerd = x - x.mean(axes, keepdim=True)
+    centered = x - x.mean(axes, keepdim=True)
     freedom = count - (1 if correction is None else correction)
-    return (centerd * centerd).mean(axes, keepdim=keepdim) * (count / freedom)
+    return (centered * centered).mean(axes, keepdim=keepdim) * (count / freedom)
 
 
 @_decomposes(aten.std.correction)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,34 +11,20 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-import tosaic.frontend.lowerings as families
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
-from tosaic.frontend.constant import Constant, Quantization
+from tosaic.frontend.constant import Constant
 from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
-from tosaic.frontend.lowerings.registry import LOWERINGS
+from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.registry import op_quantization, registered
 from tosaic.frontend.origin import origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
 
 _TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
-# Ops that keep the values of a tensor and move them: they fold into a constant quantized per tensor.
-_MOVES = (
-    torch.ops.aten.view.default,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.transpose.int,
-    torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze.dims,
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.select.int,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.clone.default,
-)
-
-assert families.FAMILIES
 
 
 def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
@@ -129,7 +114,7 @@ class _Importer:
         folded = self._fold(node)
         if folded is not None:
             return folded
-        lowering = LOWERINGS[node.target]
+        lowering = registered()[node.target]
         given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_complete(node))]
         return lowering.emit(self.builder, node, *given)
 
@@ -147,25 +132,28 @@ class _Importer:
         if not all(isinstance(operand, Constant) for operand in operands):
             return None
         quantizations = [operand.quantization for operand in operands if operand.quantization]
-        if quantizations and not (node.target in _MOVES and quantizations[0].axis is None):
+        op = op_quantization(node)
+        moves = isinstance(op, Shared) and op.moves
+        if quantizations and not (moves and quantizations[0].axis is None):
             return None
-
-        def tensor(source: Node) -> torch.Tensor:
-            return torch.from_numpy(np.array(self.env[source].array))
-
-        args = torch.fx.map_arg(arguments(node), tensor)
-        kwargs = torch.fx.map_arg(node.kwargs, tensor)
-        target: Any = node.target
-        result = target(*args, **kwargs)
+        result = self._compute(node)
         if isinstance(result, list | tuple):
             return tuple(Constant(item.contiguous().numpy()) for item in result)
         return Constant(result.contiguous().numpy(), quantizations[0] if quantizations else None)
 
+    def _compute(self, node: Node) -> Any:
+        """What PyTorch gives for a node whose tensors are all known."""
+
+        def tensor(source: Node) -> torch.Tensor:
+            return torch.from_numpy(np.array(self.env[source].array))
+
+        target: Any = node.target
+        return target(*torch.fx.map_arg(arguments(node), tensor), **torch.fx.map_arg(node.kwargs, tensor))
+
     def _quantization(self, node: Node) -> Quantization:
-        per_channel = node.target in (QUANTIZE[1], DEQUANTIZE[1])
-        if per_channel:
+        if node.target in (QUANTIZE[1], DEQUANTIZE[1]):
             _, scales, zero_points, axis, low, high, dtype = arguments(node)[:7]
-            scales, zero_points = self._numbers(scales), self._numbers(zero_points)
+            scales, zero_points = (self.env[one].array.tolist() for one in (scales, zero_points))
         else:
             _, scales, zero_points, low, high, dtype = arguments(node)[:6]
             scales, zero_points, axis = [scales], [zero_points], None
@@ -173,33 +161,22 @@ class _Importer:
             raise ModelError("a quantization scale is not a positive number", why=f"it is {min(scales)}")
         shift = _TO_SIGNED if dtype == torch.uint8 else 0
         return Quantization(
-            compiled_dtype(torch.int8 if shift else dtype),
-            low - shift,
-            high - shift,
+            str(mlir.mlir_type(compiled_dtype(torch.int8 if shift else dtype))),
             tuple(map(float, scales)),
             tuple(int(zero_point) - shift for zero_point in zero_points),
             axis,
+            low - shift,
+            high - shift,
         )
 
-    def _numbers(self, node: Node) -> list:
-        return self.env[node].array.tolist()
-
-    def _quantize(self, node: Node) -> Operand | Quantized:
+    def _quantize(self, node: Node) -> Operand:
         source = self.env[arguments(node)[0]]
-        quantization = self._quantization(node)
         if isinstance(source, Constant):
-            args = [torch.from_numpy(np.array(source.array)), *(self._tensor_or(a) for a in arguments(node)[1:])]
-            target: Any = node.target
-            return Quantized(Constant(_signed(target(*args).numpy()), quantization))
-        return self.builder.quantize(source, quantization)
-
-    def _tensor_or(self, argument: Any) -> Any:
-        return torch.from_numpy(np.array(self.env[argument].array)) if isinstance(argument, Node) else argument
+            return Constant(_signed(self._compute(node).numpy()))
+        return self.builder.quantize(source, self._quantization(node))
 
     def _dequantize(self, node: Node) -> Operand:
         source = self.env[arguments(node)[0]]
-        if isinstance(source, Quantized):
-            return source.constant
         if isinstance(source, Constant):
             return Constant(_signed(source.array), self._quantization(node))
         return self.builder.dequantize(self.builder.as_quantized(source, self._quantization(node)))
@@ -208,13 +185,6 @@ class _Importer:
 def _signed(stored: np.ndarray) -> np.ndarray:
     """Stored integers of uint8 as int8; the zero points move with them."""
     return (stored.astype(np.int16) - _TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored
-
-
-@dataclass(frozen=True)
-class Quantized:
-    """A constant between its quantization and its dequantization."""
-
-    constant: Constant
 
 
 def _complete(node: Node) -> Iterator[Any]:

@@ -47,7 +47,8 @@ class RangeObserver(ObserverBase):
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
         self.chosen: tuple[float, float] | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
+    # torchao's base class returns None where its own observers return these.
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count the values of `x`; returns `x`."""
         if x.numel():
             seen = x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
@@ -61,7 +62,7 @@ class RangeObserver(ObserverBase):
             self.chosen = None
         return x
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""
         self.chosen = self.chosen or self._range()
         low, high = self.chosen

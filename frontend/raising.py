@@ -12,6 +12,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from tosaic.frontend.canonical import arguments
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.lowerings.registry import op_quantization
 
 aten = torch.ops.aten
 _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
@@ -20,9 +22,6 @@ _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
     aten.max_pool2d_with_indices.default: aten.max_pool2d.default,
 }
-_CONVOLUTIONS = (
-    aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding, aten.conv_transpose2d.input,
-)  # fmt: skip
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 
 
@@ -127,7 +126,7 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
     """
     x, *given, _momentum, epsilon = arguments(node)
     weight, bias, mean, variance = (_attribute(module, one) if isinstance(one, Node) else None for one in given)
-    if mean is None or variance is None or not _only_first(node) or x.target in _CONVOLUTIONS:
+    if mean is None or variance is None or not _only_first(node) or _is_convolution(x):
         return
     scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
     offset = -mean * scale + (0.0 if bias is None else bias)
@@ -152,6 +151,12 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
                 product = module.graph.call_function(aten.mul.Tensor, (x, buffer("weight", scale.reshape(shape))))
             product.meta = dict(user.meta)
             _replace(module, user, aten.add.Tensor, (product, buffer("bias", offset.reshape(shape))))
+
+
+def _is_convolution(node: Node) -> bool:
+    """Whether a node has weights, and channels where batch norm has them."""
+    op = op_quantization(node)
+    return isinstance(op, Weighted) and op.result_axis == 1
 
 
 def _transposed(node: Node) -> Node | None:

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from tosaic.frontend.lowerings import elementwise
-from tosaic.frontend.lowerings.registry import LOWERINGS
-
-aten = torch.ops.aten
-POINTWISE: frozenset[Any] = frozenset(
-    target for target, lowering in LOWERINGS.items() if lowering.emit.__module__ == elementwise.__name__
-)
-# Functions with steps, which a table with lines between its entries does not hold.
-_COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
-STEPS: frozenset[Any] = frozenset(
-    {
-        aten.floor.default,
-        aten.ceil.default,
-        *(one.Tensor for one in _COMPARISONS),
-        *(one.Scalar for one in _COMPARISONS),
-    }
-)
+from tosaic.frontend.canonical import is_float
+from tosaic.frontend.lowerings.op_quantization import Clamp
+from tosaic.frontend.lowerings.registry import op_quantization, registered
 
 
 @dataclass(frozen=True)
@@ -38,49 +23,51 @@ class Region:
 
     @property
     def has_steps(self) -> bool:
-        return any(node.target in STEPS for node in self.nodes)
+        return any(registered()[node.target].steps for node in self.nodes)
 
 
-def pointwise_regions(graph: Graph, excluded: Callable[[Node], bool], starts: Callable[[Node], bool]) -> list[Region]:
-    """The regions of two or more ops, and of one op that takes part in no other quantized form.
+def pointwise_regions(graph: Graph, excluded: Callable[[Node], bool]) -> list[Region]:
+    """The regions of floats that are quantized as one: of several ops, or of one that is not quantized by itself.
+
+    A clamp starts none: it becomes a part of what is before it.
 
     Args:
         excluded: nodes that no region may hold.
-        starts: whether an op may be the first of a region. One that may not is left to the op before it.
     """
     constants = _constants(graph)
     ends: set[Node] = set()
     while True:
-        sources = _sources(graph, constants, ends, excluded, starts)
+        sources = _sources(graph, constants, ends, excluded)
         inner = {node for node in sources if node not in ends}
         found = {node for node in inner if any(sources.get(user) is not sources[node] for user in _readers(node))}
         if not found:
             break
         ends |= found
     regions = [Region(sources[end], _behind(end, sources, ends)) for end in sources if end in ends]
-    return [region for region in regions if all(_is_float(node) for node in (region.source, region.nodes[-1]))]
+    return [region for region in regions if _is_unit(region)]
 
 
-def _sources(
-    graph: Graph,
-    constants: set[Node],
-    ends: set[Node],
-    excluded: Callable[[Node], bool],
-    starts: Callable[[Node], bool],
-) -> dict[Node, Node]:
+def _is_unit(region: Region) -> bool:
+    first, *others = region.nodes
+    return bool(others or op_quantization(first) is None) and is_float(region.source) and is_float(region.nodes[-1])
+
+
+def _sources(graph: Graph, constants: set[Node], ends: set[Node], excluded: Callable[[Node], bool]) -> dict[Node, Node]:
     """The one tensor that each node of a region is a function of."""
     sources: dict[Node, Node] = {}
     for node in graph.nodes:
-        if node.op != "call_function" or node.target not in POINTWISE or excluded(node):
+        lowering = registered().get(node.target)
+        if lowering is None or not lowering.pointwise or excluded(node):
             continue
-        inputs = [one for one in node.all_input_nodes if not (one in constants and _size(one) == 1)]
-        found = {one if one in ends else sources.get(one, one) for one in inputs}
-        if len(found) != 1 or _shape(node) is None or any(_shape(one) != _shape(node) for one in (*inputs, *found)):
+        inputs = [one for one in node.all_input_nodes if not (one in constants and _is_number(one))]
+        found = {sources[one] if one in sources and one not in ends else one for one in inputs}
+        if len(found) != 1 or any(_shape(one) != _shape(node) for one in (*inputs, *found)):
             continue
-        if _dtype(node) not in (torch.float32, torch.bool):
+        value = _value(node)
+        if value is None or value.dtype not in (torch.float32, torch.bool):
             continue
         within = any(one in sources and one not in ends for one in inputs)
-        if within or starts(node):
+        if within or not isinstance(lowering.quantized, Clamp):
             (sources[node],) = found
     return sources
 
@@ -115,20 +102,11 @@ def _value(node: Node) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def _shape(node: Node) -> tuple[int, ...] | None:
+def _shape(node: Node) -> torch.Size | None:
     value = _value(node)
-    return None if value is None else tuple(value.shape)
+    return None if value is None else value.shape
 
 
-def _size(node: Node) -> int:
+def _is_number(node: Node) -> bool:
     value = _value(node)
-    return 0 if value is None else value.numel()
-
-
-def _dtype(node: Node) -> torch.dtype | None:
-    value = _value(node)
-    return None if value is None else value.dtype
-
-
-def _is_float(node: Node) -> bool:
-    return _dtype(node) == torch.float32
+    return value is not None and value.numel() == 1

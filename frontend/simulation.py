@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from tosaic.frontend.capture import Capture, read_program
 
@@ -18,8 +19,7 @@ def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | to
     tensors = [torch.as_tensor(value) for value in inputs]
     with torch.no_grad():
         result = program.module()(*tensors)
-    flat, _ = torch.utils._pytree.tree_flatten(result)
-    return [tensor.numpy() for tensor in flat]
+    return [tensor.numpy() for tensor in pytree.tree_leaves(result)]
 
 
 def save_float(capture: Capture, path: Path) -> None:

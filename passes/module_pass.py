@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
-import importlib.metadata
-import pkgutil
 import re
 import typing
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
+from tosaic.support.discovery import found
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir, run_pipeline
 
@@ -95,28 +90,10 @@ def registered() -> dict[str, type[ModulePass]]:
 
     A package names its passes as entry points in the group `tosaic.passes`.
     """
-    _import_own()
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        with _importing(entry.value):
-            register(entry.load())
+    for extension in found("tosaic.passes", ENTRY_POINTS):
+        if isinstance(extension, type):
+            register(extension)
     return dict(sorted(_REGISTRY.items()))
-
-
-@cache
-def _import_own() -> None:
-    from tosaic import passes
-
-    for found in pkgutil.walk_packages(passes.__path__, f"{passes.__name__}."):
-        with _importing(found.name):
-            importlib.import_module(found.name)
-
-
-@contextmanager
-def _importing(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (ImportError, AttributeError, SyntaxError, NameError, TypeError) as error:
-        raise PassError(f"the pass file `{name}` does not import", why=f"{type(error).__name__}: {error}") from error
 
 
 def create(name: str, options: dict[str, str]) -> ModulePass:

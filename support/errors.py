@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class Error(Exception):
     """A problem the user can act on.
@@ -47,3 +50,12 @@ class SimulatorError(Error):
 
 class DatabaseError(Error):
     """A tuning database cannot be read or written."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> Error:
+    """The error that there is no `kind` called `name`, with the nearest of the known names, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return Error(
+        f"there is no {kind} `{name}`", hint=f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tosaic.support.attributes import text_of
 from tosaic.support.mlir import ir, walk
-from tosaic.support.tosa_ops import CONSTANT, is_constant
+from tosaic.support.tosa_ops import BOUNDED, CONSTANT, is_constant
 from tosaic.support.values import producer
 
 
@@ -19,6 +19,11 @@ def computing_ops(function: ir.Operation) -> list[ir.Operation]:
     """The ops in program order, without constants and the return."""
     *ops, _ = [op.operation for op in body_of(function).operations]
     return [op for op in ops if not is_constant(op)]
+
+
+def is_exact(function: ir.Operation) -> bool:
+    """Whether TOSA defines every result to the bit, so that right can be told from wrong."""
+    return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(function))
 
 
 def returned(function: ir.Operation) -> list[ir.Value]:

@@ -126,7 +126,7 @@ class Graph:
     def slice(self, x: ir.Value, start: Sequence[int], size: Sequence[int]) -> ir.Value:
         return self.op("slice", [x, self.shape(start), self.shape(size)], size, str(element_type(x)))
 
-    def pad(self, x: ir.Value, padding: Sequence[int], value: int = 0) -> ir.Value:
+    def pad(self, x: ir.Value, padding: Sequence[int], value: float = 0) -> ir.Value:
         """`padding` holds (before, after) per axis, flattened."""
         shape = [d + padding[2 * i] + padding[2 * i + 1] for i, d in enumerate(shape_of(x))]
         element = str(element_type(x))

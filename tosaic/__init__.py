@@ -18,7 +18,7 @@ from tosaic.support.errors import Error
 if TYPE_CHECKING:
     from tosaic.build import Build
     from tosaic.compilation import compile_model, tune_model
-    from tosaic.options import CompileOptions, Quantization, Tuning
+    from tosaic.options import CompileOptions, QuantizationOptions, Tuning
     from tosaic.report import print_compile_report, print_run_report
     from tosaic.running import reference_outputs, run_build
     from tosaic.targets import find_target
@@ -29,7 +29,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Build": "build",
     "CompileOptions": "options",
-    "Quantization": "options",
+    "QuantizationOptions": "options",
     "Tuning": "options",
     "compile_model": "compilation",
     "find_target": "targets",
@@ -44,7 +44,7 @@ __all__ = [
     "Build",
     "CompileOptions",
     "Error",
-    "Quantization",
+    "QuantizationOptions",
     "Tuning",
     "__version__",
     "compile_model",

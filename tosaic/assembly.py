@@ -10,6 +10,7 @@ from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
 
 
 @dataclass
@@ -68,11 +69,11 @@ def assemble(
                 raise BackendError(f"`{name}` was not placed", where=str(op.location))
     program = Program(
         inputs=tuple(
-            _interface(main, "arg_attrs", index, name, assembly.names[value])
+            _interface(main, "arg_attrs", index, name, assembly.names[value], value)
             for index, (name, value) in enumerate(zip(input_names, block.arguments, strict=True))
         ),
         outputs=tuple(
-            _interface(main, "res_attrs", index, f"output_{index}", assembly.names[value])
+            _interface(main, "res_attrs", index, f"output_{index}", assembly.names[value], value)
             for index, value in enumerate(returned)
         ),
         buffers=assembly.buffers,
@@ -114,9 +115,10 @@ def _call(
     )
 
 
-def _interface(main: ir.Operation, attributes: str, index: int, name: str, buffer: str) -> Interface:
+def _interface(main: ir.Operation, attributes: str, index: int, name: str, buffer: str, value: ir.Value) -> Interface:
     annotations = ir.ArrayAttr(main.attributes[attributes])[index] if attributes in main.attributes else {}
     if "tosaic.scale" not in annotations:
         return Interface(name, buffer)
     scale = ir.FloatAttr(annotations["tosaic.scale"]).value
-    return Interface(name, buffer, scale, ir.IntegerAttr(annotations["tosaic.zero_point"]).value)
+    zero_point = ir.IntegerAttr(annotations["tosaic.zero_point"]).value
+    return Interface(name, buffer, Quantization.per_tensor(str(element_type(value)), scale, zero_point))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.backends.firmware.build import Tensor
+from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
-
-MANIFEST = "manifest.json"
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,11 @@ class Build:
     Args:
         folder: holds `manifest.json`, `module.mlirbc` (the integer module, which is the meaning of the program),
             `placed.mlirbc`, `float.pt2`, and the firmware.
-        manifest: everything about the build, as JSON gives it.
+        manifest: everything about the build.
     """
 
     folder: Path
-    manifest: dict
+    manifest: Manifest
 
     @staticmethod
     def load(folder: Path) -> Build:
@@ -41,19 +39,19 @@ class Build:
         Raises:
             Error: there is none, or another version of tosaic wrote it.
         """
-        try:
-            manifest = json.loads((folder / MANIFEST).read_text())
-        except FileNotFoundError:
-            raise Error(f"`{folder}` holds no build", hint=f"tosaic compile MODEL -o {folder}") from None
-        except (OSError, ValueError) as error:
-            raise Error(f"cannot read `{folder / MANIFEST}`", why=str(error), hint="compile again") from None
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise Error(f"`{folder}` was written by another version of tosaic", hint="compile again")
-        return Build(folder, manifest)
+        return Build(folder, Manifest.read(folder))
 
     @property
     def elf(self) -> Path:
-        return self.folder / "model.elf"
+        """The firmware for runners.
+
+        Raises:
+            Error: it is missing.
+        """
+        file = self.folder / "model.elf"
+        if not file.is_file():
+            raise Error(f"there is no `{file}`", hint="compile again")
+        return file
 
     @cached_property
     def module(self) -> ir.Module:
@@ -77,59 +75,46 @@ class Build:
         Raises:
             Error: wrong number, shape or dtype of inputs.
         """
-        wanted = self.manifest["inputs"]
+        wanted = self.manifest.firmware.inputs
         if len(inputs) != len(wanted):
             raise Error(f"the model takes {len(wanted)} inputs, got {len(inputs)}")
-        return [_quantize(array, **entry) for array, entry in zip(inputs, wanted, strict=True)]
+        return [_quantize(array, tensor) for array, tensor in zip(inputs, wanted, strict=True)]
 
     def dequantize_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """One sample as the float model takes it: quantized integers become float32, everything else passes."""
-        entries = self.manifest["inputs"]
+        tensors = self.manifest.firmware.inputs
         return [
-            _dequantize(array, entry) if array.dtype == entry["dtype"] else array
-            for array, entry in zip(inputs, entries, strict=True)
+            _dequantize(array, tensor) if array.dtype == tensor.dtype else array
+            for array, tensor in zip(inputs, tensors, strict=True)
         ]
 
     def dequantize_outputs(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
         """The outputs in the units of the float model; outputs without quantization pass."""
-        entries = self.manifest["outputs"]
-        return [_dequantize(array, entry) for array, entry in zip(outputs, entries, strict=True)]
+        tensors = self.manifest.firmware.outputs
+        return [_dequantize(array, tensor) for array, tensor in zip(outputs, tensors, strict=True)]
 
 
-def _quantize(
-    array: np.ndarray, *, name: str, shape: list[int], dtype: str, scale: float | None, zero_point: int | None
-) -> np.ndarray:
-    if list(array.shape) != shape:
-        raise Error(f"`{name}` has the shape {shape}, got {list(array.shape)}")
-    if array.dtype == dtype:
+def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    if array.shape != tensor.shape:
+        raise Error(f"`{tensor.name}` has the shape {list(tensor.shape)}, got {list(array.shape)}")
+    if array.dtype == tensor.dtype:
         return array
-    kind = np.dtype(dtype)
-    if scale is not None and np.issubdtype(array.dtype, np.floating):
+    kind = np.dtype(tensor.dtype)
+    if tensor.quantization is not None and np.issubdtype(array.dtype, np.floating):
         if not np.isfinite(array).all():
-            raise Error(f"`{name}` holds a NaN or an infinity")
-        limits = np.iinfo(kind)
-        # torch divides by multiplying with the reciprocal, in float32.
-        steps = np.rint(array.astype(np.float32) * np.float32(1.0 / scale)) + zero_point
-        return np.clip(steps, limits.min, limits.max).astype(kind)
+            raise Error(f"`{tensor.name}` holds a NaN or an infinity")
+        return tensor.quantization.quantize_as_torch(array).astype(kind)
     if np.issubdtype(kind, np.floating) and np.issubdtype(array.dtype, np.floating):
         return array.astype(kind)
     if array.dtype == np.int64 and kind == np.int32:
         if array.min(initial=0) < -(2**31) or array.max(initial=0) >= 2**31:
-            raise Error(f"`{name}` holds values that do not fit int32")
+            raise Error(f"`{tensor.name}` holds values that do not fit int32")
         return array.astype(kind)
-    raise Error(f"`{name}` is {dtype}, got {array.dtype}")
+    raise Error(f"`{tensor.name}` is {tensor.dtype}, got {array.dtype}")
 
 
-def _dequantize(array: np.ndarray, entry: dict) -> np.ndarray:
-    if entry["scale"] is None:
-        return array
-    return (array.astype(np.float32) - entry["zero_point"]) * np.float32(entry["scale"])
-
-
-def write_manifest(folder: Path, manifest: dict) -> None:
-    """Write `manifest.json` into a build folder."""
-    text = json.dumps({"format": FORMAT, **manifest}, indent=1, allow_nan=False)
-    (folder / MANIFEST).write_text(text + "\n")
+def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
 
 
 @contextmanager
@@ -140,7 +125,7 @@ def replacing(folder: Path) -> Iterator[Path]:
         Error: `folder` exists and is not a build, or cannot be written.
     """
     folder = folder.absolute()
-    if folder.exists() and not (folder / MANIFEST).exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not (folder / FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
     missing = [parent for parent in folder.parents if not parent.exists()]
     try:

@@ -9,11 +9,30 @@ import click
 
 import tosaic
 from tosaic import console
-from tosaic.options import CompileOptions, Quantization, Tuning
-from tosaic.targets import TARGETS, find_target
+from tosaic.options import CompileOptions, QuantizationOptions, Tuning
+from tosaic.targets import find_target
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Strategy(click.ParamType):
+    """The name of a search strategy; other packages may add some."""
+
+    name = "strategy"
+
+    def convert(self, value, param, ctx):
+        from tosaic.tuner.search.base import STRATEGIES
+
+        try:
+            return STRATEGIES.find(value).name
+        except tosaic.Error as error:
+            self.fail(str(error), param, ctx)
+
+    def get_metavar(self, param, ctx=None):
+        from tosaic.tuner.search.base import STRATEGIES
+
+        return f"[{'|'.join(STRATEGIES.known())}]"
 
 
 def _together(*decorators: Callable) -> Callable:
@@ -28,7 +47,8 @@ def _together(*decorators: Callable) -> Callable:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 compiling = _together(
     click.argument("model"),
-    click.option("--target", default="cortex-m55", show_default=True, help=f"One of {', '.join(TARGETS)}."),
+    click.option("--target", default="cortex-m55", show_default=True,
+                 help="A name that `tosaic targets` lists, or a TOML file."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
     click.option("--calibration", type=FILE, help=".npz of inputs to calibrate with."),
@@ -39,14 +59,15 @@ compiling = _together(
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
     click.option("--tune-trials", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Measured candidates over all kernels; what the records hold counts."),
-    click.option("--search", type=click.Choice(["evolutionary", "random", "exhaustive"]), default="evolutionary",
-                 show_default=True),
-    click.option("--objective", type=click.Choice(["cycles", "instructions"]), default="cycles", show_default=True),
+    click.option("--search", type=_Strategy(), default="evolutionary", show_default=True),
+    click.option("--objective", type=click.Choice(["cycles", "instructions"]),
+                 help="What tuning minimizes; default: cycles, where the core has a cycle model."),
     click.option("--seed", default=0, show_default=True),
     click.option("--workers", type=click.IntRange(min=1), help="Batches measured at once; default: processors."),
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
     click.option("--verify-each", is_flag=True, help="Check every exact pass on random inputs, to the bit."),
+    click.option("--no-prove", is_flag=True, help="Skip the last run of the firmware against the integer module."),
 )  # fmt: skip
 
 
@@ -62,23 +83,25 @@ def _options(
     cmsis_nn: Path | None,
     tune_trials: int,
     search: str,
-    objective: str,
+    objective: str | None,
     seed: int,
     workers: int | None,
     records: Path | None,
     save_ir: Path | None,
     verify_each: bool,
+    no_prove: bool,
 ) -> CompileOptions:
     return CompileOptions(
         model=model,
         target=find_target(target, accelerator, arena_size),
         calibration=calibration,
-        quantization=Quantization(activations, exclude),  # type: ignore[arg-type]
+        quantization=QuantizationOptions(activations, exclude),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
         kernels=kernels,  # type: ignore[arg-type]
         cmsis_nn=cmsis_nn,
         save_ir=save_ir,
         verify_each=verify_each,
+        prove=not no_prove,
     )
 
 
@@ -142,16 +165,17 @@ def tune(as_json: bool, **arguments) -> None:
     type=click.Choice(["emulator", "reference"]),
     default="emulator",
     show_default=True,
-    help="What executes NPU regions under QEMU.",
+    help="What executes NPU regions where the runner has no NPU.",
 )
-@click.option("--simulator", type=click.Choice(["qemu", "fvp"]), default="qemu", show_default=True)
+@click.option("--runner", default="qemu", show_default=True, help="What runs the firmware: qemu, fvp, or an extension.")
 @click.option("-o", "--output", type=FOLDER, help="Where outputs go; default: BUILD/run.")
 @as_json
 @console.reports_errors
-def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed: int, npu: str, simulator: str,
+def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed: int, npu: str, runner: str,
         output: Path | None, as_json: bool) -> None:  # fmt: skip
     """Run a build on the simulated board and compare it with the reference, to the bit."""
     from tosaic.build import Build
+    from tosaic.npu_execution import NpuChoice
     from tosaic.report import print_run_report, run_result
     from tosaic.running import random_samples as draw
     from tosaic.running import read_samples, run_build
@@ -160,12 +184,14 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     if bool(inputs) == bool(random_samples):
         raise tosaic.Error("say what to run on", hint="either --input x.npy or --random N")
     samples = read_samples(loaded, inputs) if inputs else draw(loaded, random_samples or 1, seed)
-    choices = {"npu": npu, "simulator": simulator}
-    result = run_build(loaded, samples, output=output or build / "run", **choices)  # type: ignore[arg-type]
+    chosen: NpuChoice = "reference" if npu == "reference" else "emulator"
+    result = run_build(loaded, samples, npu=chosen, runner=runner, output=output or build / "run")
     if as_json:
         console.print_json(run_result(result))
     else:
         print_run_report(result)
+    if not result.exact and result.defined:
+        raise SystemExit(1)
 
 
 @main.command()
@@ -216,13 +242,14 @@ def opt(file: Path | None, as_json: bool, list_passes: bool, **arguments) -> Non
 @as_json
 @console.reports_errors
 def targets(as_json: bool) -> None:
-    """List the targets."""
-    rows = [{"name": t.name, "core": t.core.name, "accelerator": t.accelerator} for t in TARGETS.values()]
+    """List the targets and their memories."""
+    from tosaic.report import print_targets, targets_result
+    from tosaic.targets import targets as known
+
     if as_json:
-        console.print_json({"targets": rows})
-        return
-    for row in rows:
-        console.stdout.print(f"{row['name']:14} {row['core']:12} {row['accelerator'] or 'no NPU'}", highlight=False)
+        console.print_json(targets_result(known().values()))
+    else:
+        print_targets(known().values())
 
 
 @main.group()
@@ -236,7 +263,7 @@ def npu() -> None:
 def disasm(build: Path) -> None:
     """Print the command streams of a build, op by op."""
     from tosaic.build import Build
-    from tosaic.npu import disassemble_build
+    from tosaic.disassembly import disassemble_build
 
     click.echo(disassemble_build(Build.load(build)))
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+import tosaic
 from tosaic.assembly import assemble
-from tosaic.backends.cortex_m.cmsis_nn import VARIABLE as CMSIS_NN_VARIABLE
+from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
-from tosaic.build import Build, replacing, write_manifest
-from tosaic.frontend import Capture, capture, import_program, quantize, save_float
-from tosaic.kernel_inputs import model_inputs
-from tosaic.manifest import manifest
-from tosaic.npu import Placement, place_on, save_regions
+from tosaic.build import Build, replacing
+from tosaic.disassembly import STREAMS
+from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, save_float
+from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
+from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
+from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
-from tosaic.proof import prove_kernels
+from tosaic.proof import KernelProof, prove_firmware
+from tosaic.support.errors import BackendError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions
+from tosaic.trial_inputs import firmware_samples, model_inputs
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import choose_kernels, headers, kernel_tasks, libraries, tune_tasks
+from tosaic.tuning import ChosenKernel, Tuner
 
 
 @dataclass(frozen=True)
@@ -52,36 +54,65 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         Error: the model, the options or the target do not allow it; the message says which and what to do.
     """
     stations = Stations()
-    with replacing(output) as folder, stations.live(), _cmsis_nn(options.cmsis_nn):
+    target = options.target
+    library = CmsisNn.find(options.cmsis_nn)
+    with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = kernel_tasks(placed, options.target.core, options.kernels, middle.inputs)
+        tasks = tuner.tasks(placed, options.kernels, middle.inputs)
         with stations.station("prove"):
-            proven = prove_kernels(tasks, options.tuning)
+            proofs = tuner.prove(tasks)
         tuned = None
         if options.tuning.trials and tasks:
             with stations.station("tune"):
-                tuned = tune_tasks(tasks, options.tuning, stations.tuning)
+                tuned = tuner.tune(tasks, stations.tuning)
         with stations.station("generate"):
-            kernels = choose_kernels(tasks, options.tuning)
+            kernels = tuner.choose(tasks)
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
             names = middle.captured.input_names
             program = assemble(placed, sources, middle.placement.regions, where, names)
-            firmware = build_firmware(
-                program, options.target, folder, include=headers(), libraries=libraries(options.target.core)
-            )
+            firmware = build_firmware(program, target, folder, include=tuner.headers, libraries=tuner.archives)
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
-            save_regions(middle.placement, folder)
+            (folder / STREAMS).mkdir()
+            for name, region in middle.placement.regions.items():
+                (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             save_float(middle.captured, folder / "float.pt2")
-        write_manifest(
-            folder,
-            manifest(options, middle.captured, middle.placement, kernels, proven, tuned, firmware, stations.seconds),
+        manifest = Manifest(
+            tosaic=tosaic.__version__,
+            model=options.model,
+            target=target,
+            environment=tuner.environment,
+            firmware=firmware,
+            calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
+            ops=placed_ops(placed),
+            kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
+            regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
+            trials=_trials(proofs, tuned),
+            seconds=stations.seconds,
         )
+        if options.prove:
+            with stations.station("prove firmware"):
+                _prove(Build(folder, manifest), middle, tuner)
+        manifest.write(folder)
     return Build.load(output)
+
+
+def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
+    sample = [tensor.numpy() for tensor in middle.captured.calibration[0]]
+    samples = firmware_samples(build.module, build.quantize_inputs(sample), sample, tuner.options.seed)
+    verdict = prove_firmware(
+        build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu_for(build, "emulator")
+    )
+    if verdict.difference:
+        raise BackendError(
+            "the firmware does not compute the integer module",
+            why=verdict.difference,
+            hint="--no-prove builds it all the same, and `tosaic verify` then names the op",
+        )
 
 
 def tune_model(options: CompileOptions) -> TuningResult:
@@ -91,11 +122,11 @@ def tune_model(options: CompileOptions) -> TuningResult:
         Error: as `compile_model`.
     """
     stations = Stations()
-    with stations.live(), _cmsis_nn(options.cmsis_nn):
+    with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        tasks = kernel_tasks(middle.placement.module, options.target.core, options.kernels, middle.inputs)
+        tasks = tuner.tasks(middle.placement.module, options.kernels, middle.inputs)
         with stations.station("tune"):
-            return tune_tasks(tasks, options.tuning, stations.tuning)
+            return tuner.tune(tasks, stations.tuning)
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:
@@ -125,16 +156,27 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     return Middle(captured, meaning, placement, inputs)
 
 
-@contextmanager
-def _cmsis_nn(checkout: Path | None) -> Iterator[None]:
-    """Let this process and its workers find CMSIS-NN in `checkout`."""
-    before = os.environ.get(CMSIS_NN_VARIABLE)
-    if checkout is not None:
-        os.environ[CMSIS_NN_VARIABLE] = str(checkout.absolute())
-    try:
-        yield
-    finally:
-        if checkout is not None:
-            os.environ.pop(CMSIS_NN_VARIABLE)
-            if before is not None:
-                os.environ[CMSIS_NN_VARIABLE] = before
+def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) -> KernelRecord:
+    measured = kernel.record.measurement if kernel.record else None
+    proof = proofs.get(kernel.task.key)
+    return KernelRecord(
+        name=name,
+        task=kernel.task.name,
+        symbol=kernel.source.symbol,
+        schedule=str(kernel.schedule),
+        trials=kernel.trials,
+        trial_instructions=measured.instructions if measured else None,
+        trial_cycles=measured.cycles if measured else None,
+        refuted=tuple(proof.refuted) if proof else (),
+    )
+
+
+def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> TrialCounts:
+    proven = sum(len(proof.refuted) + 1 for proof in proofs.values())
+    return TrialCounts(
+        measured=proven + (tuned.measured if tuned else 0),
+        reused=tuned.reused - proven if tuned else 0,
+        failed=dict(tuned.failed) if tuned else {},
+        of_other_environments=tuned.ignored if tuned else 0,
+        interrupted=tuned.interrupted if tuned else False,
+    )

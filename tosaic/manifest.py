@@ -1,122 +1,201 @@
-"""What a build says about itself: `manifest.json`, from which every report is printed."""
+"""What a build says about itself: `manifest.json`, from which it runs and every report is printed."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
 
-import tosaic
+import msgspec
+
+from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
 from tosaic.backends.firmware.build import Firmware
-from tosaic.frontend import Capture, input_statistics
-from tosaic.npu import Placement
-from tosaic.options import CompileOptions
+from tosaic.backends.target import Target
+from tosaic.support.attributes import text_of
+from tosaic.support.errors import Error
+from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe
-from tosaic.support.mlir import functions, ir, shape_of, walk
-from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import ChosenKernel, environment
+from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.tuner.database import Environment
+
+FILE = "manifest.json"
+FORMAT = 2
 
 
-def manifest(
-    options: CompileOptions,
-    captured: Capture,
-    placement: Placement,
-    kernels: Mapping[str, ChosenKernel],
-    proven: int,
-    tuned: TuningResult | None,
-    firmware: Firmware,
-    seconds: Mapping[str, float],
-) -> dict:
-    """The manifest of a build as plain JSON values; `proven` counts the trials that checked untuned kernels."""
-    ops = placed_ops(placement.module)
-    target = options.target
-    return {
-        "tosaic": tosaic.__version__,
-        "model": options.model,
-        "target": target.name,
-        "core": target.core.name,
-        "accelerator": target.accelerator,
-        "machine": target.core.machine,
-        "environment": asdict(environment(target.core)),
-        "inputs": [asdict(tensor) for tensor in firmware.inputs],
-        "outputs": [asdict(tensor) for tensor in firmware.outputs],
-        "calibration": input_statistics(captured),
-        "calls": [asdict(call) for call in firmware.calls],
-        "regions": {"npu": len(placement.regions), "cpu": len(kernels)},
-        "ops_per_processor": dict(Counter(op["processor"] for op in ops)),
-        "ops": ops,
-        "kernels": [_kernel_row(name, kernel) for name, kernel in kernels.items()],
-        "npu_regions": [
-            {
-                "name": name,
-                "cycles": region.cycles,
-                "constants_bytes": len(region.constants),
-                "command_stream_bytes": len(region.command_stream),
-                "scratch_bytes": region.scratch_bytes,
-                "fast_bytes": region.fast_bytes,
-                "memory": dict(region.memory),
-                "inputs": [asdict(port) for port in region.inputs],
-                "outputs": [asdict(port) for port in region.outputs],
-                "ops": [asdict(op) for op in region.ops],
-            }
-            for name, region in placement.regions.items()
-        ],
-        "npu_cycles": sum(region.cycles for region in placement.regions.values()),
-        "arena_bytes": firmware.arena_bytes,
-        "memories": dict(firmware.memories),
-        "flash_bytes": firmware.flash_bytes,
-        "trials": proven + (tuned.measured if tuned else 0),
-        "trials_reused": tuned.reused - proven if tuned else 0,
-        "trials_failed": dict(tuned.failed) if tuned else {},
-        "trials_of_other_environments": tuned.ignored if tuned else 0,
-        "tuning_interrupted": tuned.interrupted if tuned else False,
-        "seconds": dict(seconds),
-    }
+@dataclass(frozen=True)
+class PlacedOp:
+    """An op of the placed module: its result's shape, the function that holds it, the user's line behind it, and why it
+    is not on the NPU."""
+
+    op: str
+    shape: tuple[int, ...]
+    processor: str
+    function: str
+    where: str
+    reason: str
 
 
-def placed_ops(placed: ir.Module) -> list[dict]:
-    """Each op of a placed module: what it is, where it runs, why not on the NPU, and the user's line behind it."""
+@dataclass(frozen=True)
+class KernelRecord:
+    """How the kernel of a CPU function was chosen.
+
+    Args:
+        name: of the function.
+        task: its ops and the shape of its result.
+        symbol: of the kernel in C.
+        trials: how many schedules of its task have a record; one is the proof of the default alone.
+        trial_instructions, trial_cycles: of the trial that won; None where no trial can tell right from wrong.
+        refuted: schedules that were tried before it and did not equal the reference, each with what was found.
+    """
+
+    name: str
+    task: str
+    symbol: str
+    schedule: str
+    trials: int
+    trial_instructions: int | None
+    trial_cycles: int | None
+    refuted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegionRecord:
+    """A compiled NPU region without its bytes; see `NpuRegion`."""
+
+    name: str
+    cycles: int
+    constants_bytes: int
+    command_stream_bytes: int
+    scratch_bytes: int
+    fast_bytes: int
+    memory: Mapping[str, int]
+    inputs: tuple[NpuPort, ...]
+    outputs: tuple[NpuPort, ...]
+    ops: tuple[NpuOp, ...]
+
+    @staticmethod
+    def of(name: str, region: NpuRegion) -> RegionRecord:
+        return RegionRecord(
+            name=name,
+            cycles=region.cycles,
+            constants_bytes=len(region.constants),
+            command_stream_bytes=len(region.command_stream),
+            scratch_bytes=region.scratch_bytes,
+            fast_bytes=region.fast_bytes,
+            memory=dict(region.memory),
+            inputs=region.inputs,
+            outputs=region.outputs,
+            ops=region.ops,
+        )
+
+
+@dataclass(frozen=True)
+class InputStatistics:
+    """An input over the calibration data."""
+
+    mean: float
+    deviation: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True)
+class TrialCounts:
+    """Trials of this compilation.
+
+    Args:
+        measured: proofs of untuned kernels included.
+        reused: records found instead.
+        failed: by status.
+        of_other_environments: records of these tasks that do not count here.
+        interrupted: whether Ctrl-C ended the tuning.
+    """
+
+    measured: int
+    reused: int
+    failed: Mapping[str, int]
+    of_other_environments: int
+    interrupted: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about a build.
+
+    Args:
+        tosaic: the version that made it.
+        model: as the user named it.
+        target: what it was built for; it runs on that, wherever the name may lead by then.
+        environment: what its trials depend on.
+        calibration: of each input.
+        ops: of the placed module, in order.
+        regions: of the NPU.
+        seconds: that each station took.
+    """
+
+    tosaic: str
+    model: str
+    target: Target
+    environment: Environment
+    firmware: Firmware
+    calibration: tuple[InputStatistics, ...]
+    ops: tuple[PlacedOp, ...]
+    kernels: tuple[KernelRecord, ...]
+    regions: tuple[RegionRecord, ...]
+    trials: TrialCounts
+    seconds: Mapping[str, float]
+    format: int = FORMAT
+
+    @property
+    def ops_per_processor(self) -> dict[str, int]:
+        return dict(Counter(op.processor for op in self.ops))
+
+    @property
+    def npu_cycles(self) -> int:
+        """Vela's estimate for one inference."""
+        return sum(region.cycles for region in self.regions)
+
+    def region(self, name: str) -> RegionRecord:
+        """The NPU region of that name."""
+        return next(region for region in self.regions if region.name == name)
+
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json` into a build folder."""
+        (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+    @staticmethod
+    def read(folder: Path) -> Manifest:
+        """The manifest of a build folder.
+
+        Raises:
+            Error: there is none, it is damaged, or another version of tosaic wrote it.
+        """
+        file = folder / FILE
+        try:
+            data = file.read_bytes()
+            if msgspec.json.decode(data, type=_Versioned).format != FORMAT:
+                raise Error(f"`{folder}` was written by another version of tosaic", hint="compile again")
+            return msgspec.json.decode(data, type=Manifest)
+        except FileNotFoundError:
+            raise Error(f"`{folder}` holds no build", hint=f"tosaic compile MODEL -o {folder}") from None
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+            raise Error(f"cannot read `{file}`", why=str(error), hint="compile again") from None
+
+
+class _Versioned(msgspec.Struct):
+    format: int = 0
+
+
+def placed_ops(placed: ir.Module) -> tuple[PlacedOp, ...]:
+    """Each op of a placed module but constants, function by function."""
     rows = []
     for name, function in functions(placed).items():
         if name == "main":
             continue
-        processor = ir.StringAttr(function.attributes["tosaic.processor"]).value
-        for op in walk(function):
-            if op.name in ("tosa.const", "tosa.const_shape", "func.return"):
-                continue
-            reason = ir.StringAttr(op.attributes["tosaic.reason"]).value if "tosaic.reason" in op.attributes else ""
-            rows.append(
-                {
-                    "op": op.name.removeprefix("tosa.").upper(),
-                    "shape": list(shape_of(op.results[0])),
-                    "processor": processor,
-                    "function": name,
-                    "where": describe(op.location),
-                    "reason": reason,
-                }
-            )
-    return rows
-
-
-def _kernel_row(name: str, kernel: ChosenKernel) -> dict:
-    measured = kernel.record.measurement if kernel.record else None
-    return {
-        "name": name,
-        "task": kernel.task.name,
-        "symbol": kernel.source.symbol,
-        "schedule": str(kernel.schedule),
-        "trials": kernel.trials,
-        "trial_instructions": measured.instructions if measured else None,
-        "trial_cycles": measured.cycles if measured else None,
-    }
-
-
-def sqnr_db(reference: list, outputs: list) -> float | None:
-    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
-
-    None where it has no finite value: the outputs agree exactly, or the reference is all zero.
-    """
-    signal = sum(float((f.astype("float64") ** 2).sum()) for f in reference)
-    noise = sum(float(((f.astype("float64") - q) ** 2).sum()) for f, q in zip(reference, outputs, strict=True))
-    return 10 * math.log10(signal / noise) if signal and noise else None
+        processor = text_of(function, "tosaic.processor")
+        for op in computing_ops(function):
+            reason = text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else ""
+            kind = op.name.removeprefix("tosa.").upper()
+            rows.append(PlacedOp(kind, shape_of(op.results[0]), processor, name, describe(op.location), reason))
+    return tuple(rows)

@@ -1,4 +1,4 @@
-"""What executes a build's NPU regions when the simulator has no NPU."""
+"""What executes a build's NPU regions when the runner has no NPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tosaic.backends.ethos_u.vela import NpuPort, op_of_command
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.build import Build
-from tosaic.npu import npu_functions, scheduled_ops, source_lines
+from tosaic.disassembly import source_lines
+from tosaic.placement import functions_on
 from tosaic.support.errors import SimulatorError
 from tosaic.support.functions import standalone
 
@@ -23,7 +24,7 @@ DESCRIPTION: Mapping[str, str] = {
     "none": "no NPU region",
     "reference": "NPU regions executed by the reference model on the host",
     "emulator": "NPU command streams executed by tosaic's emulator",
-    "fvp": "NPU command streams executed by the FVP",
+    "runner": "NPU command streams executed by the runner's own NPU",
 }
 
 
@@ -35,16 +36,14 @@ class ReferenceNpu:
     """
 
     def __init__(self, build: Build) -> None:
-        functions = npu_functions(build.placed)
+        functions = functions_on("npu", build.placed)
         self._flatbuffer = cache(lambda name: serialize(standalone(functions[name])))
-        self._names = [call["name"] for call in build.manifest["calls"]]
-        self._regions = {region["name"]: region for region in build.manifest["npu_regions"]}
+        self._manifest = build.manifest
 
     def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
-        name = self._names[call]
-        inputs = read_ports(self._regions[name]["inputs"], regions)
-        outputs = evaluate(self._flatbuffer(name), inputs)
-        write_ports(self._regions[name]["outputs"], outputs, regions)
+        region = self._manifest.region(self._manifest.firmware.calls[call].name)
+        outputs = evaluate(self._flatbuffer(region.name), read_ports(region.inputs, regions))
+        write_ports(region.outputs, outputs, regions)
 
 
 class EmulatedNpu:
@@ -60,44 +59,39 @@ class EmulatedNpu:
     def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
         memory = {number: np.frombuffer(data, np.uint8) for number, data in regions.items() if number != COMMAND_STREAM}
         try:
-            execute(bytes(regions[COMMAND_STREAM]), memory, self._build.manifest["accelerator"])
+            execute(bytes(regions[COMMAND_STREAM]), memory, self._build.manifest.target.accelerator or "")
         except EmulationError as error:
             where = f"{self._origin(call, error.offset)}{error.where}"
             raise SimulatorError(error.what, where=where, why=error.why, hint=error.hint) from None
 
     def _origin(self, call: int, offset: int) -> str:
         """The op behind a command of a call, and the user's line."""
-        name = self._build.manifest["calls"][call]["name"]
-        entry = next(region for region in self._build.manifest["npu_regions"] if region["name"] == name)
-        op = op_of_command(scheduled_ops(entry), offset) if offset >= 0 else None
+        region = self._build.manifest.region(self._build.manifest.firmware.calls[call].name)
+        op = op_of_command(region.ops, offset) if offset >= 0 else None
         if op is None:
             return ""
-        line = source_lines(npu_functions(self._build.placed)[name])[op.index]
-        return f"{op.op} of {name} from {line}, "
+        line = source_lines(functions_on("npu", self._build.placed)[region.name])[op.index]
+        return f"{op.op} of {region.name} from {line}, "
 
 
 def npu_for(build: Build, choice: NpuChoice) -> ReferenceNpu | EmulatedNpu | None:
     """The executor of a build's NPU regions; None where it has none."""
-    if not build.manifest["npu_regions"]:
+    if not build.manifest.regions:
         return None
     return ReferenceNpu(build) if choice == "reference" else EmulatedNpu(build)
 
 
-def read_ports(ports: Sequence[dict], regions: Mapping[int, bytearray]) -> list[np.ndarray]:
-    """The tensors at `ports` (as the manifest has them) of the memory regions."""
+def read_ports(ports: Sequence[NpuPort], regions: Mapping[int, bytearray]) -> list[np.ndarray]:
+    """The tensors at `ports` of the memory regions."""
     found = []
-    for port in map(_port, ports):
+    for port in ports:
         data = bytes(regions[port.region][port.address : port.address + port.size])
         found.append(np.frombuffer(data, port.dtype).reshape(port.shape))
     return found
 
 
-def write_ports(ports: Sequence[dict], tensors: Sequence[np.ndarray], regions: Mapping[int, bytearray]) -> None:
+def write_ports(ports: Sequence[NpuPort], tensors: Sequence[np.ndarray], regions: Mapping[int, bytearray]) -> None:
     """Write `tensors` to `ports` of the memory regions."""
-    for port, tensor in zip(map(_port, ports), tensors, strict=True):
+    for port, tensor in zip(ports, tensors, strict=True):
         data = np.ascontiguousarray(tensor, port.dtype).tobytes()
         regions[port.region][port.address : port.address + port.size] = data
-
-
-def _port(entry: dict) -> NpuPort:
-    return NpuPort(**{**entry, "shape": tuple(entry["shape"])})

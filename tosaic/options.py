@@ -9,6 +9,8 @@ from typing import Literal
 import platformdirs
 
 from tosaic.backends.target import Target
+from tosaic.tuner.measure import Executor
+from tosaic.tuner.measurement import Objective
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
 
@@ -19,7 +21,7 @@ def default_records() -> Path:
 
 
 @dataclass(frozen=True)
-class Quantization:
+class QuantizationOptions:
     """Args:
     activations: `int8` or `int16`; weights are always int8.
     exclude: module names or ATen op names that stay f32.
@@ -33,19 +35,23 @@ class Quantization:
 class Tuning:
     """Args:
     trials: budget of measured candidates over all kernels; 0 only uses what the records hold.
-    search: how each schedule space is searched.
-    objective: what is minimized.
+    search: the strategy that searches each schedule space, a name in `tosaic.tuner.search.base.STRATEGIES`.
+    objective: what is minimized; cycles when None, or instructions where the core has no cycle model.
     seed: of the search and of the trial inputs.
     records: the SQLite file of trials.
     workers: batches measured at once; the number of processors when None.
+    runner: the name of what runs trials.
+    executor: where batches of trials run, e.g. Dask's `Client`; processes of this machine when None.
     """
 
     trials: int = 0
-    search: Literal["evolutionary", "random", "exhaustive"] = "evolutionary"
-    objective: Literal["cycles", "instructions"] = "cycles"
+    search: str = "evolutionary"
+    objective: Objective | None = None
     seed: int = 0
     records: Path | None = None
     workers: int | None = None
+    runner: str = "qemu"
+    executor: Executor | None = None
 
 
 @dataclass(frozen=True)
@@ -57,15 +63,17 @@ class CompileOptions:
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
+    prove: run the finished firmware on the simulator against the integer module.
     verify_each: compare the module on random inputs before and after every pass that promises to be exact.
     """
 
     model: str
     target: Target
     calibration: Path | None = None
-    quantization: Quantization = Quantization()
+    quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"
     cmsis_nn: Path | None = None
     save_ir: Path | None = None
     verify_each: bool = False
+    prove: bool = True

@@ -1,23 +1,85 @@
-"""No kernel reaches the firmware that did not equal the reference model once."""
+"""What ships equals the reference model: every NPU region and every kernel is executed against it once."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
 
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.options import Tuning
-from tosaic.support.errors import BackendError
+from tosaic.backends.ethos_u.emulation import emulate
+from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.execution import Runner
+from tosaic.backends.simulators.npu_bridge import Execute
+from tosaic.backends.simulators.run import run_firmware
+from tosaic.bisection import first_wrong_op
+from tosaic.passes import first_difference
+from tosaic.support.errors import BackendError, SimulatorError
+from tosaic.support.functions import is_exact, standalone
+from tosaic.support.mlir import functions, ir
 from tosaic.tuner.database import Database, Record
-from tosaic.tuner.measure import LocalWorkers
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measure import Executor
+from tosaic.tuner.measurement import Measure, Measurement, Objective
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import best
-from tosaic.tuning import core_of, open_records, simulated_measure
 
 
-def prove_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> int:
-    """Try the default of each exact task that no recorded trial has proven, and record it; the number of trials.
+@dataclass(frozen=True)
+class Verdict:
+    """What an execution showed.
+
+    Args:
+        difference: the first element that differs from the reference, or what else is wrong; empty where all is equal
+            to the bit.
+        op: the op of a region with which the difference begins; None where none alone is at fault.
+    """
+
+    difference: str = ""
+    op: ir.Operation | None = None
+
+
+def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> Verdict:
+    """Execute a region's command stream on the emulator, and its function on the reference model."""
+    try:
+        difference = first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
+    except SimulatorError as error:
+        difference = str(error)
+    if not difference:
+        return Verdict()
+    found = first_wrong_op(function, inputs, region.accelerator)
+    return Verdict(found[1], found[0]) if found else Verdict(difference)
+
+
+@dataclass
+class KernelProof:
+    """The proof of one exact task: its default, and where that is refuted, the first schedule of each further variant.
+
+    Args:
+        refuted: schedules that did not equal the reference, each with what was found.
+    """
+
+    task: KernelTask
+    refuted: list[str] = field(default_factory=list)
+    outcome: Measurement = field(
+        default_factory=lambda: Measurement("wrong", message="every variant has failed before")
+    )
+
+    def choices(self, known: set[Schedule]) -> Iterator[Schedule]:
+        """What to try, in order, but for schedules that have a record."""
+        for variant in self.task.space.variants:
+            schedule = next(variant.schedules(), None)
+            if schedule is not None and schedule not in known:
+                yield schedule
+
+
+def prove_kernels(
+    tasks: Mapping[str, KernelTask], database: Database, measure: Measure, executor: Executor, objective: Objective
+) -> dict[str, KernelProof]:
+    """Try the default of each exact task that no recorded trial has proven, and record it; proofs by task key.
 
     A default that differs from the reference gives way to the first schedule of the next variant.
 
@@ -25,49 +87,51 @@ def prove_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> int:
         BackendError: no variant of a kernel equals the reference.
         DatabaseError: the records cannot be read or written.
     """
-    if not tasks:
-        return 0
-    with open_records(options.records, core_of(tasks)) as database:
-        exact = {task.key: task for task in tasks.values() if task.exact}
-        unproven = [_Unproven(task, database) for task in exact.values() if best(database, task) is None]
-        if not unproven:
-            return 0
-        measure = simulated_measure(core_of(tasks), options.seed)
-        trials = 0
-        with LocalWorkers(min(len(unproven), options.workers or os.cpu_count() or 1)) as workers:
-            while unproven:
-                tries = [(each, each.next_choice()) for each in unproven]
-                flying = [workers.submit(measure, each.task, [schedule]) for each, schedule in tries]
-                for (each, schedule), pending in zip(tries, flying, strict=True):
-                    (each.outcome,) = pending.result()
-                    database.append([Record(each.task.key, schedule, each.outcome)])
-                trials += len(tries)
-                unproven = [each for each in unproven if not each.outcome.ok]
-    return trials
+    exact = {task.key: task for task in tasks.values() if task.exact}
+    proofs = {key: KernelProof(task) for key, task in exact.items() if best(database, task, objective) is None}
+    known = {key: {record.schedule for record in database.records(key)} for key in proofs}
+    choices = {key: proof.choices(known[key]) for key, proof in proofs.items()}
+    unproven = list(proofs.values())
+    while unproven:
+        tries = [(proof, _next(proof, choices[proof.task.key])) for proof in unproven]
+        flying = [executor.submit(measure, proof.task, [schedule]) for proof, schedule in tries]
+        for (proof, schedule), pending in zip(tries, flying, strict=True):
+            (proof.outcome,) = pending.result()
+            database.append([Record(proof.task.key, schedule, proof.outcome)])
+            if not proof.outcome.ok:
+                proof.refuted.append(f"{schedule}: {proof.outcome.status}: {proof.outcome.message}")
+        unproven = [proof for proof in unproven if not proof.outcome.ok]
+    return proofs
 
 
-class _Unproven:
-    """A task and the schedules that remain to be tried: the first of each variant, where it has no record."""
+def prove_firmware(
+    build: Path,
+    firmware: Firmware,
+    meaning: ir.Module,
+    samples: Sequence[Sequence[np.ndarray]],
+    runner: Runner,
+    npu: Execute | None,
+) -> Verdict:
+    """Run `model.elf` of a build folder on `samples`, and the integer module on the reference model.
 
-    def __init__(self, task: KernelTask, database: Database) -> None:
-        self.task = task
-        self.outcome = Measurement("wrong", message="every variant has failed before")
-        self._choices = self._first_of_each_variant({record.schedule for record in database.records(task.key)})
+    Where the module holds ops that TOSA defines up to an error bound, only that the firmware runs is proven.
 
-    def next_choice(self) -> Schedule:
-        """The next schedule to try.
+    Raises:
+        SimulatorError: the firmware does not run to its end.
+    """
+    outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
+    if not is_exact(functions(meaning)["main"]):
+        return Verdict()
+    flatbuffer = serialize(meaning)
+    for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
+        if difference := first_difference(evaluate(flatbuffer, sample), list(got)):
+            return Verdict(f"sample {number}: {difference}")
+    return Verdict()
 
-        Raises:
-            BackendError: none is left.
-        """
-        schedule = next(self._choices, None)
-        if schedule is None:
-            why = f"{self.outcome.status}: {self.outcome.message}"
-            raise BackendError(f"no kernel of `{self.task.name}` equals the reference model", why=why)
-        return schedule
 
-    def _first_of_each_variant(self, known: set[Schedule]) -> Iterator[Schedule]:
-        for variant in self.task.space.variants:
-            schedule = next(variant.schedules(), None)
-            if schedule is not None and schedule not in known:
-                yield schedule
+def _next(proof: KernelProof, choices: Iterator[Schedule]) -> Schedule:
+    schedule = next(choices, None)
+    if schedule is None:
+        why = f"{proof.outcome.status}: {proof.outcome.message}"
+        raise BackendError(f"no kernel of `{proof.task.name}` equals the reference model", why=why)
+    return schedule

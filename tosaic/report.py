@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from rich.table import Table
 
+from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stdout
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
 from tosaic.tuner.tune import TuningResult
 
-_COMPILE_KEYS = (
-    "model", "target", "accelerator", "regions", "ops_per_processor", "ops", "kernels", "npu_regions", "arena_bytes",
-    "memories", "flash_bytes", "npu_cycles", "trials", "trials_reused", "trials_failed", "trials_of_other_environments",
-    "tuning_interrupted", "seconds",
-)  # fmt: skip
-
 
 def compile_result(build: Build) -> dict:
     """What `compile --json` prints."""
-    return {"build": str(build.folder), **{key: build.manifest[key] for key in _COMPILE_KEYS}}
+    manifest = build.manifest
+    return {
+        "build": str(build.folder),
+        "model": manifest.model,
+        "target": manifest.target.name,
+        "accelerator": manifest.target.accelerator,
+        "regions": {"npu": len(manifest.regions), "cpu": len(manifest.kernels)},
+        "ops_per_processor": manifest.ops_per_processor,
+        "ops": msgspec.to_builtins(manifest.ops),
+        "kernels": msgspec.to_builtins(manifest.kernels),
+        "npu_regions": msgspec.to_builtins(manifest.regions),
+        "arena_bytes": manifest.firmware.arena_bytes,
+        "memories": manifest.firmware.memories,
+        "flash_bytes": manifest.firmware.flash_bytes,
+        "npu_cycles": manifest.npu_cycles,
+        "trials": manifest.trials.measured,
+        "trials_reused": manifest.trials.reused,
+        "trials_failed": manifest.trials.failed,
+        "trials_of_other_environments": manifest.trials.of_other_environments,
+        "tuning_interrupted": manifest.trials.interrupted,
+        "seconds": manifest.seconds,
+    }
 
 
 def print_compile_report(build: Build) -> None:
     """Where each op runs and why, and what the build takes."""
     manifest = build.manifest
-    table = Table("op", "shape", "runs on", "in", "from", "why not on the NPU", title=f"{manifest['model']}", box=None)
-    for op in manifest["ops"]:
-        shape = "x".join(map(str, op["shape"]))
-        table.add_row(op["op"], shape, op["processor"], op["function"], op["where"], op["reason"])
+    table = Table("op", "shape", "runs on", "in", "from", "why not on the NPU", title=manifest.model, box=None)
+    for op in manifest.ops:
+        table.add_row(op.op, "x".join(map(str, op.shape)), op.processor, op.function, op.where, op.reason)
     stdout.print(table)
-    tuned = sum(kernel["trials"] > 1 for kernel in manifest["kernels"])
+    target, trials = manifest.target, manifest.trials
+    tuned = sum(kernel.trials > 1 for kernel in manifest.kernels)
     facts = [
-        ("target", f"{manifest['target']} ({manifest['core']}, {manifest['accelerator'] or 'no NPU'})"),
-        (
-            "regions",
-            f"{manifest['regions']['npu']} NPU, {manifest['regions']['cpu']} CPU kernels, {tuned} of them tuned",
-        ),
-        ("arena", _bytes(manifest["arena_bytes"])),
-        ("flash", _bytes(manifest["flash_bytes"])),
-        ("NPU cycles", f"{manifest['npu_cycles']:,} (Vela's estimate)" if manifest["npu_regions"] else "none"),
+        ("target", f"{target.name} ({target.core.name}, {target.accelerator or 'no NPU'})"),
+        ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
+        ("arena", _bytes(manifest.firmware.arena_bytes)),
+        ("flash", _bytes(manifest.firmware.flash_bytes)),
+        ("NPU cycles", f"{manifest.npu_cycles:,} (Vela's estimate)" if manifest.regions else "none"),
         (
             "trials",
-            f"{manifest['trials']} measured, {manifest['trials_reused']} from records"
-            + (", then interrupted" if manifest["tuning_interrupted"] else ""),
+            f"{trials.measured} measured, {trials.reused} from records"
+            + (", then interrupted" if trials.interrupted else ""),
         ),
-        ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest["seconds"].items())),
+        ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
     _print_facts(facts)
@@ -76,7 +89,7 @@ def print_tuning_report(result: TuningResult) -> None:
     table = Table("schedule", "instructions", "cycles (model)", box=None)
     for record in result.best.values():
         found = record.measurement
-        table.add_row(str(record.schedule), f"{found.instructions:,}", f"{found.cycles:,}")
+        table.add_row(str(record.schedule), _count(found.instructions), _count(found.cycles))
     stdout.print(table)
     failed = ", ".join(f"{count} {status}" for status, count in result.failed.items()) or "none failed"
     _print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),
@@ -96,7 +109,7 @@ def run_result(report: RunReport) -> dict:
         "cycles": report.board.cycles,
         "npu_cycles": report.npu_cycles,
         "npu": report.npu,
-        "kernels": [asdict(call) for call in report.board.calls],
+        "kernels": msgspec.to_builtins(report.board.calls),
         "sqnr_db": list(report.sqnr_db),
         "outputs": [str(file) for file in report.files],
     }
@@ -105,22 +118,57 @@ def run_result(report: RunReport) -> dict:
 def print_run_report(report: RunReport) -> None:
     """Cost per call, exactness and noise."""
     table = Table("call", "on", "from", box=None)
-    for column in ("instructions", "cycles (model)"):
-        table.add_column(column, justify="right")
+    shown = [column for column, total in (("instructions", report.board.instructions), ("cycles", report.board.cycles))
+             if total is not None]  # fmt: skip
+    for column in shown:
+        table.add_column("cycles (model)" if column == "cycles" else column, justify="right")
     for call in report.board.calls:
-        costs = ["-", "-"] if call.processor == "npu" else [f"{call.instructions:,}", f"{call.cycles:,}"]
+        costs = ["-" if call.processor == "npu" else _count(getattr(call, column)) for column in shown]
         table.add_row(call.name, call.processor, call.where, *costs)
     stdout.print(table)
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(
         [
-            ("exact", f"yes, {len(report.samples)} samples" if report.exact else f"NO: {report.difference}"),
-            ("CPU kernels", f"{report.board.instructions:,} instructions, {report.board.cycles:,} modeled cycles"),
+            ("exact", _exactness(report)),
+            ("CPU kernels", _cpu_cost(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("outputs", ", ".join(map(str, report.files))),
         ]
     )
+
+
+def targets_result(targets: Iterable[Target]) -> dict:
+    """What `targets --json` prints."""
+    return {
+        "targets": [
+            {
+                "name": target.name,
+                "core": target.core.name,
+                "isa": list(target.core.isa),
+                "cycle_model": target.core.pipeline is not None,
+                "accelerator": target.accelerator,
+                "machine": target.board.machine,
+                "layout": msgspec.to_builtins(target.layout),
+            }
+            for target in targets
+        ]
+    }
+
+
+def print_targets(targets: Iterable[Target]) -> None:
+    """Each target's core and NPU, and which memories hold what."""
+    table = Table("target", "core", "NPU", "holds", "memory", "at", "size", "bytes/cycle", "latency", box=None)
+    for target in targets:
+        layout = target.layout
+        uses = [("code", layout.code), ("stack", layout.stack), *(("arena", memory) for memory in layout.arena),
+                ("constants", layout.constants)]  # fmt: skip
+        names = [target.name, target.core.name, target.accelerator or "no NPU"]
+        for use, memory in uses:
+            speed = ["-" if number is None else f"{number:g}" for number in (memory.bytes_per_cycle, memory.latency)]
+            table.add_row(*names, use, memory.name, f"{memory.base:#010x}", f"{memory.size // 1024:,} KiB", *speed)
+            names = ["", "", ""]
+    stdout.print(table)
 
 
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
@@ -136,6 +184,24 @@ def _print_facts(facts: list[tuple[str, str]]) -> None:
     for name, value in facts:
         table.add_row(f"[bold]{name}[/]", value)
     stdout.print(table)
+
+
+def _exactness(report: RunReport) -> str:
+    if report.exact:
+        return f"yes, {len(report.samples)} samples"
+    if report.defined:
+        return f"NO: {report.difference}"
+    return f"not to the bit, which TOSA does not define for all of its float ops: {report.difference}"
+
+
+def _cpu_cost(report: RunReport) -> str:
+    """Only what is known: a runner may count nothing, a core have no cycle model."""
+    costs = [(report.board.instructions, "instructions"), (report.board.cycles, "modeled cycles")]
+    return ", ".join(f"{count:,} {unit}" for count, unit in costs if count is not None) or "not counted"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _bytes(count: int) -> str:

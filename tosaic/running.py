@@ -6,17 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from tosaic.backends.firmware.build import Tensor
 from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware
-from tosaic.backends.target import CORTEX_M55
+from tosaic.backends.simulators.runners import find_runner
 from tosaic.build import Build
+from tosaic.manifest import InputStatistics
 from tosaic.npu_execution import NpuChoice, npu_for
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
+from tosaic.support.functions import is_exact
+from tosaic.support.mlir import functions
 
 Sample = list[np.ndarray]
 
@@ -27,9 +31,10 @@ class RunReport:
 
     Args:
         samples: the firmware's inputs of each inference.
-        board: the outputs of each inference, and the cost of each call; an FVP tells no cost.
+        board: the outputs of each inference, and the cost of each call where the runner tells it.
         difference: where the outputs first differ from `tosa_reference_model`; empty where they are equal to the bit.
-        npu: what executed NPU regions: `none`, `reference`, `emulator` or `fvp`.
+        defined: whether TOSA defines every result to the bit; else a difference may be rounding within its bounds.
+        npu: what executed NPU regions: `none`, `reference`, `emulator` or `runner`.
         npu_cycles: Vela's estimate for one inference.
         sqnr_db: against the float model, per output over all samples; None where an output is not quantized, the float
             model takes no such input, or the two agree exactly.
@@ -40,6 +45,7 @@ class RunReport:
     samples: Sequence[Sample]
     board: RunResult
     difference: str
+    defined: bool
     npu: str
     npu_cycles: int
     sqnr_db: Sequence[float | None]
@@ -55,43 +61,41 @@ def run_build(
     samples: Sequence[Sample],
     *,
     npu: NpuChoice = "emulator",
-    simulator: Literal["qemu", "fvp"] = "qemu",
+    runner: str = "qemu",
     output: Path | None = None,
 ) -> RunReport:
     """Run a build on `samples` and compare every output with the reference model's.
 
     Args:
         samples: each a list of inputs; floats are quantized as the manifest says, integers pass.
-        npu: what executes NPU regions under QEMU.
+        npu: what executes NPU regions where the runner has no NPU.
+        runner: the name of what runs the firmware.
         output: folder for the outputs as .npy; none are written where None.
 
     Raises:
         Error: an input does not fit, or the run failed.
     """
     quantized = [build.quantize_inputs(sample) for sample in samples]
-    if simulator == "fvp":
-        from tosaic.backends.simulators.fvp import run_on_fvp
-
-        board = RunResult(run_on_fvp(build.folder, quantized, build.manifest["accelerator"]), ())
-    else:
-        board = run_firmware(build.folder, quantized, npu_for(build, npu), core=CORTEX_M55)
+    on = find_runner(runner, build.manifest.target)
+    board = run_firmware(build.elf, build.manifest.firmware, quantized, on, npu_for(build, npu))
     expected = reference_outputs(build, quantized)
     return RunReport(
         build=build,
         samples=quantized,
         board=board,
         difference=difference_of_samples(expected, board.outputs),
-        npu=_executed_by(build, npu, simulator),
-        npu_cycles=build.manifest["npu_cycles"],
+        defined=is_exact(functions(build.module)["main"]),
+        npu=_executed_by(build, npu, on),
+        npu_cycles=build.manifest.npu_cycles,
         sqnr_db=_against_float(build, samples, board.outputs),
         files=_write(build, board.outputs, output) if output else (),
     )
 
 
-def _executed_by(build: Build, npu: str, simulator: str) -> str:
-    if not build.manifest["npu_regions"]:
+def _executed_by(build: Build, npu: str, runner: Runner) -> str:
+    if not build.manifest.regions:
         return "none"
-    return "fvp" if simulator == "fvp" else npu
+    return "runner" if runner.executes_npu else npu
 
 
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
@@ -114,11 +118,11 @@ def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
     Raises:
         Error: a file does not read, or its shape is neither a sample nor a batch of samples.
     """
-    entries = build.manifest["inputs"]
-    arrays = [array for file in files for array in _read(file, [entry["name"] for entry in entries])]
-    if len(arrays) != len(entries):
-        raise Error(f"the model takes {len(entries)} inputs, got {len(arrays)}", hint="one --input per model input")
-    split = [_split(array, entry["name"], entry["shape"]) for array, entry in zip(arrays, entries, strict=True)]
+    tensors = build.manifest.firmware.inputs
+    arrays = [array for file in files for array in _read(file, [tensor.name for tensor in tensors])]
+    if len(arrays) != len(tensors):
+        raise Error(f"the model takes {len(tensors)} inputs, got {len(arrays)}", hint="one --input per model input")
+    split = [_split(array, tensor.name, list(tensor.shape)) for array, tensor in zip(arrays, tensors, strict=True)]
     if len({len(samples) for samples in split}) != 1:
         raise Error("the inputs hold different numbers of samples", why=", ".join(str(len(s)) for s in split))
     return [list(sample) for sample in zip(*split, strict=True)]
@@ -127,17 +131,17 @@ def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
 def random_samples(build: Build, count: int, seed: int) -> list[Sample]:
     """`count` samples: floats normal with the calibration data's mean and deviation, integers over their range."""
     rng = np.random.default_rng(seed)
-    inputs = list(zip(build.manifest["inputs"], build.manifest["calibration"], strict=True))
-    return [[_random(rng, entry, seen) for entry, seen in inputs] for _ in range(count)]
+    inputs = list(zip(build.manifest.firmware.inputs, build.manifest.calibration, strict=True))
+    return [[_random(rng, tensor, seen) for tensor, seen in inputs] for _ in range(count)]
 
 
-def _random(rng: np.random.Generator, entry: dict, seen: dict) -> np.ndarray:
-    dtype = np.dtype(entry["dtype"])
+def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> np.ndarray:
+    dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
-        return rng.integers(0, 2, entry["shape"]).astype(np.bool_)
-    if entry["scale"] is None and np.issubdtype(dtype, np.integer):
-        return rng.integers(int(seen["min"]), int(seen["max"]), entry["shape"], dtype, endpoint=True)
-    return rng.normal(seen["mean"], seen["deviation"], entry["shape"]).astype(np.float32)
+        return rng.integers(0, 2, tensor.shape).astype(np.bool_)
+    if tensor.quantization is None and np.issubdtype(dtype, np.integer):
+        return rng.integers(int(seen.min), int(seen.max), tensor.shape, dtype, endpoint=True)
+    return rng.normal(seen.mean, seen.deviation, tensor.shape).astype(np.float32)
 
 
 def _read(file: Path, names: list[str]) -> list[np.ndarray]:
@@ -165,7 +169,6 @@ def _against_float(
     build: Build, samples: Sequence[Sample], outputs: Sequence[Sequence[np.ndarray]]
 ) -> list[float | None]:
     from tosaic.frontend import load_float, run_float
-    from tosaic.manifest import sqnr_db
 
     program = load_float(build.folder / "float.pt2")
     inputs = [build.dequantize_inputs(sample) for sample in samples]
@@ -173,17 +176,27 @@ def _against_float(
     results = [build.dequantize_outputs(list(row)) for row in outputs]
     return [
         sqnr_db([row[index] for row in references], [row[index] for row in results])
-        if entry["scale"] is not None or entry["dtype"].startswith("float")
+        if tensor.quantization or tensor.dtype.startswith("float")
         else None
-        for index, entry in enumerate(build.manifest["outputs"])
+        for index, tensor in enumerate(build.manifest.firmware.outputs)
     ]
+
+
+def sqnr_db(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float | None:
+    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
+
+    None where it has no finite value: the outputs agree exactly, or the reference is all zero.
+    """
+    signal = sum(float((f.astype("float64") ** 2).sum()) for f in reference)
+    noise = sum(float(((f.astype("float64") - q) ** 2).sum()) for f, q in zip(reference, outputs, strict=True))
+    return 10 * math.log10(signal / noise) if signal and noise else None
 
 
 def _write(build: Build, outputs: Sequence[Sequence[np.ndarray]], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for index, entry in enumerate(build.manifest["outputs"]):
-        file = folder / f"{entry['name']}.npy"
+    for index, tensor in enumerate(build.manifest.firmware.outputs):
+        file = folder / f"{tensor.name}.npy"
         np.save(file, np.stack([row[index] for row in outputs]))
         files.append(file)
     return files

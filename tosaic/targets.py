@@ -1,55 +1,128 @@
-"""The targets a user can name, and how an option changes one."""
+"""The targets a user can name or give as a TOML file, and how an option changes one."""
 
 from __future__ import annotations
 
-import difflib
+import importlib.metadata
 from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from tosaic.backends.boards import DDR_ARENA, DDR_CONSTANTS, DTCM, ITCM, MPS3_AN547, SRAM, STACK
+from tosaic.backends.cores import find_core
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
-from tosaic.backends.target import CORTEX_M55, Memory, Target
-from tosaic.support.errors import Error
+from tosaic.backends.target import Board, Core, Layout, Memory, Target
+from tosaic.support.errors import Error, unknown_name
 
-KIB, MIB = 1024, 1024 * 1024
+ENTRY_POINTS = "tosaic.targets"
 
-# The SSE-300 map of MPS3 AN547, which the Corstone-300 FVP shares. The NPU cannot reach the tightly coupled memories.
-ITCM = Memory("itcm", 0x0000_0000, 512 * KIB)
-STACK = Memory("stack", 0x2000_0000, 64 * KIB)
-DTCM = Memory("dtcm", 0x2001_0000, 448 * KIB)
-SRAM = Memory("sram", 0x2100_0000, 4 * MIB)
-DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB)
-DDR_CONSTANTS = Memory("ddr-constants", 0x6400_0000, 192 * MIB)
+_SHARED = Layout(ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS)
+_OWN = (
+    Target("cortex-m55", CORTEX_M55, MPS3_AN547, Layout(ITCM, STACK, (DTCM, SRAM, DDR_ARENA), DDR_CONSTANTS)),
+    Target("corstone-300", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u55-128"),
+    # Its core is a Cortex-M85. QEMU has none, so code is built for the M55, whose instructions the M85 executes.
+    Target("corstone-320", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u85-256"),
+)
 
-TARGETS = {
-    target.name: target
-    for target in (
-        Target("cortex-m55", CORTEX_M55, None, ITCM, STACK, (DTCM, SRAM, DDR_ARENA), DDR_CONSTANTS),
-        Target("corstone-300", CORTEX_M55, "ethos-u55-128", ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS),
-        # Its core is a Cortex-M85. QEMU has none, so code is built for the M55, whose instructions the M85 executes.
-        Target("corstone-320", CORTEX_M55, "ethos-u85-256", ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS),
-    )
-}
+
+def targets() -> dict[str, Target]:
+    """Every target by name: tosaic's own, and those that installed packages name as entry points `tosaic.targets`."""
+    installed = [entry.load() for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
+    return {target.name: target for target in (*_OWN, *installed)}
 
 
 def find_target(name: str, accelerator: str | None = None, arena_size: int | None = None) -> Target:
-    """The target called `name`, with another NPU or with its arena limited to `arena_size` bytes.
+    """The target called `name`, or in the TOML file `name`, with another NPU or an arena of `arena_size` bytes at most.
 
     Raises:
-        Error: no such target or accelerator; the message names the nearest.
+        Error: no such target or accelerator, and the message names the nearest; or the file declares no target.
     """
-    target = TARGETS.get(name) or _unknown("target", name, tuple(TARGETS))
+    target = read_target(Path(name)) if name.endswith(".toml") else targets().get(name)
+    if target is None:
+        raise unknown_name("target", name, targets())
     if accelerator is not None:
         if accelerator not in ACCELERATORS:
-            _unknown("accelerator", accelerator, tuple(ACCELERATORS))
-        # Without an NPU of its own, the core may keep its arena in memory that an NPU does not reach.
-        arena = target.arena if target.accelerator else TARGETS["corstone-300"].arena
-        target = replace(target, accelerator=accelerator, arena=arena)
+            raise unknown_name("accelerator", accelerator, ACCELERATORS)
+        reached = tuple(memory for memory in target.layout.arena if not memory.tightly_coupled)
+        if not reached:
+            raise Error(
+                f"an NPU reaches no memory of `{target.name}`", hint="a target whose arena is not tightly coupled"
+            )
+        target = replace(target, accelerator=accelerator, layout=replace(target.layout, arena=reached))
     if arena_size is not None:
-        first = target.arena[0]
-        target = replace(target, arena=(replace(first, size=min(first.size, arena_size)),))
+        first = target.layout.arena[0]
+        limited = replace(first, size=min(first.size, arena_size))
+        target = replace(target, layout=replace(target.layout, arena=(limited,)))
     return target
 
 
-def _unknown(kind: str, name: str, known: tuple[str, ...]):
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(known)}"
-    raise Error(f"there is no {kind} `{name}`", hint=hint)
+class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
+    """A core that tosaic does not know: no cycle model, no kernels but portable ones."""
+
+    name: str
+    triple: str
+    isa: tuple[str, ...] = ()
+    float_abi: str = "soft"
+
+
+class _BoardTable(msgspec.Struct, forbid_unknown_fields=True):
+    machine: str
+    cpu: str | None = None
+
+
+class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
+    base: Annotated[int, msgspec.Meta(ge=0)]
+    size: Annotated[int, msgspec.Meta(gt=0)]
+    bytes_per_cycle: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    latency: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    tightly_coupled: bool = False
+
+
+class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The schema of a target's TOML file; `code`, `stack`, `arena` and `constants` name memories."""
+
+    name: str
+    core: str | _CoreTable
+    board: _BoardTable
+    memory: dict[str, _MemoryTable]
+    code: str
+    stack: str
+    arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    constants: str
+    accelerator: str | None = None
+
+
+def read_target(path: Path) -> Target:
+    """The target that a TOML file declares.
+
+    Raises:
+        Error: the file does not read, or its content is no target; the message names the field.
+    """
+    try:
+        file = msgspec.toml.decode(path.read_bytes(), type=_TargetFile)
+    except OSError as error:
+        raise Error(f"cannot read the target `{path}`", why=error.strerror or str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Error(f"`{path}` declares no target", why=str(error)) from None
+    if file.accelerator is not None and file.accelerator not in ACCELERATORS:
+        raise unknown_name("accelerator", file.accelerator, ACCELERATORS)
+    memories = {
+        name: Memory(name, table.base, table.size, table.bytes_per_cycle, table.latency, table.tightly_coupled)
+        for name, table in file.memory.items()
+    }
+
+    def memory(name: str) -> Memory:
+        if name not in memories:
+            raise unknown_name("memory", name, memories)
+        return memories[name]
+
+    layout = Layout(memory(file.code), memory(file.stack), tuple(map(memory, file.arena)), memory(file.constants))
+    return Target(file.name, _core(file.core), Board(file.board.machine, file.board.cpu), layout, file.accelerator)
+
+
+def _core(given: str | _CoreTable) -> Core:
+    if isinstance(given, str):
+        return find_core(given)
+    return Core(given.name, given.triple, given.isa, given.float_abi)

@@ -1,28 +1,31 @@
-"""Which kernel each CPU function gets: tune, remember, choose."""
+"""Which kernel each CPU function gets: prove, tune, remember, choose."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-import tosaic
-from tosaic import backends
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.cortex_m.toolchain import clang_version
-from tosaic.backends.simulators.measure import SimulatedMeasure
-from tosaic.backends.target import Core
-from tosaic.kernel_inputs import as_bytes, wide_kernel_inputs
-from tosaic.npu import cpu_functions
+from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.runners import find_runner
+from tosaic.backends.target import Core, Target
+from tosaic.environment import ANY, environment
 from tosaic.options import KernelChoice, Tuning, default_records
+from tosaic.placement import functions_on
+from tosaic.proof import KernelProof, prove_kernels
+from tosaic.support.errors import Error
 from tosaic.support.mlir import ir
+from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
+from tosaic.tuner.measure import Executor, LocalWorkers
+from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult, best, tune
@@ -46,79 +49,112 @@ class ChosenKernel:
     trials: int
 
 
-def kernel_tasks(
-    placed: ir.Module, core: Core, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
-) -> dict[str, KernelTask]:
-    """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
-    inputs = as_bytes(wide_kernel_inputs(placed, model_inputs))
-    return {
-        name: KernelTask.of(function, core, FAMILIES[kernels], inputs.get(name, ()))
-        for name, function in cpu_functions(placed).items()
-    }
+class Tuner:
+    """Proofs, trials and choices of one target's kernels, all from one database.
 
-
-def tune_tasks(tasks: Mapping[str, KernelTask], options: Tuning, progress: Listener = silent) -> TuningResult:
-    """Spend the trial budget on `tasks`; every trial is recorded.
+    Args:
+        target: whose kernels these are.
+        library: CMSIS-NN, where it is at hand.
+        options: what the user asks; its executor runs the batches, local processes where it names none.
 
     Raises:
-        DatabaseError: the records cannot be read or written.
+        Error: the objective asks for cycles and the core has no cycle model, or the runner is unknown.
+        DatabaseError: the records cannot be read.
     """
-    with open_records(options.records, core_of(tasks)) as database:
+
+    def __init__(self, target: Target, options: Tuning, library: CmsisNn | None) -> None:
+        self.target, self.options, self.library = target, options, library
+        self.archives = {LIBRARY: library.archive(target.core)} if library else {}
+        self.headers = tuple(library.include) if library else ()
+        self.objective: Objective = _objective(target.core, options.objective)
+        self.runner = find_runner(options.runner, target)
+        self.environment = environment(target, self.runner, self.archives)
+        self.database = open_records(options.records, self.environment)
+        self.measure = BatchMeasure(
+            self.runner,
+            target.core,
+            target.trials,
+            options.seed,
+            include=self.headers,
+            libraries=tuple(self.archives.values()),
+        )
+
+    def __enter__(self) -> Tuner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+
+    def tasks(
+        self, placed: ir.Module, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
+    ) -> dict[str, KernelTask]:
+        """The task of each CPU function of a placed module by name; `model_inputs` are arguments that `main` allows."""
+        inputs = wide_kernel_inputs(placed, model_inputs)
+        libraries = {LIBRARY: self.library.root} if self.library else {}
+        return {
+            name: KernelTask.of(
+                function, self.target.core, FAMILIES[kernels], [a.tobytes() for a in inputs.get(name, ())], libraries
+            )
+            for name, function in functions_on("cpu", placed).items()
+        }
+
+    def prove(self, tasks: Mapping[str, KernelTask]) -> dict[str, KernelProof]:
+        """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
+        with self._executor(len(tasks)) as executor:
+            return prove_kernels(tasks, self.database, self.measure, executor, self.objective)
+
+    def tune(self, tasks: Mapping[str, KernelTask], progress: Listener = silent) -> TuningResult:
+        """Spend the trial budget on `tasks`; every trial is recorded.
+
+        Raises:
+            DatabaseError: the records cannot be written.
+        """
         return tune(
             [(task, 1.0) for task in tasks.values() if task.exact],
-            simulated_measure(core_of(tasks), options.seed),
-            database,
-            trials=options.trials,
-            seed=options.seed,
-            search=options.search,
-            objective=options.objective,
-            workers=options.workers,
+            self.measure,
+            self.database,
+            trials=self.options.trials,
+            seed=self.options.seed,
+            search=self.options.search,
+            objective=self.objective,
+            workers=self.options.workers,
+            executor=self.options.executor,
             progress=progress,
         )
 
+    def choose(self, tasks: Mapping[str, KernelTask]) -> dict[str, ChosenKernel]:
+        """The best recorded schedule of each task, else its default.
 
-def choose_kernels(tasks: Mapping[str, KernelTask], options: Tuning) -> dict[str, ChosenKernel]:
-    """The best recorded schedule of each task, else its default.
-
-    Raises:
-        DatabaseError: the records cannot be read.
-        Error: a schedule cannot be generated.
-    """
-    if not tasks:
-        return {}
-    with open_records(options.records, core_of(tasks)) as database:
+        Raises:
+            DatabaseError: the records cannot be read.
+            Error: a schedule cannot be generated.
+        """
         chosen = {}
         for name, task in tasks.items():
-            record = best(database, task, options.objective)
+            record = best(self.database, task, self.objective)
             schedule = record.schedule if record else task.default()
-            trials = len(database.records(task.key))
+            trials = len(self.database.records(task.key))
             chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, trials)
         return chosen
 
-
-def core_of(tasks: Mapping[str, KernelTask]) -> Core:
-    """The core that all tasks of a model share."""
-    return next(iter(tasks.values())).core
-
-
-def simulated_measure(core: Core, seed: int) -> SimulatedMeasure:
-    """The measure that runs candidates under QEMU, CMSIS-NN linked where it is there."""
-    return SimulatedMeasure(core, seed, include=headers(), libraries=tuple(libraries(core).values()))
+    @contextmanager
+    def _executor(self, batches: int) -> Iterator[Executor]:
+        if self.options.executor is not None:
+            yield self.options.executor
+            return
+        with LocalWorkers(min(batches, self.options.workers or os.cpu_count() or 1)) as workers:
+            yield workers
 
 
-def headers() -> tuple[Path, ...]:
-    """Header folders of CMSIS-NN; none without it."""
-    library = CmsisNn.find()
-    return tuple(library.include) if library else ()
+def _objective(core: Core, asked: Objective | None) -> Objective:
+    if asked == "cycles" and core.pipeline is None:
+        raise Error(f"no cycle model of `{core.name}` exists", hint="--objective instructions")
+    if asked is not None:
+        return asked
+    return "instructions" if core.pipeline is None else "cycles"
 
 
-def libraries(core: Core) -> dict[str, Path]:
-    """The archives that kernels may name."""
-    library = CmsisNn.find()
-    return {LIBRARY: library.archive(core)} if library else {}
-
-
-def open_records(path: Path | None = None, core: Core | None = None) -> Database:
+def open_records(path: Path | None = None, stamp: Environment = ANY) -> Database:
     """The database of trials at `path`, the user's own where None.
 
     Raises:
@@ -126,21 +162,4 @@ def open_records(path: Path | None = None, core: Core | None = None) -> Database
     """
     path = path or default_records()
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Database(path, environment(core))
-
-
-def environment(core: Core | None = None) -> Environment:
-    """What a record of this installation depends on; records of another one are ignored."""
-    name = core.name if core else "any"
-    library = CmsisNn.find()
-    linked = f"; cmsis-nn {library.archive(core).stem}" if library and core else ""
-    return Environment(name, "tightly-coupled", clang_version().splitlines()[0] + linked, _generators_version())
-
-
-@cache
-def _generators_version() -> str:
-    """tosaic's version and a digest of the code generators and the cycle model, whose change makes records stale."""
-    room = Path(backends.__file__).parent
-    sources = [*sorted((room / "cortex_m").rglob("*.py")), room / "simulators" / "cycle_model.py"]
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
-    return f"{tosaic.__version__}+{digest.hexdigest()[:12]}"
+    return Database(path, stamp)

@@ -7,7 +7,7 @@ from functools import partial
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.acceptance import verdict
 from tosaic.passes.place.verdicts import VERDICTS
-from tosaic.targets import TARGETS
+from tosaic.targets import targets
 
 VERDICTS.update({name: partial(verdict, accelerator=name) for name in ACCELERATORS})
-VERDICTS.update({name: VERDICTS[target.accelerator or ""] for name, target in TARGETS.items()})
+VERDICTS.update({name: VERDICTS[target.accelerator or ""] for name, target in targets().items()})

@@ -15,10 +15,11 @@ from tosaic.backends.ethos_u.vela import compile_region
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware
+from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.trace import Signature, Trace, TracedCall, trace_firmware
+from tosaic.bisection import first_wrong_op
 from tosaic.build import Build
 from tosaic.console import stdout
-from tosaic.npu_bisection import first_wrong_op
 from tosaic.npu_execution import DESCRIPTION, EmulatedNpu, read_ports, write_ports
 from tosaic.passes import first_difference
 from tosaic.progress import Stations
@@ -89,7 +90,7 @@ class Verification:
         return not self.difference and self.begins is None
 
 
-def verify_build(build: Build, count: int, seed: int = 0) -> Verification:
+def verify_build(build: Build, count: int, seed: int = 0, runner: str = "qemu") -> Verification:
     """Run `count` random samples on the board and compare its outputs, and every call alone, with the reference model.
 
     Raises:
@@ -97,17 +98,19 @@ def verify_build(build: Build, count: int, seed: int = 0) -> Verification:
     """
     stations = Stations()
     with stations.live():
+        target, firmware = build.manifest.target, build.manifest.firmware
+        on = find_runner(runner, target)
         samples = [build.quantize_inputs(sample) for sample in random_samples(build, count, seed)]
         calls = _calls(build)
-        npu = _RecordingNpu(build, calls) if build.manifest["npu_regions"] else None
+        npu = _RecordingNpu(build, calls) if build.manifest.regions else None
         with stations.station("reference"):
             expected = reference_outputs(build, samples)
         with stations.station("board"):
-            outputs = run_firmware(build.folder, samples, npu).outputs
+            outputs = run_firmware(build.elf, firmware, samples, on, npu).outputs
         with stations.station("board, call by call"):
             traced_npu = replace(npu, executed=[]) if npu else None
             signatures = {call.name: call.signature for call in calls if call.processor == "cpu"}
-            trace = trace_firmware(build.folder, signatures, samples, traced_npu)
+            trace = trace_firmware(build.folder, firmware, target.core, signatures, samples, on, traced_npu)
         runs = _with_faults(calls, samples, _executed(calls, trace, traced_npu))
         checks = []
         begins = None
@@ -188,16 +191,16 @@ class _RecordingNpu:
 
     def __call__(self, number: int, regions: dict[int, bytearray]) -> None:
         call = self.calls[number]
-        entry = next(region for region in self.build.manifest["npu_regions"] if region["name"] == call.name)
-        inputs = read_ports(entry["inputs"], regions)
+        record = self.build.manifest.region(call.name)
+        inputs = read_ports(record.inputs, regions)
         stream, constants = bytes(regions[COMMAND_STREAM]), bytes(regions.get(0, b""))
         fault = ""
         try:
             EmulatedNpu(self.build)(number, regions)
         except Error as error:
             fault = str(error)
-            write_ports(entry["outputs"], evaluate(call.meaning, inputs), regions)
-        self.executed.append(_Executed(inputs, read_ports(entry["outputs"], regions), fault, stream, constants))
+            write_ports(record.outputs, evaluate(call.meaning, inputs), regions)
+        self.executed.append(_Executed(inputs, read_ports(record.outputs, regions), fault, stream, constants))
 
 
 def _calls(build: Build) -> list[_Call]:
@@ -206,14 +209,14 @@ def _calls(build: Build) -> list[_Call]:
     return [
         _Call(
             number=number,
-            name=record["name"],
-            processor=record["processor"],
-            where=record["where"],
+            name=record.name,
+            processor=record.processor,
+            where=record.where,
             function=known[ir.FlatSymbolRefAttr(op.attributes["callee"]).value],
             operands=tuple(map(_viewed, op.operands)),
             results=tuple(op.results),
         )
-        for number, (op, record) in enumerate(zip(called, build.manifest["calls"], strict=True))
+        for number, (op, record) in enumerate(zip(called, build.manifest.firmware.calls, strict=True))
     ]
 
 
@@ -284,7 +287,7 @@ def _first_fault(build: Build, call: _Call, runs: Sequence[_Executed]) -> Beginn
             continue
         why = f"sample {number}: {difference}"
         if call.processor == "npu":
-            return _inside_region(call, done, why, build.manifest["accelerator"])
+            return _inside_region(call, done, why, build.manifest.target.accelerator or "")
         return Beginning(call.number, call.name, "+".join(call.ops), call.where, why)
     return None
 

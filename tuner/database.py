@@ -16,23 +16,23 @@ from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule
 
 APPLICATION_ID = 0x705A1C
-FORMAT = 1
+FORMAT = 2
 STATUSES = get_args(Status)
-TEXTS = ("key", "schedule", "status", "message", "core", "memory", "toolchain", "compiler")
-NUMBERS = ("instructions", "cycles")
-COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", "core", "memory", "toolchain", "compiler")
-CREATE = """
+STAMP = ("core", "memory", "toolchain", "simulator", "compiler")
+TEXTS = ("key", "schedule", "status", "message", *STAMP)
+COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", *STAMP)
+CREATE = f"""
 CREATE TABLE IF NOT EXISTS trials (
     id INTEGER PRIMARY KEY,
     key TEXT NOT NULL, schedule TEXT NOT NULL,
-    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER NOT NULL, message TEXT NOT NULL,
-    core TEXT NOT NULL, memory TEXT NOT NULL, toolchain TEXT NOT NULL, compiler TEXT NOT NULL,
-    UNIQUE (key, core, memory, toolchain, compiler, schedule)
+    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, message TEXT NOT NULL,
+    {", ".join(f"{column} TEXT NOT NULL" for column in STAMP)},
+    UNIQUE (key, {", ".join(STAMP)}, schedule)
 )
 """
 INSERT = f"INSERT OR IGNORE INTO trials ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
-SAME_ENVIRONMENT = "core = ? AND memory = ? AND toolchain = ? AND compiler = ?"
+SAME_ENVIRONMENT = " AND ".join(f"{column} = ?" for column in STAMP)
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,16 @@ class Environment:
 
     Args:
         core: the core, e.g. `cortex-m55`.
-        memory: where code and data stood, e.g. `itcm+dtcm`.
-        toolchain: name and version of what assembled and ran the code.
+        memory: where code and data stood.
+        toolchain: name and version of what compiled the code, and the library linked to it.
+        simulator: name and version of what ran it, and of what counted, compared and priced it.
         compiler: version of tosaic's generators.
     """
 
     core: str
     memory: str
     toolchain: str
+    simulator: str
     compiler: str
 
 
@@ -131,10 +133,6 @@ class Database:
         except (OSError, UnicodeDecodeError) as error:
             raise DatabaseError(f"cannot read the records in {path}", why=str(error)) from None
         return self._insert([_parse(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()])
-
-    def merge(self, other: Database) -> int:
-        """Add the trials of another database, of all environments. Returns how many were new."""
-        return self._insert(other._rows(f"{SELECT} ORDER BY id"))
 
     def _insert(self, rows: Iterable[Sequence[object]]) -> int:
         with self._guard(), self._connection:
@@ -243,8 +241,9 @@ def _check(fields: object) -> None:
         raise ValueError(f"a record has exactly the fields {', '.join(COLUMNS)}")
     if not all(isinstance(fields[name], str) for name in TEXTS):
         raise ValueError(f"{', '.join(TEXTS)} are texts")
-    if not all(type(fields[name]) is int and 0 <= fields[name] < 2**63 for name in NUMBERS):
-        raise ValueError(f"{', '.join(NUMBERS)} are counts")
+    counts = [fields["instructions"], *([] if fields["cycles"] is None else [fields["cycles"]])]
+    if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+        raise ValueError("instructions and cycles are counts")
     if fields["status"] not in STATUSES:
         raise ValueError(f"no status is called {fields['status']!r}")
     if Schedule.from_json(fields["schedule"]).to_json() != fields["schedule"]:

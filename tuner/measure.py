@@ -31,6 +31,7 @@ class Pending(Protocol):
 
     def result(self) -> list[Measurement]:
         """Wait for the measurements, one per schedule, in order."""
+        ...
 
 
 class Executor(Protocol):

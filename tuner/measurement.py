@@ -8,19 +8,24 @@ from typing import Literal, Protocol, TypeVar
 
 from tosaic.tuner.space import Schedule, Space
 
+Objective = Literal["cycles", "instructions"]
+"""What a tuning run minimizes."""
+
 Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The outcome of one trial: `instructions` and `cycles` of one call, both 0 unless `status` is ok.
+    """The outcome of one trial: `instructions` and `cycles` of one call, 0 and None unless `status` is ok.
+
+    `cycles` is None too where no cycle model of the core exists.
 
     A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
     """
 
     status: Status
     instructions: int = 0
-    cycles: int = 0
+    cycles: int | None = None
     message: str = ""
 
     @property
@@ -34,16 +39,19 @@ class Task(Protocol):
     @property
     def key(self) -> str:
         """The workload: equal keys share records. Holds shapes, dtypes and attributes, never weights."""
+        ...
 
     @property
     def name(self) -> str:
         """Short and readable, for progress lines and tables."""
+        ...
 
     @property
     def space(self) -> Space: ...
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""
+        ...
 
 
 TaskT = TypeVar("TaskT", bound=Task, contravariant=True)

@@ -11,20 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tosaic.support.errors import Error
-from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
-from tosaic.tuner.measurement import Measure, Measurement, Task, TaskT
+from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
-from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random, Search
+from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
+from tosaic.tuner.search.exhaustive import Exhaustive
 from tosaic.tuner.space import Schedule
 
-Objective = Literal["cycles", "instructions"]
-SearchName = Literal["evolutionary", "random", "exhaustive"]
+if TYPE_CHECKING:
+    from tosaic.tuner.cost_model import CostModel
+
 
 FLOOR_SHARE = 0.25
 
@@ -59,7 +60,7 @@ def tune(
     *,
     trials: int,
     seed: int = 0,
-    search: SearchName = "evolutionary",
+    search: str = "evolutionary",
     objective: Objective = "cycles",
     scheduler: SchedulerName = "gradient",
     batch: int = 96,
@@ -81,7 +82,7 @@ def tune(
         database: where records are found and written.
         trials: budget over all tasks.
         seed: of every random choice.
-        search: how each space is searched.
+        search: the strategy that searches each space, a name in `search.base.STRATEGIES`.
         objective: what is minimized.
         scheduler: how tasks share the budget.
         batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
@@ -91,7 +92,7 @@ def tune(
         progress: called at the start and after each batch.
 
     Raises:
-        Error: the measure broke its contract, or worker processes do not start.
+        Error: no strategy is called `search`, the measure broke its contract, or worker processes do not start.
         DatabaseError: the database cannot be read or written.
     """
     run = _Run(tasks, database, trials, seed, search, objective, progress)
@@ -132,34 +133,34 @@ class _Run:
         database: Database,
         trials: int,
         seed: int,
-        search: SearchName,
+        search: str,
         objective: Objective,
         progress: Listener,
     ) -> None:
         self.started = time.monotonic()
-        self.database, self.trials, self.objective, self.progress = database, trials, objective, progress
+        self.database, self.trials, self.progress = database, trials, progress
+        self.objective: Objective = objective
         self.jobs = [_Job(task, weight, self._known(task)) for task, weight in _unique(tasks)]
         self.reused = sum(len(job.records) for job in self.jobs)
         self.measured = 0
         self.failed: Counter[str] = Counter()
         self.interrupted = False
-        if search == "evolutionary" and _coverable([job.task for job in self.jobs], trials):
-            search = "exhaustive"
-        self.model = CostModel(seed) if search == "evolutionary" else None
+        strategy = STRATEGIES.find(search)
+        if strategy.guided and _coverable([job.task for job in self.jobs], trials):
+            strategy = Exhaustive
+        self.model = _cost_model(seed) if strategy.guided else None
         for job in self.jobs:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
-            job.search = self._search(search, job, seed)
+            rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
+            job.search = strategy(job.task.space, rng, self._score(job.task))
             self._learn(job, job.records)
 
     def _known(self, task: Task) -> list[Record]:
         space = task.space
         return [record for record in self.database.records(task.key) if record.schedule in space]
 
-    def _search(self, name: SearchName, job: _Job, seed: int) -> Search:
-        rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
-        if self.model is not None:
-            return Evolutionary(job.task.space, rng, partial(self.model.score, job.task))
-        return (Exhaustive if name == "exhaustive" else Random)(job.task.space, rng)
+    def _score(self, task: Task) -> Score:
+        return partial(self.model.score, task) if self.model is not None else lambda _: None
 
     def _learn(self, job: _Job, records: Sequence[Record]) -> None:
         for record in records:
@@ -217,19 +218,14 @@ class _Run:
     def report(self, job: _Job | None) -> None:
         done = self.reused + self.measured
         inference = sum(each.weight * each.history.best for each in self.jobs)
-        best = job.history.best if job else math.inf
         self.progress(
             Progress(
                 task=job.task.name if job else "",
                 done=done,
                 total=max(self.trials, done),
-                measured=self.measured,
                 reused=self.reused,
                 failed=dict(self.failed),
-                best=best if math.isfinite(best) else None,
                 inference=inference if math.isfinite(inference) else None,
-                tasks_exhausted=sum(job.history.exhausted for job in self.jobs),
-                tasks=len(self.jobs),
                 seconds=time.monotonic() - self.started,
             )
         )
@@ -268,11 +264,17 @@ def _coverable(tasks: Sequence[Task], trials: int) -> bool:
     return sum(sum(1 for _ in task.space.schedules()) for task in tasks) <= trials
 
 
+def _cost_model(seed: int) -> CostModel:
+    from tosaic.tuner.cost_model import CostModel  # Importing xgboost takes half a second.
+
+    return CostModel(seed)
+
+
 def _cost(measurement: Measurement, objective: Objective) -> float:
     if not measurement.ok:
         return math.inf
     cost = measurement.cycles if objective == "cycles" else measurement.instructions
-    if cost <= 0:
+    if not cost or cost < 0:
         raise Error(f"a successful trial has no {objective}", why=f"the measure gave {measurement}")
     return cost
 
@@ -282,6 +284,6 @@ def _best(records: Iterable[Record], objective: Objective) -> Record | None:
 
     def rank(record: Record) -> tuple[float, int, str]:
         found = record.measurement
-        return _cost(found, objective), found.cycles + found.instructions, record.schedule.to_json()
+        return _cost(found, objective), (found.cycles or 0) + found.instructions, record.schedule.to_json()
 
     return min(successes, key=rank, default=None)

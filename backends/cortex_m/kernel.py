@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, Protocol
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from tosaic.backends.target import Core
-from tosaic.support.mlir import ir, parse
+from tosaic.support.mlir import ir
+from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
 
 
@@ -59,25 +62,40 @@ class Workload:
     constants: Mapping[str, np.ndarray]
 
 
-@lru_cache(maxsize=256)
-def parsed(function: str) -> ir.Module:
-    """The module of a kernel function's text. It is shared: nobody may change it."""
-    return parse(function)
+class KernelFamily(ABC):
+    """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
+    Families are asked by `rank`, then by name, best untuned guess first: 0 is what tosaic generates for a core's own
+    instructions, 1 a library's kernels, 2 what covers every function.
 
-class KernelFamily(Protocol):
-    """A family of kernels with a schedule space. Found through `tosaic.backends.cortex_m.task.FAMILIES`."""
+    Args:
+        libraries: the folders of support libraries at hand, by name.
+    """
 
-    name: str
+    name: ClassVar[str]
+    rank: ClassVar[int] = 0
 
+    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({})) -> None:
+        self.libraries = libraries
+
+    @abstractmethod
     def match(self, function: ir.Operation) -> Workload | None:
         """The workload of an outlined `func.func`, or None where this family does not cover it."""
 
+    @abstractmethod
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         """The ways to write it, best untuned guess first; empty where the core lacks what they need."""
 
+    @abstractmethod
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel of one schedule, out of one of `variants`."""
 
+    @abstractmethod
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         """Static features of that kernel for the cost model."""
+
+
+FAMILIES: Registry[KernelFamily] = Registry(
+    "kernel family", "tosaic.backends.cortex_m.kernels", "tosaic.kernel_families"
+)
+"""Every family: those in `kernels/`, and those that packages name in the group `tosaic.kernel_families`."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from tosaic.backends.cortex_m.kernel import KernelSource, parsed
+from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
@@ -20,6 +20,7 @@ from tosaic.support.mlir import (
     element_type,
     functions,
     ir,
+    parse,
     run_pipeline,
     shape_of,
     walk,
@@ -51,7 +52,8 @@ def lower(function: str, symbol: str) -> KernelSource:
     Raises:
         Error: an op has no lowering; the message names it.
     """
-    named = functions(parsed(function))
+    source = parse(function)
+    named = functions(source)
     if len(named) != 1:
         raise BackendError(f"a kernel is one function, this text has {len(named)}", why=", ".join(named))
     (kernel,) = named.values()

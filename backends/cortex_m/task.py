@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
 
-from tosaic.backends.cortex_m.cmsis_nn import CmsisNnKernels
-from tosaic.backends.cortex_m.kernel import KernelFamily, KernelSource, Workload, parsed
-from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
-from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
-from tosaic.backends.cortex_m.kernels.linalg import Linalg
-from tosaic.backends.cortex_m.kernels.matmul import Matmul
-from tosaic.backends.cortex_m.kernels.movement import Movement
-from tosaic.backends.cortex_m.kernels.pointwise import Pointwise
-from tosaic.backends.cortex_m.kernels.pool import Pool
-from tosaic.backends.cortex_m.kernels.reduction import Reduction
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
-from tosaic.support.functions import computing_ops, returned
-from tosaic.support.mlir import functions, ir, shape_of, walk
-from tosaic.support.tosa_ops import BOUNDED
+from tosaic.support.functions import computing_ops, is_exact, returned
+from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Schedule, Space, Variant
-
-FAMILIES: list[KernelFamily] = [
-    Conv2d(),
-    Conv2dI16(),
-    Depthwise(),
-    DepthwiseI16(),
-    Matmul(),
-    Pointwise(),
-    Pool(),
-    Reduction(),
-    Movement(),
-    CmsisNnKernels(),
-    Linalg(),
-]
-"""Every kernel family, best untuned guess first; the last one covers every function."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +27,27 @@ class KernelTask:
         core: the core that runs it.
         families: where any of these families has a variant, no other family is asked; empty admits all.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
+        libraries: name and folder of the support libraries that families may use.
     """
 
     function: str
     core: Core
     families: tuple[str, ...] = ()
     inputs: tuple[bytes, ...] = ()
+    libraries: tuple[tuple[str, Path], ...] = ()
 
     @staticmethod
     def of(
-        function: ir.Operation, core: Core, families: Sequence[str] = (), inputs: Sequence[bytes] = ()
+        function: ir.Operation,
+        core: Core,
+        families: Sequence[str] = (),
+        inputs: Sequence[bytes] = (),
+        libraries: Mapping[str, Path] | None = None,
     ) -> KernelTask:
         """The task of a `func.func`; its name and annotations do not matter."""
         module = kernel_module(function, "main")
         (kernel,) = functions(module).values()
-        return KernelTask(str(kernel), core, tuple(families), tuple(inputs))
+        return KernelTask(str(kernel), core, tuple(families), tuple(inputs), tuple((libraries or {}).items()))
 
     @property
     def module(self) -> str:
@@ -77,35 +57,21 @@ class KernelTask:
     @property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit, so that a candidate can be told right from wrong."""
-        (kernel,) = functions(parsed(self.function)).values()
-        return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(kernel))
+        return self._facts.exact
 
     @property
     def key(self) -> str:
         """The workload: equal keys share records."""
-        parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
-        parts += [f"{family.name}: {workload.key}" for family, workload in _matches(self.function)]
-        return "\n".join(parts)
+        return self._facts.key
 
     @property
     def name(self) -> str:
         """The ops and the shape of the first result, e.g. `conv2d+rescale 1x32x32x16`."""
-        (kernel,) = functions(parsed(self.function)).values()
-        ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
-        shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
-        return f"{'+'.join(dict.fromkeys(ops))} {shape}"
+        return self._facts.name
 
     @property
     def space(self) -> Space:
-        offered = {
-            family.name: [
-                Variant(f"{family.name}.{variant.name}", variant.knobs, variant.legal)
-                for variant in family.variants(workload, self.core)
-            ]
-            for family, workload in _matches(self.function)
-        }
-        chosen = [variant for name in self.families for variant in offered.get(name, [])]
-        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+        return self._facts.space
 
     def default(self) -> Schedule:
         """The best guess without a measurement."""
@@ -125,9 +91,37 @@ class KernelTask:
         family, workload, own = self._owner(schedule)
         return {f"{family.name}.{k}": v for k, v in family.features(workload, own, self.core).items()}
 
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _facts(self) -> _Facts:
+        module = parse(self.module)
+        (kernel,) = functions(module).values()
+        libraries = dict(self.libraries)
+        families = sorted((family(libraries) for family in FAMILIES.known().values()), key=lambda family: family.rank)
+        tried = [(family, family.match(kernel)) for family in families]
+        found = [(family, workload) for family, workload in tried if workload is not None]
+        return _Facts(found, is_exact(kernel), self._key(found), _name(kernel), self._space(found))
+
+    def _key(self, found: Sequence[_Match]) -> str:
+        parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
+        return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
+
+    def _space(self, found: Sequence[_Match]) -> Space:
+        offered = {
+            family.name: [
+                Variant(f"{family.name}.{variant.name}", variant.knobs, variant.legal)
+                for variant in family.variants(workload, self.core)
+            ]
+            for family, workload in found
+        }
+        chosen = [variant for name in self.families for variant in offered.get(name, [])]
+        return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+
     def _owner(self, schedule: Schedule) -> tuple[KernelFamily, Workload, Schedule]:
         name, _, variant = schedule.variant.partition(".")
-        for family, workload in _matches(self.function):
+        for family, workload in self._facts.matches:
             if family.name == name:
                 return family, workload, Schedule(variant, schedule.knobs)
         raise BackendError(
@@ -137,9 +131,25 @@ class KernelTask:
         )
 
 
-@lru_cache(maxsize=256)
-def _matches(function: str) -> list[tuple[KernelFamily, Workload]]:
-    """The families that recognize a function, in order, with what they recognized."""
-    (kernel,) = functions(parsed(function)).values()
-    found = [(family, family.match(kernel)) for family in FAMILIES]
-    return [(family, workload) for family, workload in found if workload is not None]
+_Match = tuple[KernelFamily, Workload]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What follows from a task's data.
+
+    Args:
+        matches: the families that recognize the function, in order, with what they recognized.
+    """
+
+    matches: Sequence[_Match]
+    exact: bool
+    key: str
+    name: str
+    space: Space
+
+
+def _name(kernel: ir.Operation) -> str:
+    ops = [op.name.removeprefix("tosa.") for op in computing_ops(kernel)]
+    shape = "x".join(str(extent) for extent in shape_of(returned(kernel)[0]))
+    return f"{'+'.join(dict.fromkeys(ops))} {shape}"

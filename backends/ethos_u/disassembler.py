@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.emulator.elementwise import (
     UNARY,
     broadcast_shape,
@@ -21,7 +21,7 @@ from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import CHAINED, State
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
-from tosaic.backends.ethos_u.vela import NpuOp, NpuRegion, op_of_command
+from tosaic.backends.ethos_u.vela import NpuOp, op_of_command
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
 _ELEMENTWISE = {
@@ -32,22 +32,17 @@ _ELEMENTWISE = {
 _RESIZES = ("bilinear", "replicate", "nearest")
 
 
-def disassemble(region: NpuRegion, where: Sequence[str] = ()) -> str:
-    """The listing of a compiled region.
+def disassemble(stream: bytes, accelerator: str, ops: Sequence[NpuOp] = (), where: Sequence[str] = ()) -> str:
+    """The listing of a command stream.
 
     Args:
+        ops: the schedule of the region; without it, no TOSA ops are named.
         where: for each op of `main` but the constants, the user's source line; named beside the ops made from it.
-    """
-    return "\n".join(_lines(region.command_stream, region.accelerator, region.ops, where))
-
-
-def disassemble_stream(command_stream: bytes, accelerator: str) -> str:
-    """The listing of a bare command stream, which knows no TOSA ops.
 
     Raises:
         EmulationError: the stream is damaged; the message places the command.
     """
-    return "\n".join(_lines(command_stream, accelerator, (), ()))
+    return "\n".join(_lines(stream, accelerator, ops, where))
 
 
 def _lines(stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequence[str]) -> Iterator[str]:

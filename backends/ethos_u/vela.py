@@ -14,14 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tosaic.backends.ethos_u.accelerators import Accelerator
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.support.errors import BackendError
 
 _T = TypeVar("_T")
 _FORK = multiprocessing.get_context("fork")
-_ARCHITECTURE = {"u55": "EthosU55", "u65": "EthosU65", "u85": "EthosU85"}
 _MEMORY_MODES = (
     "Sram_Only", "Shared_Sram",
     "Dedicated_Sram", "Dedicated_Sram_256KB", "Dedicated_Sram_384KB", "Dedicated_Sram_512KB",
@@ -173,9 +171,8 @@ def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, mode: s
     os.dup2(silence, 2)
     from ethosu import regor
 
-    architecture = _ARCHITECTURE[target.generation]
     try:
-        compiled = regor.compile(architecture, flatbuffer, "TOSA", _system(target, mode), options=options)
+        compiled = regor.compile(target.architecture, flatbuffer, "TOSA", _system(target, mode), options=options)
         sender.send(_region(compiled, flatbuffer, target))
     except RuntimeError as error:
         sender.send(VelaRefusal(str(error), target.name))

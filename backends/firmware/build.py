@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.emit import Constants, emit_header, emit_source
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
@@ -15,10 +15,7 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_me
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
-
-# The NPU's registers as secure code sees them: Corstone-320 for the U85, Corstone-300 for the others.
-_NPU_ADDRESS_U85 = 0x5000_4000
-_NPU_ADDRESS = 0x5810_2000
+from tosaic.support.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    scale: float | None
-    zero_point: int | None
+    quantization: Quantization | None
 
 
 @dataclass(frozen=True)
@@ -45,39 +41,19 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class Firmware:
-    """What was built. `firmware.json` in the build folder holds the same.
+    """What was built.
 
     Args:
-        core: the core's name.
         arena_bytes: of all arena memories; `memories` has the bytes of each by name.
         flash_bytes: code, constants and initial data of `model.elf`.
     """
 
-    core: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     calls: tuple[CallRecord, ...]
     arena_bytes: int
     memories: Mapping[str, int]
     flash_bytes: int
-
-    @staticmethod
-    def load(folder: Path) -> Firmware:
-        """The record of a build folder.
-
-        Raises:
-            BackendError: the folder holds no firmware, or a damaged record.
-        """
-        try:
-            record = json.loads((folder / "firmware.json").read_text())
-            for field in ("inputs", "outputs"):
-                record[field] = tuple(Tensor(**{**row, "shape": tuple(row["shape"])}) for row in record[field])
-            record["calls"] = tuple(CallRecord(**row) for row in record["calls"])
-            return Firmware(**record)
-        except FileNotFoundError:
-            raise BackendError(f"`{folder}` holds no firmware", hint="tosaic compile makes one") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise BackendError(f"`{folder}/firmware.json` is damaged", why=repr(error)) from None
 
 
 def build_firmware(
@@ -104,15 +80,13 @@ def build_firmware(
     folder.mkdir(parents=True, exist_ok=True)
     _write_sources(program, plan, folder)
     objects = [*_compile_model(target, folder), *_compile_kernels(program, target, folder, include)]
-    if any(isinstance(call, NpuCall) for call in program.calls):
-        objects.append(
-            toolchain.runtime_object("npu.c", target.core, f"-DTOSAIC_NPU_ADDRESS={npu_address(target):#x}u")
-        )
+    if target.accelerator and any(isinstance(call, NpuCall) for call in program.calls):
+        registers = find_accelerator(target.accelerator).registers
+        objects.append(toolchain.runtime_object("npu.c", target.core, f"-DTOSAIC_NPU_ADDRESS={registers:#x}u"))
     archives = _archives(program, libraries or {})
     _archive(folder / "libmodel.a", objects, archives)
     _link_elf(program, target, folder)
     firmware = Firmware(
-        core=target.core.name,
         inputs=tuple(_tensor(program, interface) for interface in program.inputs),
         outputs=tuple(_tensor(program, interface) for interface in program.outputs),
         calls=tuple(_call_record(call) for call in program.calls),
@@ -121,13 +95,7 @@ def build_firmware(
         flash_bytes=_flash_bytes(folder / "model.elf"),
     )
     (folder / "memory_plan.txt").write_text(plan.table() + "\n")
-    (folder / "firmware.json").write_text(json.dumps(asdict(firmware), indent=2) + "\n")
     return firmware
-
-
-def npu_address(target: Target) -> int:
-    """Where the target's NPU has its registers."""
-    return _NPU_ADDRESS_U85 if (target.accelerator or "").startswith("ethos-u85") else _NPU_ADDRESS
 
 
 def simulator_objects(folder: Path, core: Core, has_npu: bool) -> list[Path]:
@@ -189,13 +157,13 @@ def _link_elf(program: Program, target: Target, folder: Path) -> None:
     """Code goes to the target's code memory, or beside the constants where it does not fit there."""
     objects = simulator_objects(folder, target.core, any(isinstance(call, NpuCall) for call in program.calls))
     script, elf = folder / "model.ld", folder / "model.elf"
-    script.write_text(linker_script(target))
+    script.write_text(linker_script(target.layout))
     try:
         toolchain.link(objects, script, elf, target.core)
     except BackendError as error:
-        if f"region `M{target.code.base:08x}' overflowed" not in str(error):
+        if f"region `M{target.layout.code.base:08x}' overflowed" not in str(error):
             raise
-        script.write_text(linker_script(code_in_constants(target), vectors=target.code))
+        script.write_text(linker_script(code_in_constants(target.layout)))
         toolchain.link(objects, script, elf, target.core)
 
 
@@ -206,7 +174,7 @@ def _flash_bytes(elf: Path) -> int:
 
 def _tensor(program: Program, interface: Interface) -> Tensor:
     buffer = program.buffers[interface.buffer]
-    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.scale, interface.zero_point)
+    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.quantization)
 
 
 def _call_record(call: Call) -> CallRecord:

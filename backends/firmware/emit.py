@@ -56,7 +56,8 @@ def emit_header(program: Program) -> str:
 
     def describe(interface: Interface) -> str:
         buffer = program.buffers[interface.buffer]
-        real = "" if interface.scale is None else f", real = (q - {interface.zero_point}) * {interface.scale!r}"
+        kind = interface.quantization
+        real = f", real = (q - {kind.zero_point}) * {kind.scale!r}" if kind else ""
         return f" *   {interface.name}: {buffer.dtype} {list(buffer.shape)}{real}"
 
     inputs = [f"TOSAIC_INPUT_{identifier(i.name)}" for i in program.inputs]
@@ -202,7 +203,8 @@ class _Source:
                 f"`{interface.name}` has rank {len(buffer.shape)}; the firmware takes {_MAX_RANK} at most"
             )
         shape = ", ".join(map(str, buffer.shape)) or "0"
-        scale, zero_point = float(interface.scale or 0.0), interface.zero_point or 0
+        kind = interface.quantization
+        scale, zero_point = (kind.scale, kind.zero_point) if kind else (0.0, 0)
         pointer = self._pointer(interface.buffer)
         return (
             f'{{"{interface.name}", (void *)({pointer}), {buffer.size}, "{buffer.dtype}", '

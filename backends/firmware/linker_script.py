@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tosaic.backends.target import Memory, Target
+from tosaic.backends.target import Layout, Memory
 
 CONSTANTS_SECTION = ".tosaic.constants"
 """Input section prefix of weights and command streams; it goes to the target's constants memory."""
@@ -15,19 +15,15 @@ def arena_section(memory: Memory) -> str:
     return f".tosaic.arena.{memory.name}"
 
 
-def code_in_constants(target: Target) -> Target:
-    """The same target with its code beside its constants, for code that does not fit; the vectors stay."""
-    return replace(target, code=replace(target.constants, name=target.code.name))
+def code_in_constants(layout: Layout) -> Layout:
+    """The same layout with the code beside the constants, for code that does not fit; the vectors stay."""
+    return replace(layout, code=replace(layout.constants, name=layout.code.name), vectors=layout.code)
 
 
-def linker_script(target: Target, *, vectors: Memory | None = None) -> str:
-    """The GNU ld script.
-
-    Vectors go to the start of `vectors` (the target's code memory where None), code and read-only data to
-    `target.code`, C data and below it the stack to `target.stack`. Data is loaded in place by the simulator.
-    """
-    vectors = vectors or target.code
-    memories = {m.base: m for m in (vectors, target.code, target.stack, *target.arena, target.constants)}
+def linker_script(layout: Layout) -> str:
+    """The GNU ld script. The stack lies above C data, at the end of their memory; data is loaded in place."""
+    vectors = layout.vectors or layout.code
+    memories = {m.base: m for m in (vectors, layout.code, layout.stack, *layout.arena, layout.constants)}
     names = {base: f"M{base:08x}" for base in memories}
     regions = "\n".join(
         f"  {names[base]} (rwx) : ORIGIN = {base:#010x}, LENGTH = {memory.size:#x}  /* {memory.name} */"
@@ -35,9 +31,9 @@ def linker_script(target: Target, *, vectors: Memory | None = None) -> str:
     )
     arenas = "\n".join(
         f"  {arena_section(memory)} (NOLOAD) : {{ . = ALIGN(16); *({arena_section(memory)}) }} > {names[memory.base]}"
-        for memory in target.arena
+        for memory in layout.arena
     )
-    code, data, constants = names[target.code.base], names[target.stack.base], names[target.constants.base]
+    code, data, constants = names[layout.code.base], names[layout.stack.base], names[layout.constants.base]
     return f"""\
 MEMORY {{
 {regions}

@@ -95,7 +95,7 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
         OutOfMemoryError: it does not fit; the message names the worst call and the biggest users then.
     """
     groups = _shared_in_place(program)
-    blocks = program_blocks(program, len(target.arena), groups)
+    blocks = program_blocks(program, len(target.layout.arena), groups)
     placed = _best(blocks, target)
     if placed is None:
         raise _out_of_memory(program, blocks, target)
@@ -105,7 +105,7 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
         at = by_name[leader]
         size = program.buffers[name].size
         placements[name] = Placement(Block(name, size, *_lifetime(program)[name], at.block.memories), *_where(at))
-    return MemoryPlan({name: placements[name] for name in sorted(placements)}, target.arena)
+    return MemoryPlan({name: placements[name] for name in sorted(placements)}, target.layout.arena)
 
 
 def _where(placement: Placement) -> tuple[int, int]:
@@ -186,7 +186,7 @@ _ORDERS: tuple[Order, ...] = (
 
 
 def _best(blocks: Sequence[Block], target: Target) -> list[Placement] | None:
-    capacities = [memory.size for memory in target.arena]
+    capacities = [memory.size for memory in target.layout.arena]
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     plans = [(_score(placed), order) for order in candidates if (placed := first_fit(order, capacities)) is not None]
@@ -257,7 +257,7 @@ def _out_of_memory(program: Program, blocks: Sequence[Block], target: Target) ->
     peak = max({block.first for block in blocks}, key=lambda moment: (_live_bytes(blocks, moment), -moment))
     users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
     listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])
-    room = ", ".join(f"{memory.name} {memory.size} B" for memory in target.arena)
+    room = ", ".join(f"{memory.name} {memory.size} B" for memory in target.layout.arena)
     return OutOfMemoryError(
         f"the model needs more memory than `{target.name}` has for its arena",
         where=program.calls[peak].where if 0 <= peak < len(program.calls) else "",

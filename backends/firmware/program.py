@@ -10,6 +10,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.support.errors import BackendError
+from tosaic.support.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ class Interface:
 
     name: str
     buffer: str
-    scale: float | None = None
-    zero_point: int | None = None
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Cycles of a counted region on a Cortex-M55: an in-order scoreboard over the disassembly.
+"""Cycles of a counted region on an in-order core: a scoreboard over the disassembly.
 
-Memory answers at once (tightly coupled memory, no bank conflicts). The pipes, occupancies and latencies follow LLVM's
-scheduling model of the core (`ARMScheduleM55.td`): an MVE instruction holds its pipe for two beats, instructions on
-different pipes overlap, pairs of 16-bit instructions issue together, `le` costs nothing once its loop runs.
+Memory answers at once (tightly coupled memory, no bank conflicts). An MVE instruction holds its pipe for two beats,
+instructions on different pipes overlap, pairs of 16-bit instructions issue together, `le` costs nothing once its loop
+runs.
 """
 
 from __future__ import annotations
@@ -15,24 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tosaic.backends.simulators.qemu import Block, Region
+from tosaic.backends.simulators.counting import Block, CountedRegion
+from tosaic.backends.target import Pipeline, Timing
 from tosaic.support.errors import SimulatorError
-
-TAKEN_BRANCH = 2
-"""Cycles to refill the front of the pipeline after a taken branch."""
-LOOP_ENTRY = 3
-"""The first `le` of a low-overhead loop executes as a branch."""
 
 # How much of the next block a cost looks at: stalls on the results of a block fall within its first instructions.
 _LOOK_AHEAD = 8
-
-
-class Timing(NamedTuple):
-    """`pipe` is held for `occupancy` cycles, results are ready after `latency`. Pipe `either` is `int` or `mul`."""
-
-    pipe: str
-    occupancy: int
-    latency: int
 
 
 class Instruction(NamedTuple):
@@ -46,37 +34,6 @@ class Instruction(NamedTuple):
     pairs: bool
 
 
-def _table(*rows: tuple[str, Timing]) -> list[tuple[re.Pattern[str], Timing]]:
-    return [(re.compile(pattern), timing) for pattern, timing in rows]
-
-
-# First match wins; the keys are mnemonics with neither type suffix nor, for vectors, predication.
-_VECTOR = _table(
-    (r"v(ld|st)[24]\d", Timing("load-store", 2, 1)),
-    (r"v(ldr|str)", Timing("load-store", 2, 1)),
-    (r"vpst|vpnot|vctp", Timing("system", 1, 1)),
-    (r"vmovn", Timing("int", 2, 3)),
-    (r"vmovl", Timing("int", 2, 1)),
-    (r"v(ml|rml|qdml|qrdml|qrdmul|qdmul|mul|rmul|fm|cml|cmul)", Timing("mul", 2, 2)),
-    (r"v(addv|addlv|cmp|pt|cvt|rint|maxnm|minnm)", Timing("mul", 2, 2)),
-    (r"v(qmov|q?r?shrn|q?r?shrun)", Timing("int", 2, 3)),
-    (r"v(rshl|qshl|qrshl|rshr|maxa?v|mina?v)", Timing("int", 2, 2)),
-    (r"v", Timing("int", 2, 1)),
-)
-_SCALAR = _table(
-    (r"[su]div", Timing("alu", 8, 8)),
-    (r"v(div|sqrt)", Timing("alu", 12, 12)),
-    (r"v", Timing("alu", 1, 2)),
-    (r"ldr", Timing("alu", 1, 2)),
-    (r"str", Timing("alu", 1, 1)),
-    (r"(mul|mla|mls|smul|smla|smml|smmul|umul|umla|[su]mull|[su]mlal)", Timing("alu", 1, 2)),
-    (r"([su]sat|[su]bfx|asrl|lsll|lsrl|[su]add|q(add|sub)|[su]xta)", Timing("alu", 1, 2)),
-    (r"", Timing("alu", 1, 1)),
-)
-_VECTOR_MOVE_IMMEDIATE = Timing("mul", 2, 2)
-_LANE_INSERT = Timing("either", 2, 1)
-_LANE_EXTRACT = Timing("mul", 2, 1)
-_SHIFTED_OPERAND = Timing("alu", 1, 2)
 _NOTHING = Timing("none", 0, 0)
 
 _REGISTER = re.compile(r"\b(q[0-7]|r1[0-5]|r[0-9]|lr|sp|pc|p0|vpr|d[0-9]+|s[0-9]+)\b")
@@ -90,48 +47,67 @@ _LISTING = re.compile(r"^ *([0-9a-f]+):\s+((?:[0-9a-f]{4} ?)+)\s*\t(\S+)[ \t]*([
 _ELEMENTS = {"8": 16, "16": 8, "32": 4, "64": 2}
 
 
-@lru_cache(maxsize=1 << 16)
-def decode(mnemonic: str, operands: str, size: int) -> Instruction:
-    """The scoreboard's view of one instruction as llvm-objdump prints it; `size` in bytes."""
-    base, _, suffix = mnemonic.partition(".")
-    registers = tuple(_REGISTER.findall(operands))
-    narrow = size == 2
-    if base in ("le", "letp"):
-        return Instruction(_NOTHING, (), (), "loop-end", False, False)
-    if base in ("dls", "dlstp", "wls", "wlstp"):
-        flow = "branch-loop-start" if base[0] == "w" else "loop-start"
-        return Instruction(Timing("alu", 1, 1), registers, ("lr",), flow, False, False)
-    if _is_vector(base, operands):
-        timing = _vector_timing(base, suffix, operands)
-        return Instruction(timing, registers, _written(base, operands, registers), "", False, False)
-    if transfer := re.match(r"(ldm|pop|vldm|vpop|stm|push|vstm|vpush)", base):
-        return _transfer(transfer[1], registers, narrow)
-    timing = _lookup(_SCALAR, base)
-    if timing.latency == 1 and re.search(r"\b(lsl|lsr|asr|ror) #", operands):
-        timing = _SHIFTED_OPERAND
-    if _BRANCH.match(base):
-        writes = ("lr",) if base in ("bl", "blx") else ()
-        return Instruction(timing, registers, writes, "branch", narrow, narrow and bool(_PAIRS.match(base)))
-    flow = "branch" if base.startswith("ldr") and registers[:1] == ("pc",) else ""
-    immediate = base not in _PAIRS_WITH_IMMEDIATE or "#" in operands
-    pairs = narrow and immediate and bool(_PAIRS.match(base))
-    return Instruction(timing, registers, _written(base, operands, registers), flow, narrow, pairs)
+class Decoder:
+    """The scoreboard's view of instructions, by the timings of one core."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._vector = [(re.compile(pattern), timing) for pattern, timing in pipeline.vector]
+        self._scalar = [(re.compile(pattern), timing) for pattern, timing in pipeline.scalar]
+        self._known: dict[tuple[str, str, int], Instruction] = {}
+
+    def __call__(self, mnemonic: str, operands: str, size: int) -> Instruction:
+        """One instruction as llvm-objdump prints it; `size` in bytes."""
+        key = (mnemonic, operands, size)
+        if key not in self._known:
+            self._known[key] = self._decode(*key)
+        return self._known[key]
+
+    def _decode(self, mnemonic: str, operands: str, size: int) -> Instruction:
+        base, _, suffix = mnemonic.partition(".")
+        registers = tuple(_REGISTER.findall(operands))
+        narrow = size == 2
+        if base in ("le", "letp"):
+            return Instruction(_NOTHING, (), (), "loop-end", False, False)
+        if base in ("dls", "dlstp", "wls", "wlstp"):
+            flow = "branch-loop-start" if base[0] == "w" else "loop-start"
+            return Instruction(Timing("alu", 1, 1), registers, ("lr",), flow, False, False)
+        if _is_vector(base, operands):
+            timing = self._vector_timing(base, suffix, operands)
+            return Instruction(timing, registers, _written(base, operands, registers), "", False, False)
+        if transfer := re.match(r"(ldm|pop|vldm|vpop|stm|push|vstm|vpush)", base):
+            return _transfer(transfer[1], registers, narrow)
+        timing = _lookup(self._scalar, base)
+        if timing.latency == 1 and re.search(r"\b(lsl|lsr|asr|ror) #", operands):
+            timing = self._pipeline.shifted_operand
+        if _BRANCH.match(base):
+            writes = ("lr",) if base in ("bl", "blx") else ()
+            return Instruction(timing, registers, writes, "branch", narrow, narrow and bool(_PAIRS.match(base)))
+        flow = "branch" if base.startswith("ldr") and registers[:1] == ("pc",) else ""
+        immediate = base not in _PAIRS_WITH_IMMEDIATE or "#" in operands
+        pairs = narrow and immediate and bool(_PAIRS.match(base))
+        return Instruction(timing, registers, _written(base, operands, registers), flow, narrow, pairs)
+
+    def _vector_timing(self, base: str, suffix: str, operands: str) -> Timing:
+        if base.startswith(("vldr", "vstr")) and re.search(r"\[\w+, *q", operands):
+            bits = re.search(r"(\d+)$", suffix)
+            elements = _ELEMENTS.get(bits[1], 4) if bits else 4
+            return Timing("load-store", max(2, elements // 2), 2)
+        if base.startswith("vmov") and "[" in operands:
+            return self._pipeline.lane_insert if operands.startswith("q") else self._pipeline.lane_extract
+        if base.startswith("vmov") and "#" in operands:
+            return self._pipeline.vector_immediate
+        return _lookup(self._vector, base)
+
+
+@lru_cache(maxsize=8)
+def decoder(pipeline: Pipeline) -> Decoder:
+    """The decoder of a core's timings; what it has decoded it keeps."""
+    return Decoder(pipeline)
 
 
 def _is_vector(base: str, operands: str) -> bool:
     return base[0] == "v" and (bool(re.search(r"\bq[0-7]\b", operands)) or base.startswith(("vpst", "vctp", "vpnot")))
-
-
-def _vector_timing(base: str, suffix: str, operands: str) -> Timing:
-    if base.startswith(("vldr", "vstr")) and re.search(r"\[\w+, *q", operands):
-        bits = re.search(r"(\d+)$", suffix)
-        elements = _ELEMENTS.get(bits[1], 4) if bits else 4
-        return Timing("load-store", max(2, elements // 2), 2)
-    if base.startswith("vmov") and "[" in operands:
-        return _LANE_INSERT if operands.startswith("q") else _LANE_EXTRACT
-    if base.startswith("vmov") and "#" in operands:
-        return _VECTOR_MOVE_IMMEDIATE
-    return _lookup(_VECTOR, base)
 
 
 def _lookup(table: list[tuple[re.Pattern[str], Timing]], base: str) -> Timing:
@@ -210,19 +186,20 @@ def issue_cycles(sequence: Iterable[Instruction]) -> int:
 class CycleModel:
     """The cycles of regions of one run of an ELF."""
 
-    def __init__(self, elf: Path, blocks: Mapping[int, Block]) -> None:
-        """The model of the code that `elf` ran, given the blocks that the run reported.
+    def __init__(self, elf: Path, blocks: Mapping[int, Block], cpu: str, pipeline: Pipeline) -> None:
+        """The model of the code that `elf` ran on a core (`-mcpu` name), given the blocks that the run reported.
 
         Raises:
             SimulatorError: llvm-objdump is not installed or cannot read the ELF.
         """
         self._blocks = blocks
-        self._listing = disassemble(elf)
+        self._listing = disassemble(elf, cpu)
+        self._pipeline, self._decode = pipeline, decoder(pipeline)
         self._sequences: dict[int, list[Instruction]] = {}
         self._ends: dict[int, int] = {}
         self._costs: dict[tuple[int, int], int] = {}
 
-    def cycles(self, region: Region) -> int:
+    def cycles(self, region: CountedRegion) -> int:
         """Cycles between the region's markers."""
         first, last = self._sequence(region.first), self._sequence(region.last)
         if not region.edges:
@@ -238,7 +215,7 @@ class CycleModel:
                 if pc not in self._listing:
                     raise SimulatorError(f"the code at {pc:#010x} ran but is not in the ELF's disassembly")
                 size, mnemonic, operands = self._listing[pc]
-                sequence.append(decode(mnemonic, operands, size))
+                sequence.append(self._decode(mnemonic, operands, size))
                 pc += size
             self._sequences[number] = sequence
             self._ends[number] = pc
@@ -250,20 +227,19 @@ class CycleModel:
             sequence, ahead = self._sequence(number), self._sequence(successor)[:_LOOK_AHEAD]
             cost = issue_cycles([*sequence, *ahead]) - issue_cycles(ahead)
             jumped = self._blocks[successor].pc != self._ends[number]
-            self._costs[number, successor] = cost + _flow_cycles(sequence, jumped)
+            self._costs[number, successor] = cost + self._flow_cycles(sequence, jumped)
         return self._costs[number, successor]
 
+    def _flow_cycles(self, sequence: Sequence[Instruction], jumped: bool) -> int:
+        skips_loop = jumped and sequence[-1].flow == "branch-loop-start"
+        starts = sum(instruction.flow.endswith("loop-start") for instruction in sequence)
+        cycles = 0 if skips_loop else self._pipeline.loop_entry * starts
+        if jumped and sequence[-1].flow.startswith("branch"):
+            cycles += self._pipeline.taken_branch
+        return cycles
 
-def _flow_cycles(sequence: Sequence[Instruction], jumped: bool) -> int:
-    skips_loop = jumped and sequence[-1].flow == "branch-loop-start"
-    starts = sum(instruction.flow.endswith("loop-start") for instruction in sequence)
-    cycles = 0 if skips_loop else LOOP_ENTRY * starts
-    if jumped and sequence[-1].flow.startswith("branch"):
-        cycles += TAKEN_BRANCH
-    return cycles
 
-
-def disassemble(elf: Path) -> dict[int, tuple[int, str, str]]:
+def disassemble(elf: Path, cpu: str) -> dict[int, tuple[int, str, str]]:
     """The instructions of an ELF by address: size in bytes, mnemonic, operands.
 
     Raises:
@@ -272,9 +248,7 @@ def disassemble(elf: Path) -> dict[int, tuple[int, str, str]]:
     objdump = shutil.which("llvm-objdump-22")
     if objdump is None:
         raise SimulatorError("`llvm-objdump-22` is not installed", hint="make setup installs the Debian packages")
-    done = subprocess.run(
-        [objdump, "-d", "--mcpu=cortex-m55", "--no-print-imm-hex", elf], capture_output=True, text=True
-    )
+    done = subprocess.run([objdump, "-d", f"--mcpu={cpu}", "--no-print-imm-hex", elf], capture_output=True, text=True)
     if done.returncode:
         raise SimulatorError(f"llvm-objdump cannot read {elf.name}", why=done.stderr.strip())
     listing = {}

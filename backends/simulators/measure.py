@@ -1,4 +1,4 @@
-"""Measure candidates of one task: many kernels in one ELF, one run of QEMU, outputs verified in the guest."""
+"""Measure candidates of one task: many kernels in one ELF, one run, outputs verified in the guest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from tosaic.backends import reference
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, linker_script
-from tosaic.backends.simulators import qemu
-from tosaic.backends.simulators.cycle_model import CycleModel
-from tosaic.backends.target import Core, Memory, Target
+from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section, linker_script
+from tosaic.backends.simulators.execution import Runner
+from tosaic.backends.target import Core, Layout
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
@@ -31,27 +30,21 @@ from tosaic.tuner.space import Schedule
 _HARNESS = Path(__file__).with_name("trial_harness.c")
 _MAX_TENSORS = 14
 _VERDICT = struct.Struct("<III")
-_EXACT, _DIFFERENT = 0, 1
-
-# Everything but the vectors lies in the board's big memory: speed in QEMU is the same, and any batch fits.
-_MIB = 1 << 20
-_VECTORS = Memory("vectors", 0x0000_0000, _MIB // 2)
-_CODE = Memory("code", 0x6000_0000, 64 * _MIB)
-_STACK = Memory("stack", 0x2000_0000, _MIB // 2)
-_MEMORY = Memory("memory", 0x7000_0000, 256 * _MIB)
-_CONSTANTS = Memory("constants", 0x6400_0000, 192 * _MIB)
+_EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
 
 
-class KernelTask(Task, Protocol):
-    """A task whose candidates can be built: what `SimulatedMeasure` asks beyond `Task`."""
+class BuildableTask(Task, Protocol):
+    """A task whose candidates can be built: what `BatchMeasure` asks beyond `Task`."""
 
     @property
     def module(self) -> str:
         """The kernel's meaning: a TOSA module whose `main` has the kernel's arguments and results."""
+        ...
 
     @property
     def inputs(self) -> tuple[bytes, ...]:
         """Dense bytes of the arguments to measure with; random ones when empty."""
+        ...
 
     def generate(self, schedule: Schedule) -> KernelSource:
         """The kernel of one schedule.
@@ -59,14 +52,17 @@ class KernelTask(Task, Protocol):
         Raises:
             Error: this schedule cannot be generated.
         """
+        ...
 
 
 @dataclass(frozen=True)
-class SimulatedMeasure:
-    """A `tuner.measurement.Measure` on QEMU; picklable, and the same results in every process.
+class BatchMeasure:
+    """A `tuner.measurement.Measure`; picklable, and the same results in every process.
 
     Args:
+        runner: runs the trials.
         core: the core to build for.
+        layout: where they lie on the runner's board.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
         timeout: seconds of wall time for one candidate.
@@ -74,14 +70,16 @@ class SimulatedMeasure:
         libraries: archives to link.
     """
 
+    runner: Runner
     core: Core
+    layout: Layout
     seed: int = 0
     region_limit: int = 400_000_000
     timeout: float = 60.0
     include: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
 
-    def __call__(self, task: KernelTask, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def __call__(self, task: BuildableTask, schedules: Sequence[Schedule]) -> list[Measurement]:
         """One measurement per schedule, in order.
 
         Raises:
@@ -101,16 +99,16 @@ class SimulatedMeasure:
                 if source.symbol in compiled.errors:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
-            _write_task(folder / "task.bin", *example(task.module, self.seed, task.inputs))
+            data = _encode_task(*example(task.module, self.seed, task.inputs))
             while sources:
-                measured = self._run_batch(sources, compiled.objects, folder)
+                measured = self._run_batch(sources, compiled.objects, folder, data)
                 results |= measured
                 for number in measured:
                     del sources[number]
         return [results[number] for number in range(len(schedules))]
 
     def _run_batch(
-        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path
+        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path, data: bytes
     ) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
 
@@ -125,24 +123,22 @@ class SimulatedMeasure:
             if len(numbers) == 1:
                 return {numbers[0]: Measurement("compile-error", message=str(error))}
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
-            return self._run_batch(half, objects, folder)
-        verdict_file = folder / "verdicts.bin"
-        verdict_file.unlink(missing_ok=True)
-        execution = qemu.execute(
-            elf, core=self.core, folder=folder, timeout=self.timeout * len(sources), region_limit=self.region_limit
-        )
-        if not verdict_file.exists() or (execution.exit_code and not execution.failure):
+            return self._run_batch(half, objects, folder, data)
+        timeout = self.timeout * len(sources)
+        execution = self.runner.run(elf, {"task.bin": data}, timeout=timeout, region_limit=self.region_limit)
+        if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
-        verdicts = _VERDICT.iter_unpack(verdict_file.read_bytes())
-        model = CycleModel(elf, execution.blocks)
+        verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
         results: dict[int, Measurement] = {}
-        for number, (outcome, tensor, offset), region in zip(sources, verdicts, execution.regions, strict=False):
+        for number, (outcome, tensor, offset), cost in zip(sources, verdicts, execution.costs, strict=False):
             if outcome == _EXACT:
-                results[number] = Measurement("ok", region.instructions, model.cycles(region))
+                results[number] = Measurement("ok", cost.instructions, cost.cycles)
             elif outcome == _DIFFERENT:
                 results[number] = Measurement("wrong", message=f"output {tensor} differs at byte {offset}")
+            elif outcome == _INPUT_CHANGED:
+                results[number] = Measurement("wrong", message=f"wrote to its input {tensor} at byte {offset}")
             else:
-                results[number] = Measurement("wrong", message=f"wrote beyond the end of argument {tensor}")
+                results[number] = Measurement("wrong", message=f"wrote beyond the ends of argument {tensor}")
                 return results
         if execution.failure:
             culprit = list(sources)[len(results)]
@@ -152,11 +148,12 @@ class SimulatedMeasure:
 
     def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:
         """The objects of a batch beside its kernels; the linker script is written too."""
-        target = Target("trials", self.core, None, _CODE, _STACK, (_MEMORY,), _CONSTANTS)
-        (folder / "trials.ld").write_text(linker_script(target, vectors=_VECTORS))
+        (folder / "trials.ld").write_text(linker_script(self.layout))
         (folder / "trials.s").write_text(_trial_table(sources, folder / "params.bin"))
         toolchain.compile_c(folder / "trials.s", folder / "trials.o", self.core)
-        harness = toolchain.runtime_object(_HARNESS, self.core)
+        memory = max(self.layout.arena, key=lambda memory: memory.size)
+        flags = (f"-DMEMORY_BYTES={memory.size}u", f'-DMEMORY_SECTION="{arena_section(memory)}"')
+        harness = toolchain.runtime_object(_HARNESS, self.core, *flags)
         return [*toolchain.runtime_objects(self.core), harness, folder / "trials.o"]
 
 
@@ -188,14 +185,15 @@ trials:
 """
 
 
-def _write_task(path: Path, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+def _encode_task(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
+    """`task.bin` as the harness reads it."""
     tensors = [np.ascontiguousarray(array).tobytes() for array in (*inputs, *outputs)]
     if len(tensors) > _MAX_TENSORS:
         raise BackendError(
             f"a kernel of {len(tensors)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}"
         )
     header = struct.pack(f"<{2 + len(tensors)}I", len(inputs), len(outputs), *map(len, tensors))
-    path.write_bytes(header + b"".join(tensor + bytes(-len(tensor) % 16) for tensor in tensors))
+    return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensor in tensors)
 
 
 @lru_cache(maxsize=256)

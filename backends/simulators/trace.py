@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ import numpy as np
 
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import Firmware, simulator_objects
-from tosaic.backends.simulators import qemu
-from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
-from tosaic.backends.simulators.run import check_inputs, read_outputs, write_inputs
-from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.backends.simulators.execution import Runner
+from tosaic.backends.simulators.npu_bridge import Execute
+from tosaic.backends.simulators.run import encode_inputs, read_outputs
+from tosaic.backends.target import Core
 from tosaic.support.errors import SimulatorError
 
 
@@ -45,11 +44,13 @@ class Trace:
 
 def trace_firmware(
     build: Path,
+    firmware: Firmware,
+    core: Core,
     signatures: Mapping[str, Signature],
     samples: Sequence[Sequence[np.ndarray]],
+    runner: Runner,
     npu: Execute | None = None,
     *,
-    core: Core = CORTEX_M55,
     timeout: float = 600.0,
 ) -> Trace:
     """Link `libmodel.a` of a build folder anew, each kernel in a wrapper that writes its tensors to a file, and run it.
@@ -62,26 +63,19 @@ def trace_firmware(
         npu: executes NPU calls on the host.
 
     Raises:
-        BackendError: the folder holds no firmware, or it does not link.
+        BackendError: it does not link.
         SimulatorError: the run failed, or a kernel has no signature.
     """
-    firmware = Firmware.load(build)
-    check_inputs(firmware.inputs, samples)
+    inputs = encode_inputs(firmware.inputs, samples)
     called = [call.name for call in firmware.calls if call.processor == "cpu"]
     if unknown := set(called) - set(signatures):
         raise SimulatorError(f"no signature of the kernel `{min(unknown)}` is known")
     with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
         folder = Path(name)
         elf = _link(build, {symbol: signatures[symbol] for symbol in called}, folder, core, npu is not None)
-        write_inputs(folder, samples)
-        with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
-            execution = qemu.execute(elf, core=core, folder=folder, timeout=timeout, count=False)
-        if execution.failure or execution.exit_code:
-            why = execution.failure or execution.console.strip()
-            raise SimulatorError("the traced firmware did not run to its end", why=why)
-        outputs = read_outputs(folder, firmware.outputs, len(samples))
-        data = (folder / _TRACE).read_bytes() if called else b""
-    stream = _calls(data, [signatures[symbol] for symbol in called] * len(samples))
+        execution = runner.run(elf, {"inputs.bin": inputs}, npu=npu, timeout=timeout, count=False)
+    outputs = read_outputs(execution.check("the traced firmware"), firmware.outputs, len(samples))
+    stream = _calls(execution.files.get(_TRACE, b""), [signatures[symbol] for symbol in called] * len(samples))
     return Trace(outputs, tuple(tuple(next(stream) for _ in called) for _ in samples))
 
 

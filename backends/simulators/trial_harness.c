@@ -1,4 +1,5 @@
-/* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit.
+/* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit, every input
+ * compared with what it was, and guards watched before and behind each tensor and the scratch.
  *
  * `task.bin` holds words: number of inputs, number of outputs, the size of each in bytes; then the inputs and the
  * expected outputs, each padded to 16 bytes. `verdicts.bin` receives one `struct verdict` as each trial ends.
@@ -16,16 +17,17 @@ struct trial {
     uint32_t scratch_bytes;
 };
 
-enum outcome { EXACT, DIFFERENT, OUT_OF_BOUNDS };
+enum outcome { EXACT, DIFFERENT, OUT_OF_BOUNDS, INPUT_CHANGED };
 
 struct verdict {
-    uint32_t outcome, tensor, offset; /* where the first difference is */
+    uint32_t outcome, tensor, offset; /* where the fault is */
 };
 
 extern const struct trial trials[];
 extern const uint32_t trial_count;
 
-static uint8_t memory[256u << 20] __attribute__((section(".tosaic.arena.memory"), aligned(16)));
+/* The size of the memory that holds the tensors, and its section, are the board's. */
+static uint8_t memory[MEMORY_BYTES] __attribute__((section(MEMORY_SECTION), aligned(16)));
 static uint32_t used;
 
 static uint32_t padded(uint32_t size)
@@ -42,6 +44,12 @@ static void *allocate(uint32_t size)
         host_exit(2);
     }
     return start;
+}
+
+/* `size` bytes with a guard on either side. */
+static uint8_t *guarded(uint32_t size)
+{
+    return (uint8_t *)allocate(size + 2 * GUARD) + GUARD;
 }
 
 static void copy(uint32_t *to, const uint32_t *from, uint32_t size, uint32_t flip)
@@ -74,6 +82,11 @@ static int touched(const void *area, uint32_t size)
         if (*byte++ != (uint8_t)UNTOUCHED)
             return 1;
     return 0;
+}
+
+static int guards_touched(const uint8_t *area, uint32_t size)
+{
+    return touched(area - GUARD, GUARD) || touched(area + size, GUARD);
 }
 
 /* The offset of the first differing byte, or `size`. */
@@ -121,26 +134,28 @@ int main(void)
     uint32_t inputs = counts[0], tensors = counts[0] + counts[1];
     host_read(task, sizes, 4 * tensors);
 
-    void *original[MAX_TENSORS], *working[MAX_TENSORS];
+    void *original[MAX_TENSORS];
+    uint8_t *working[MAX_TENSORS];
     for (uint32_t i = 0; i < tensors; i++) {
         original[i] = allocate(sizes[i]);
         host_read(task, original[i], padded(sizes[i]));
-        working[i] = allocate(sizes[i] + GUARD);
+        working[i] = guarded(sizes[i]);
     }
     uint32_t scratch_bytes = 0;
     for (uint32_t t = 0; t < trial_count; t++)
         if (trials[t].scratch_bytes > scratch_bytes)
             scratch_bytes = trials[t].scratch_bytes;
-    uint8_t *scratch = allocate(scratch_bytes + GUARD);
+    uint8_t *scratch = guarded(scratch_bytes);
 
     for (uint32_t t = 0; t < trial_count; t++) {
         uint32_t words[WORDS] = {0};
         for (uint32_t i = 0; i < tensors; i++) {
-            copy(working[i], original[i], sizes[i], i < inputs ? 0 : ~0u);
-            fill((uint8_t *)working[i] + sizes[i], GUARD);
+            copy((uint32_t *)working[i], original[i], sizes[i], i < inputs ? 0 : ~0u);
+            fill(working[i] - GUARD, GUARD);
+            fill(working[i] + sizes[i], GUARD);
             words[i] = (uint32_t)working[i];
         }
-        fill(scratch, trials[t].scratch_bytes + GUARD);
+        fill(scratch - GUARD, trials[t].scratch_bytes + 2 * GUARD);
         words[tensors] = (uint32_t)trials[t].params;
         words[tensors + 1] = (uint32_t)scratch;
 
@@ -148,13 +163,14 @@ int main(void)
 
         struct verdict verdict = {EXACT, 0, 0};
         for (uint32_t i = 0; i < tensors; i++) {
-            uint32_t offset = i < inputs ? sizes[i] : difference(working[i], original[i], sizes[i]);
-            if (touched((uint8_t *)working[i] + sizes[i], GUARD))
+            uint32_t offset = difference(working[i], original[i], sizes[i]);
+            if (guards_touched(working[i], sizes[i]))
                 verdict = (struct verdict){OUT_OF_BOUNDS, i, sizes[i]};
             else if (offset < sizes[i] && verdict.outcome == EXACT)
-                verdict = (struct verdict){DIFFERENT, i - inputs, offset};
+                verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
+                                     : (struct verdict){DIFFERENT, i - inputs, offset};
         }
-        if (touched(scratch + trials[t].scratch_bytes, GUARD))
+        if (guards_touched(scratch, trials[t].scratch_bytes))
             verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trials[t].scratch_bytes};
         host_write(verdicts, &verdict, sizeof verdict);
     }

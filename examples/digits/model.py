@@ -59,7 +59,7 @@ class DigitReader(nn.Module):
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features = self.pool(self.features(self.upsample(image)))
         logits = self.classifier(features.flatten(1))
-        return logits, torch.index_select(self.segments, 0, logits.argmax(1))
+        return logits, torch.index_select(self.get_buffer("segments"), 0, logits.argmax(1))
 
 
 def scans() -> tuple[torch.Tensor, torch.Tensor]:

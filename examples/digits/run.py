@@ -68,7 +68,7 @@ def compare(targets: Sequence[str], trials: int, images: int, output: Path) -> b
         reference = _right(build, tosaic.reference_outputs(build, samples), labels)
         table.add_row(f"reference model, int8, {target}", *reference)
         figures = (report.board.instructions, report.board.cycles, report.npu_cycles)
-        sizes = (build.manifest["arena_bytes"], build.manifest["flash_bytes"])
+        sizes = (build.manifest.firmware.arena_bytes, build.manifest.firmware.flash_bytes)
         right = _right(build, report.board.outputs, labels)
         table.add_row(f"{target}, simulated board", *right, *(f"{figure:,}" for figure in (*figures, *sizes)))
 

@@ -1,5 +1,8 @@
-"""ATen to TOSA, a file for each family of ops; importing this package registers them all."""
+"""ATen to TOSA. How an op is lowered and how it is quantized is declared in one place:
 
-from tosaic.frontend.lowerings import convolution, elementwise, matrix, normalization, pooling, shape
+    @lowers(aten.silu.default, quantized=OneToOne(), pointwise=True)
+    def silu(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+        return b.pointwise("mul", x, b.pointwise("sigmoid", x))
 
-FAMILIES = (convolution, elementwise, matrix, normalization, pooling, shape)
+A file here, or a module that an installed package names in the entry point group `tosaic.lowerings`.
+"""

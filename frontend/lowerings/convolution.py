@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -17,7 +18,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"))
+@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
 def conv2d(
     b: Builder,
     node: Node,
@@ -29,12 +30,12 @@ def conv2d(
     dilation: list[int],
     groups: int,
 ) -> ir.Value:
-    stride, dilation = _pair(stride), _pair(dilation)
+    stride, dilation = pair(stride), pair(dilation)
     pad = _sides(padding, shape(weight)[2:], dilation)
     return b.transpose(_convolve(b, b.transpose(x, NHWC), weight, bias, stride, pad, dilation, groups), NCHW)
 
 
-@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"))
+@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
 def conv1d(
     b: Builder,
     node: Node,
@@ -49,14 +50,14 @@ def conv1d(
     n, c, length = shape(x)
     out, per_group, taps = shape(weight)
     kernel = (out, per_group, 1, taps)
-    weight = weight.reshape(kernel, axis=_axis(weight)) if isinstance(weight, Constant) else b.reshape(weight, kernel)
+    weight = weight.reshape(kernel, axis=weight.axis) if isinstance(weight, Constant) else b.reshape(weight, kernel)
     rows = b.reshape(b.transpose(x, (0, 2, 1)), (n, 1, length, c))
     pad = [0, 0, *_sides(padding, [taps], dilation)]
     y = _convolve(b, rows, weight, bias, [1, stride[0]], pad, [1, dilation[0]], groups)
     return b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1))
 
 
-@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"))
+@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"), quantized=Weighted(result_axis=1, weight_axis=1))
 def conv_transpose2d(
     b: Builder,
     node: Node,
@@ -69,9 +70,9 @@ def conv_transpose2d(
     groups: int,
     dilation: list[int],
 ) -> ir.Value:
-    if _pair(dilation) != [1, 1]:
+    if pair(dilation) != [1, 1]:
         raise ModelError("a dilated transposed convolution cannot be compiled", hint="use dilation 1")
-    (sy, sx), (py, px), (oy, ox) = _pair(stride), _pair(padding), _pair(output_padding)
+    (sy, sx), (py, px), (oy, ox) = pair(stride), pair(padding), pair(output_padding)
     _, per_group, kh, kw = shape(weight)
     image = b.transpose(x, NHWC)
     n, h, w, c = shape(image)
@@ -223,7 +224,7 @@ def _depthwise_kernel(b: Builder, weight: Operand, channels: int) -> ir.Value:
 
 def _per_channel(weight: Operand) -> bool:
     """Whether the scales vary; then C and M cannot share one axis, and a multiplier over 1 goes by groups."""
-    return isinstance(weight, Constant) and _axis(weight) is not None
+    return isinstance(weight, Constant) and weight.axis is not None
 
 
 def _oriented(b: Builder, weight: Operand, axes: Sequence[int]) -> ir.Value:
@@ -240,9 +241,6 @@ def _bias(b: Builder, bias: Operand | None, start: int, size: int) -> ir.Value:
     return b.zeros(size) if bias is None else b.value(_part(b, bias, start, size))
 
 
-def _axis(weight: Constant) -> int | None:
-    return weight.quantization.axis if weight.quantization else None
-
-
-def _pair(values: Sequence[int]) -> list[int]:
+def pair(values: Sequence[int] | int) -> list[int]:
+    """A number for each axis of an image; one alone is for both."""
     return list(np.broadcast_to(values, 2).tolist())

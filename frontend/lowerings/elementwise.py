@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -11,6 +12,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, narrowed, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Clamp, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -18,6 +20,8 @@ from tosaic.support.mlir import ir
 
 aten = torch.ops.aten
 Number: TypeAlias = Operand | int | float | bool
+
+pointwise = partial(lowers, pointwise=True)
 
 
 def _promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
@@ -40,19 +44,22 @@ def _common(b: Builder, *operands: Number) -> list[Number]:
     return [b.cast(x, element) if isinstance(x, ir.Value) else x for x in operands]
 
 
-@lowers(aten.add.Tensor, aten.add.Scalar, raw=("x", "y"))
+@pointwise(aten.add.Tensor, raw=("x", "y"), quantized=Arithmetic())
+@pointwise(aten.add.Scalar, raw=("x", "y"), quantized=OneToOne())
 def add(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
     x, y = _promoted(b, node, x, y)
     return b.pointwise("add", x, _times(b, y, alpha))
 
 
-@lowers(aten.sub.Tensor, aten.sub.Scalar, raw=("x", "y"))
+@pointwise(aten.sub.Tensor, raw=("x", "y"), quantized=Arithmetic())
+@pointwise(aten.sub.Scalar, raw=("x", "y"), quantized=OneToOne())
 def sub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
     x, y = _promoted(b, node, x, y)
     return b.pointwise("sub", x, _times(b, y, alpha))
 
 
-@lowers(aten.rsub.Scalar, aten.rsub.Tensor)
+@pointwise(aten.rsub.Tensor)
+@pointwise(aten.rsub.Scalar, quantized=OneToOne())
 def rsub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
     x, y = _promoted(b, node, x, y)
     return b.pointwise("sub", y, _times(b, x, alpha))
@@ -61,15 +68,16 @@ def rsub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value
 def _times(b: Builder, x: Number, factor: float) -> Number:
     if factor == 1:
         return x
-    return b.pointwise("mul", x, factor) if isinstance(x, Operand) else x * factor
+    return x * factor if isinstance(x, int | float) else b.pointwise("mul", x, factor)
 
 
-@lowers(aten.mul.Tensor, aten.mul.Scalar, raw=("x", "y"))
+@pointwise(aten.mul.Tensor, raw=("x", "y"), quantized=Arithmetic())
+@pointwise(aten.mul.Scalar, raw=("x", "y"), quantized=OneToOne())
 def mul(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
     return b.pointwise("mul", *_promoted(b, node, x, y))
 
 
-@lowers(aten.div.Tensor, aten.div.Scalar)
+@pointwise(aten.div.Tensor, aten.div.Scalar, quantized=OneToOne())
 def div(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
     x, y = _promoted(b, node, x, y)
     if isinstance(y, int | float):
@@ -77,7 +85,7 @@ def div(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
     return b.pointwise("mul", x, b.pointwise("reciprocal", y))
 
 
-@lowers(aten.div.Tensor_mode)
+@pointwise(aten.div.Tensor_mode)
 def div_mode(b: Builder, node: Node, x: Number, y: Number, rounding_mode: str | None) -> ir.Value:
     if rounding_mode is None:
         return div(b, node, x, y)
@@ -86,17 +94,17 @@ def div_mode(b: Builder, node: Node, x: Number, y: Number, rounding_mode: str | 
     return b.pointwise("floor", div(b, node, x, y))
 
 
-@lowers(aten.maximum.default)
+@pointwise(aten.maximum.default, quantized=Arithmetic())
 def maximum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.pointwise("maximum", *_promoted(b, node, x, y))
 
 
-@lowers(aten.minimum.default)
+@pointwise(aten.minimum.default, quantized=Arithmetic())
 def minimum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.pointwise("minimum", *_promoted(b, node, x, y))
 
 
-@lowers(aten.pow.Tensor_Scalar)
+@pointwise(aten.pow.Tensor_Scalar, quantized=OneToOne())
 def pow_scalar(b: Builder, node: Node, x: ir.Value, exponent: float) -> ir.Value:
     if exponent == 2:
         return b.pointwise("mul", x, x)
@@ -119,7 +127,7 @@ def _integer_power(b: Builder, x: ir.Value, exponent: int) -> ir.Value:
     return b.pointwise("reciprocal", result) if exponent < 0 else result
 
 
-@lowers(aten.pow.Tensor_Tensor)
+@pointwise(aten.pow.Tensor_Tensor)
 def pow_tensor(b: Builder, node: Node, x: ir.Value, exponent: ir.Value) -> ir.Value:
     return b.pointwise("pow", x, exponent)
 
@@ -131,68 +139,65 @@ def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:
     return emit
 
 
-for _target, _name in {
-    aten.abs.default: "abs",
-    aten.ceil.default: "ceil",
-    aten.cos.default: "cos",
-    aten.erf.default: "erf",
-    aten.exp.default: "exp",
-    aten.floor.default: "floor",
-    aten.log.default: "log",
-    aten.logical_not.default: "logical_not",
-    aten.neg.default: "negate",
-    aten.reciprocal.default: "reciprocal",
-    aten.rsqrt.default: "rsqrt",
-    aten.sigmoid.default: "sigmoid",
-    aten.sin.default: "sin",
-    aten.tanh.default: "tanh",
-}.items():
-    lowers(_target)(_unary(_name))
+pointwise(aten.abs.default, quantized=OneToOne())(_unary("abs"))
+pointwise(aten.ceil.default, steps=True)(_unary("ceil"))
+pointwise(aten.cos.default)(_unary("cos"))
+pointwise(aten.erf.default)(_unary("erf"))
+pointwise(aten.exp.default, quantized=OneToOne())(_unary("exp"))
+pointwise(aten.floor.default, steps=True)(_unary("floor"))
+pointwise(aten.log.default)(_unary("log"))
+pointwise(aten.logical_not.default)(_unary("logical_not"))
+pointwise(aten.neg.default, quantized=OneToOne())(_unary("negate"))
+pointwise(aten.reciprocal.default)(_unary("reciprocal"))
+pointwise(aten.rsqrt.default, quantized=OneToOne())(_unary("rsqrt"))
+pointwise(aten.sigmoid.default, quantized=OneToOne(result=(0.0, 1.0)))(_unary("sigmoid"))
+pointwise(aten.sin.default)(_unary("sin"))
+pointwise(aten.tanh.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("tanh"))
 
 
-@lowers(aten.sqrt.default)
+@pointwise(aten.sqrt.default, quantized=OneToOne())
 def sqrt(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("pow", x, 0.5)
 
 
-@lowers(aten.relu.default)
+@pointwise(aten.relu.default, quantized=Clamp())
 def relu(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.clamp(x, 0, None)
 
 
-@lowers(aten.hardtanh.default, aten.clamp.default)
+@pointwise(aten.hardtanh.default, aten.clamp.default, quantized=Clamp())
 def clamp(b: Builder, node: Node, x: ir.Value, low: float | None, high: float | None) -> ir.Value:
     return b.clamp(b.cast(x, b.element(node)), low, high)
 
 
-@lowers(aten.clamp_min.default)
+@pointwise(aten.clamp_min.default, quantized=Clamp())
 def clamp_min(b: Builder, node: Node, x: ir.Value, low: float) -> ir.Value:
     return b.clamp(x, low, None)
 
 
-@lowers(aten.clamp_max.default)
+@pointwise(aten.clamp_max.default)
 def clamp_max(b: Builder, node: Node, x: ir.Value, high: float) -> ir.Value:
     return b.clamp(x, None, high)
 
 
-@lowers(aten.relu6.default)
+@pointwise(aten.relu6.default, quantized=Clamp())
 def relu6(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.clamp(x, 0, 6)
 
 
-@lowers(aten.leaky_relu.default)
+@pointwise(aten.leaky_relu.default, quantized=OneToOne())
 def leaky_relu(b: Builder, node: Node, x: ir.Value, slope: float) -> ir.Value:
     return b.pointwise("add", b.clamp(x, 0, None), b.pointwise("mul", b.clamp(x, None, 0), float(slope)))
 
 
-@lowers(aten.elu.default)
+@pointwise(aten.elu.default, quantized=OneToOne())
 def elu(b: Builder, node: Node, x: ir.Value, alpha: float, scale: float, input_scale: float) -> ir.Value:
     below = b.pointwise("mul", b.clamp(x, None, 0), float(input_scale))
     curve = b.pointwise("mul", b.pointwise("sub", b.pointwise("exp", below), 1.0), float(alpha * scale))
     return b.pointwise("add", _times(b, b.clamp(x, 0, None), float(scale)), curve)
 
 
-@lowers(aten.gelu.default)
+@pointwise(aten.gelu.default, quantized=OneToOne(saturation=(-4.0, math.inf)))
 def gelu(b: Builder, node: Node, x: ir.Value, approximate: str) -> ir.Value:
     """x Phi(x), or its tanh approximation (Hendrycks and Gimpel 2016, section 2)."""
     half = b.pointwise("mul", x, 0.5)
@@ -205,17 +210,17 @@ def gelu(b: Builder, node: Node, x: ir.Value, approximate: str) -> ir.Value:
     return b.pointwise("mul", half, b.pointwise("add", curve, 1.0))
 
 
-@lowers(aten.silu.default)
+@pointwise(aten.silu.default, quantized=OneToOne())
 def silu(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("mul", x, b.pointwise("sigmoid", x))
 
 
-@lowers(aten.hardsigmoid.default)
+@pointwise(aten.hardsigmoid.default, quantized=OneToOne(result=(0.0, 1.0), saturation=(-3.0, 3.0)))
 def hardsigmoid(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("mul", b.clamp(b.pointwise("add", x, 3.0), 0, 6), 1 / 6)
 
 
-@lowers(aten.hardswish.default)
+@pointwise(aten.hardswish.default, quantized=OneToOne(saturation=(-3.0, math.inf)))
 def hardswish(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("mul", x, hardsigmoid(b, node, x))
 
@@ -230,23 +235,20 @@ def _comparison(name: str, swap: bool = False, negate: bool = False) -> Callable
     return emit
 
 
-for _kind, _form in {
-    "eq": _comparison("equal"),
-    "ne": _comparison("equal", negate=True),
-    "gt": _comparison("greater"),
-    "ge": _comparison("greater_equal"),
-    "lt": _comparison("greater", swap=True),
-    "le": _comparison("greater_equal", swap=True),
-}.items():
-    lowers(getattr(aten, _kind).Tensor, getattr(aten, _kind).Scalar)(_form)
+pointwise(aten.eq.Tensor, aten.eq.Scalar, steps=True)(_comparison("equal"))
+pointwise(aten.ne.Tensor, aten.ne.Scalar, steps=True)(_comparison("equal", negate=True))
+pointwise(aten.gt.Tensor, aten.gt.Scalar, steps=True)(_comparison("greater"))
+pointwise(aten.ge.Tensor, aten.ge.Scalar, steps=True)(_comparison("greater_equal"))
+pointwise(aten.lt.Tensor, aten.lt.Scalar, steps=True)(_comparison("greater", swap=True))
+pointwise(aten.le.Tensor, aten.le.Scalar, steps=True)(_comparison("greater_equal", swap=True))
 
 
-@lowers(aten.logical_and.default, aten.bitwise_and.Tensor, aten.__and__.Tensor)
+@pointwise(aten.logical_and.default, aten.bitwise_and.Tensor, aten.__and__.Tensor)
 def logical_and(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return _logical(b, node, "and", x, y)
 
 
-@lowers(aten.logical_or.default, aten.bitwise_or.Tensor, aten.__or__.Tensor)
+@pointwise(aten.logical_or.default, aten.bitwise_or.Tensor, aten.__or__.Tensor)
 def logical_or(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
     return _logical(b, node, "or", x, y)
 
@@ -259,17 +261,17 @@ def _logical(b: Builder, node: Node, name: str, x: ir.Value, y: ir.Value) -> ir.
     return b.pointwise(f"bitwise_{name}", *_promoted(b, node, x, y))
 
 
-@lowers(aten.bitwise_not.default)
+@pointwise(aten.bitwise_not.default)
 def bitwise_not(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("logical_not" if mlir.element_type(x) == b.bool else "bitwise_not", x)
 
 
-@lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
+@pointwise(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 def where(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -> ir.Value:
     return _select(b, node, condition, x, y)
 
 
-@lowers(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+@pointwise(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(b: Builder, node: Node, x: ir.Value, mask: ir.Value, number: Number) -> ir.Value:
     return _select(b, node, mask, number, x)
 
@@ -286,17 +288,8 @@ def _select(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -
     return b.pointwise("select", condition, *values, element=element)
 
 
-@lowers(aten._to_copy.default)
-def to_copy(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
-    return _cast(b, node, x)
-
-
-@lowers(aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
+@pointwise(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
 def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
-    return _cast(b, node, x)
-
-
-def _cast(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     element = b.element(node)
     source = mlir.element_type(x)
     if source == b.f32 and element == b.bool:
@@ -313,16 +306,9 @@ def _cast(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.cast(x, element)
 
 
+@pointwise(aten.clone.default, quantized=Shared(moves=True))
+@pointwise(aten.alias.default, aten.contiguous.default, aten.detach.default)
+@pointwise(aten.dropout.default, aten.lift_fresh_copy.default)
 def same(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     """What leaves the values as they are."""
     return b.reshape(x, shape(x))
-
-
-lowers(
-    aten.clone.default,
-    aten.alias.default,
-    aten.contiguous.default,
-    aten.detach.default,
-    aten.dropout.default,
-    aten.lift_fresh_copy.default,
-)(same)

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Weighted
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -17,15 +18,14 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.linear.default, raw=("weight", "bias"))
+@lowers(aten.linear.default, raw=("weight", "bias"), quantized=Weighted(result_axis=-1))
 def linear(b: Builder, node: Node, x: ir.Value, weight: Operand, bias: Operand | None) -> ir.Value:
     if not isinstance(weight, Constant):
         product = _matmul(b, x, b.transpose(weight, (1, 0)))
         return product if bias is None else b.pointwise("add", product, bias)
-    axis = weight.quantization.axis if weight.quantization else None
     *leading, inner = shape(x)
     outer = shape(weight)[0]
-    kernel = b.value(weight.reshape((outer, 1, 1, inner), axis=axis))
+    kernel = b.value(weight.reshape((outer, 1, 1, inner), axis=weight.axis))
     rows = math.prod(leading)
     image = b.reshape(x, (1, rows, 1, inner))
     offsets = b.zeros(outer) if bias is None else b.value(bias)
@@ -50,7 +50,7 @@ def addmm(b: Builder, node: Node, bias: Operand, x: ir.Value, mat2: Operand, bet
     return b.pointwise("add", _matmul(b, x, b.value(mat2)), bias)
 
 
-@lowers(aten.mm.default, aten.bmm.default, aten.matmul.default, raw=("mat2",))
+@lowers(aten.mm.default, aten.bmm.default, aten.matmul.default, raw=("mat2",), quantized=Arithmetic())
 def matmul(b: Builder, node: Node, x: ir.Value, mat2: Operand) -> ir.Value:
     if isinstance(mat2, Constant) and len(shape(mat2)) == 2:
         return linear(b, node, x, mat2.transpose((1, 0)), None)

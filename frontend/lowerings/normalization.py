@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import OneToOne
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -18,7 +19,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.softmax.int, aten._softmax.default)
+@lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0)))
 def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
     axis = dim % len(shape(x))
 
@@ -37,7 +38,7 @@ def log_softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object
     return b.pointwise("sub", shifted, b.pointwise("log", total))
 
 
-@lowers(aten.layer_norm.default, raw=("weight", "bias"))
+@lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
 def layer_norm(
     b: Builder,
     node: Node,
@@ -63,9 +64,9 @@ def layer_norm(
         return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
 
     def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> ir.Value:
-        centerd = b.pointwise("sub", value, mean(value))
-        variance = mean(b.pointwise("mul", centerd, centerd))
-        normal = b.pointwise("mul", centerd, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
+        centered = b.pointwise("sub", value, mean(value))
+        variance = mean(b.pointwise("mul", centered, centered))
+        normal = b.pointwise("mul", centered, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
         return b.pointwise("add", b.pointwise("mul", normal, gain), offset)
 
     operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]

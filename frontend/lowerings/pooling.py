@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
-from tosaic.frontend.lowerings.convolution import fit
+from tosaic.frontend.lowerings.convolution import fit, pair
+from tosaic.frontend.lowerings.op_quantization import OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -18,7 +18,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.max_pool2d.default)
+@lowers(aten.max_pool2d.default, quantized=Shared())
 def max_pool2d(
     b: Builder,
     node: Node,
@@ -29,7 +29,7 @@ def max_pool2d(
     dilation: list[int],
     ceil_mode: bool,
 ) -> ir.Value:
-    if _pair(dilation) != [1, 1]:
+    if pair(dilation) != [1, 1]:
         raise ModelError("a dilated max pool cannot be compiled", hint="use dilation 1")
     return _spatial(b, x, lambda image: _pool(b, node, "max_pool2d", image, kernel, stride, padding))
 
@@ -39,7 +39,7 @@ def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object
     return (max_pool2d(b, node, x, *window),)
 
 
-@lowers(aten.avg_pool2d.default)
+@lowers(aten.avg_pool2d.default, quantized=Shared())
 def avg_pool2d(
     b: Builder,
     node: Node,
@@ -57,14 +57,15 @@ def avg_pool2d(
     def pool(image: ir.Value) -> ir.Value:
         inside = padding
         if count_include_pad:
-            py, px = _pair(padding)
+            py, px = pair(padding)
             image, inside = b.pad(image, [(0, 0), (py, py), (px, px), (0, 0)]), [0, 0]
         return _pool(b, node, "avg_pool2d", image, kernel, stride, inside)
 
     return _spatial(b, x, pool)
 
 
-@lowers(aten.adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d.default)
+@lowers(aten._adaptive_avg_pool2d.default)
+@lowers(aten.adaptive_avg_pool2d.default, quantized=Shared())
 def adaptive_avg_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> ir.Value:
     return _adaptive(b, node, "avg_pool2d", x, size)
 
@@ -76,7 +77,7 @@ def adaptive_max_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) ->
 
 def _adaptive(b: Builder, node: Node, name: str, x: ir.Value, size: list[int]) -> ir.Value:
     given = shape(x)[-2:]
-    wanted = [given[i] if n is None else n for i, n in enumerate(_pair(size))]
+    wanted = [given[i] if n is None else n for i, n in enumerate(pair(size))]
     if wanted == [1, 1]:
         return _spatial(b, x, lambda image: _whole(b, name, image))
     if all(have % want == 0 for have, want in zip(given, wanted, strict=True)):
@@ -99,7 +100,7 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
     return b.concat([b.concat([pooled(y, x) for x in columns], 2) for y in rows], 1)
 
 
-@lowers(aten.mean.dim, aten.mean.default)
+@lowers(aten.mean.dim, aten.mean.default, quantized=Shared())
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     """As an average pool, which quantizes as one op: the reduced axes become a window."""
     dims_in = shape(x)
@@ -121,32 +122,27 @@ def _whole(b: Builder, name: str, image: ir.Value) -> ir.Value:
     return _window(b, name, image, (h, w), (1, 1), (0, 0, 0, 0), (n, 1, 1, c))
 
 
-@lowers(aten.sum.dim_IntList, aten.sum.default)
+@lowers(aten.sum.dim_IntList, aten.sum.default, quantized=OneToOne())
 def sum_(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     return _reduce(b, node, "sum", b.cast(x, b.element(node)), dims)
 
 
-@lowers(aten.amax.default, aten.max.default)
-def amax(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, keepdim: bool = False) -> ir.Value:
-    return _reduce(b, node, "max", x, dims)
+def _reduction(name: str) -> Callable:
+    def emit(b: Builder, node: Node, x: ir.Value, dims: list[int] | int | None = None, *_options: object) -> ir.Value:
+        return _reduce(b, node, name, x, dims)
+
+    return emit
 
 
-@lowers(aten.amin.default, aten.min.default)
-def amin(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, keepdim: bool = False) -> ir.Value:
-    return _reduce(b, node, "min", x, dims)
+lowers(aten.amax.default, quantized=Shared())(_reduction("max"))
+lowers(aten.amin.default, quantized=Shared())(_reduction("min"))
+lowers(aten.max.default)(_reduction("max"))
+lowers(aten.min.default)(_reduction("min"))
+lowers(aten.any.dim, aten.any.default)(_reduction("any"))
+lowers(aten.all.dim, aten.all.default)(_reduction("all"))
 
 
-@lowers(aten.any.dim, aten.any.default)
-def any_(b: Builder, node: Node, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
-    return _reduce(b, node, "any", x, None if dim is None else [dim])
-
-
-@lowers(aten.all.dim, aten.all.default)
-def all_(b: Builder, node: Node, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
-    return _reduce(b, node, "all", x, None if dim is None else [dim])
-
-
-def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] | None) -> ir.Value:
+def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] | int | None) -> ir.Value:
     value = node.meta["val"]
     result = (value[0] if isinstance(value, tuple | list) else value).shape
     for axis in _axes(dims, len(shape(x))):
@@ -198,8 +194,8 @@ def _pool(
     """A pool whose output size is the node's: under ceil_mode the last window hangs over into padding."""
     value = node.meta["val"]
     result = (value[0] if isinstance(value, tuple | list) else value).shape[-2:]
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = _pair(stride) if stride else kernel
+    kernel, padding = pair(kernel), pair(padding)
+    stride = pair(stride) if stride else kernel
     pad = [padding[0], padding[0], padding[1], padding[1]]
     for axis in (0, 1):
         needed = (result[axis] - 1) * stride[axis] + kernel[axis] - shape(image)[1 + axis] - 2 * padding[axis]
@@ -234,7 +230,3 @@ def _axes(dims: Sequence[int] | int | None, rank: int) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
     return sorted(dim % rank for dim in dims) if dims else list(range(rank))
-
-
-def _pair(values: Sequence[int] | int) -> list[int]:
-    return list(np.broadcast_to(values, 2).tolist())

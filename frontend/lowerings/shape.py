@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
 from tosaic.frontend.constant import Constant
+from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -19,63 +20,56 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.reshape.default,
-    aten.unsqueeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.squeeze.default,
-    aten.flatten.using_ints,
-)
+@lowers(aten.flatten.using_ints)
+@lowers(aten._unsafe_view.default, aten.reshape.default, aten.squeeze.default, quantized=Shared())
+@lowers(aten.view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, quantized=Shared(moves=True))
 def reshape(b: Builder, node: Node, x: ir.Value, *_dims: object) -> ir.Value:
     return b.reshape(x, tuple(node.meta["val"].shape))
 
 
-@lowers(aten.permute.default)
+@lowers(aten.permute.default, quantized=Shared(moves=True))
 def permute(b: Builder, node: Node, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     return b.transpose(x, [dim % len(dims) for dim in dims])
 
 
-@lowers(aten.transpose.int)
+@lowers(aten.transpose.int, quantized=Shared(moves=True))
 def transpose(b: Builder, node: Node, x: ir.Value, first: int, second: int) -> ir.Value:
     axes = list(range(len(shape(x))))
     axes[first], axes[second] = axes[second], axes[first]
     return b.transpose(x, axes)
 
 
-@lowers(aten.t.default)
+@lowers(aten.t.default, quantized=Shared())
 def t(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.transpose(x, list(range(len(shape(x))))[::-1])
 
 
-@lowers(aten.expand.default)
+@lowers(aten.expand.default, quantized=Shared(moves=True))
 def expand(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     wanted = tuple(node.meta["val"].shape)
     ranked = b.value(b.ranked(x, len(wanted)))
     return b.tile(ranked, [size // have for size, have in zip(wanted, shape(ranked), strict=True)])
 
 
-@lowers(aten.repeat.default)
+@lowers(aten.repeat.default, quantized=Shared())
 def repeat(b: Builder, node: Node, x: ir.Value, repeats: Sequence[int]) -> ir.Value:
     return b.tile(b.value(b.ranked(x, len(repeats))), repeats)
 
 
-@lowers(aten.cat.default)
+@lowers(aten.cat.default, quantized=Shared())
 def cat(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     element = b.element(node)
     return b.concat([b.cast(x, element) for x in tensors], dim % len(shape(tensors[0])))
 
 
-@lowers(aten.stack.default)
+@lowers(aten.stack.default, quantized=Shared())
 def stack(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     dims = shape(tensors[0])
     axis = dim % (len(dims) + 1)
     return b.concat([b.reshape(x, (*dims[:axis], 1, *dims[axis:])) for x in tensors], axis)
 
 
-@lowers(aten.slice.Tensor)
+@lowers(aten.slice.Tensor, quantized=Shared(moves=True))
 def slice_(b: Builder, node: Node, x: ir.Value, dim: int, start: int | None, end: int | None, step: int) -> ir.Value:
     axis = dim % len(shape(x))
     first, stop, _ = slice(start, end, step).indices(shape(x)[axis])
@@ -95,7 +89,7 @@ def _strided(b: Builder, x: ir.Value, axis: int, first: int, step: int, count: i
     return b.reshape(b.narrow(split, axis + 1, 0, 1), (*dims[:axis], count, *dims[axis + 1 :]))
 
 
-@lowers(aten.select.int)
+@lowers(aten.select.int, quantized=Shared(moves=True))
 def select(b: Builder, node: Node, x: ir.Value, dim: int, index: int) -> ir.Value:
     axis = dim % len(shape(x))
     return _index(b, x, axis, index % shape(x)[axis])
@@ -105,7 +99,7 @@ def _index(b: Builder, x: ir.Value, axis: int, index: int) -> ir.Value:
     return b.reshape(b.narrow(x, axis, index, 1), (*shape(x)[:axis], *shape(x)[axis + 1 :]))
 
 
-@lowers(aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default)
+@lowers(aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, quantized=Shared())
 def split(b: Builder, node: Node, x: ir.Value, _sizes: object, dim: int) -> tuple[ir.Value, ...]:
     axis = dim % len(shape(x))
     parts, start = [], 0
@@ -115,23 +109,23 @@ def split(b: Builder, node: Node, x: ir.Value, _sizes: object, dim: int) -> tupl
     return tuple(parts)
 
 
-@lowers(aten.unbind.int)
+@lowers(aten.unbind.int, quantized=Shared())
 def unbind(b: Builder, node: Node, x: ir.Value, dim: int) -> tuple[ir.Value, ...]:
     axis = dim % len(shape(x))
     return tuple(_index(b, x, axis, index) for index in range(shape(x)[axis]))
 
 
-@lowers(aten.embedding.default)
+@lowers(aten.embedding.default, quantized=Shared())
 def embedding(b: Builder, node: Node, table: ir.Value, indices: ir.Value, *_options: object) -> ir.Value:
     return _take(b, node, table, 0, indices)
 
 
-@lowers(aten.index_select.default)
+@lowers(aten.index_select.default, quantized=Shared())
 def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value) -> ir.Value:
     return _take(b, node, x, dim % len(shape(x)), indices)
 
 
-@lowers(aten.index.Tensor, raw=("indices",))
+@lowers(aten.index.Tensor, raw=("indices",), quantized=Shared())
 def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]) -> ir.Value:
     """Whole numbers along neighboring axes, which are read as one axis."""
     axes = [axis for axis, numbers in enumerate(indices) if numbers is not None]
@@ -151,7 +145,7 @@ def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]
     return _take(b, node, joined, axes[0], b.value(Constant(flat)))
 
 
-@lowers(aten.flip.default)
+@lowers(aten.flip.default, quantized=Shared())
 def flip(b: Builder, node: Node, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     for dim in dims:
         x = b.reverse(x, dim % len(shape(x)))
@@ -171,7 +165,7 @@ def _take(b: Builder, node: Node, x: ir.Value, axis: int, indices: ir.Value) -> 
     return b.transpose(moved, [*range(rank, rank + axis), *range(rank), *range(rank + axis, rank + len(others))])
 
 
-@lowers(aten.gather.default)
+@lowers(aten.gather.default, quantized=Shared())
 def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_options: object) -> ir.Value:
     axis = dim % len(shape(x))
     batch, own = shape(x)[:axis], shape(indices)
@@ -182,7 +176,7 @@ def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_o
     return b.reshape(picked, own)
 
 
-@lowers(aten.constant_pad_nd.default)
+@lowers(aten.constant_pad_nd.default, quantized=Shared())
 def constant_pad(b: Builder, node: Node, x: ir.Value, pad: Sequence[int], number: float) -> ir.Value:
     rank = len(shape(x))
     pairs = [(0, 0)] * (rank - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
@@ -192,7 +186,7 @@ def constant_pad(b: Builder, node: Node, x: ir.Value, pad: Sequence[int], number
     return b.pad(kept, [(max(0, before), max(0, after)) for before, after in pairs], number)
 
 
-@lowers(aten.pad.default)
+@lowers(aten.pad.default, quantized=Shared())
 def pad(b: Builder, node: Node, x: ir.Value, sides: Sequence[int], mode: str, number: float | None) -> ir.Value:
     if mode == "constant":
         return constant_pad(b, node, x, sides, number or 0.0)
@@ -221,12 +215,14 @@ def _extended(b: Builder, x: ir.Value, axis: int, before: int, after: int, mode:
     return b.concat([*front, x, *back], axis)
 
 
-@lowers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)
+@lowers(aten.upsample_nearest2d.default)
+@lowers(aten.upsample_nearest2d.vec, quantized=Shared())
 def upsample_nearest(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     return _resize(b, node, x, "NEAREST_NEIGHBOR", aligned=False)
 
 
-@lowers(aten.upsample_bilinear2d.vec, aten.upsample_bilinear2d.default)
+@lowers(aten.upsample_bilinear2d.default)
+@lowers(aten.upsample_bilinear2d.vec, quantized=Shared())
 def upsample_bilinear(
     b: Builder, node: Node, x: ir.Value, _size: object, align_corners: bool, *_options: object
 ) -> ir.Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tosaic.support.errors import PassError
+from tosaic.support.errors import unknown_name
 from tosaic.support.mlir import ir
 
 Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
@@ -24,8 +24,8 @@ def verdict_of(target: str) -> Verdict:
     """The verdict of a target; of none, that everything stays on the CPU.
 
     Raises:
-        PassError: no such target.
+        Error: there is none; the message names the nearest, or all.
     """
     if target not in VERDICTS:
-        raise PassError(f"`place` knows no target `{target}`", hint=f"one of {', '.join(sorted(VERDICTS)[1:])}")
+        raise unknown_name("target", target, sorted(VERDICTS)[1:])
     return VERDICTS[target]

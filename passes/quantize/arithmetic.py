@@ -9,10 +9,11 @@ import numpy as np
 
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantize, quantized_view
+from tosaic.passes.quantize.quantization import float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit, mul
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.

@@ -69,6 +69,6 @@ def reciprocal_root(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     half = shift_right(binary("sub", zeros, integer(1, rank)), integer(1, rank))
     normal = binary("logical_left_shift", x, binary("add", half, half))
     # normal is in [2**29, 2**31); its middle becomes index 0.
-    centerd = binary("sub", normal, integer(5 << 28, rank))
-    index = scale_by(centerd, "i16", [2.0**15 / (3 * 2.0**28)])
+    centered = binary("sub", normal, integer(5 << 28, rank))
+    index = scale_by(centered, "i16", [2.0**15 / (3 * 2.0**28)])
     return lookup(index, lambda i: 1 / np.sqrt(2.5 + 1.5 * i / 2**15)), half

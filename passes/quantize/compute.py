@@ -9,7 +9,6 @@ import numpy as np
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     dequantized_view,
     float_constant,
     quantized_view,
@@ -17,6 +16,7 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 _ACCUMULATOR = {"i8": "i32", "i16": "i48"}

@@ -9,9 +9,10 @@ import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.fold_casts import fold_storage_cast
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantization_of, stays_float, storage
+from tosaic.passes.quantize.quantization import float_constant, quantization_of, stays_float, storage
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.mlir import constant, ir, shape_of, walk
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, emit, mul
 
 
@@ -38,8 +39,8 @@ def write_dequantize(op: ir.Operation) -> Replacement:
     quantization = quantization_of(op.operands[0])
     shape = shape_of(op.results[0])
     wide = emit("cast", [storage(op.operands[0], quantization)], shape, "f32")
-    centerd = emit("sub", [wide, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
-    return mul(centerd, _vector(quantization, quantization.scales, len(shape)), "f32")
+    centered = emit("sub", [wide, _vector(quantization, quantization.zero_points, len(shape))], shape, "f32")
+    return mul(centered, _vector(quantization, quantization.scales, len(shape)), "f32")
 
 
 @pattern("quant.qcast")

@@ -10,7 +10,6 @@ from tosaic.passes.quantize import arithmetic, compute, layer_norm, movement, so
 from tosaic.passes.quantize.lowering import LOWERINGS
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.quantization import (
-    Quantization,
     as_quantized,
     quantization_of,
     quantize,
@@ -21,6 +20,7 @@ from tosaic.passes.quantize.tables import table_of
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
 from tosaic.support.values import producer
 
 

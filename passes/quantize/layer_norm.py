@@ -9,9 +9,10 @@ import numpy as np
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, reciprocal_root
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantized_view
+from tosaic.passes.quantize.quantization import float_constant, quantized_view
 from tosaic.support.attributes import float_of, int_of
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit, mul, rescale
 
 _STEP = 128  # x - mean is held in 1/128 of x's unit: |x - mean| <= 255 fits i16

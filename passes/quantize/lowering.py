@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.mlir import ir
+from tosaic.support.quantization import Quantization
 
 Lowering: TypeAlias = Callable[[ir.Operation, Quantization], "ir.Value | None"]
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, dequantize, float_constant, quantize, quantized_view
+from tosaic.passes.quantize.quantization import dequantize, float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.attributes import enum_of, float_of
 from tosaic.support.mlir import constant, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, rebuild, tensor
 from tosaic.support.values import producer
 

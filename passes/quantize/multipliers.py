@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import element_type, ir
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, rescale
 
 _SHIFTS = (2, 62)

@@ -3,80 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import tensor
 from tosaic.support.values import producer
 
 _quant = dialect("quant")
-_RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """real = scale * (stored - zero_point), per tensor or per channel.
-
-    Args:
-        storage: element type of the stored integers, `i4`, `i8`, `i16` or `i32`.
-        scales: one, or one per channel, float64.
-        zero_points: as many.
-        axis: the channel dimension; None per tensor.
-        low, high: the range of stored integers.
-    """
-
-    storage: str
-    scales: tuple[float, ...]
-    zero_points: tuple[int, ...]
-    axis: int | None
-    low: int
-    high: int
-
-    @property
-    def scale(self) -> float:
-        """The scale of a per-tensor quantization."""
-        return self.scales[0]
-
-    @property
-    def zero_point(self) -> int:
-        """The zero point of a per-tensor quantization."""
-        return self.zero_points[0]
-
-    @property
-    def full_range(self) -> bool:
-        """Whether every value of the storage type may occur."""
-        return (self.low, self.high) == _RANGES[self.storage]
-
-    def quantize(self, real: np.ndarray) -> np.ndarray:
-        """The stored integers (int64) of per-tensor `real` values: round half to even, saturate."""
-        stored = np.rint(np.asarray(real, np.float64) / self.scale) + self.zero_point
-        return np.clip(stored, self.low, self.high).astype(np.int64)
-
-    def dequantize(self, stored: np.ndarray) -> np.ndarray:
-        """The real values (float64) of stored integers."""
-        if self.axis is None:
-            return (stored.astype(np.float64) - self.zero_point) * self.scale
-        shape = [1] * stored.ndim
-        shape[self.axis] = -1
-        zero_points = np.reshape(np.array(self.zero_points, np.float64), shape)
-        return (stored.astype(np.float64) - zero_points) * np.reshape(self.scales, shape)
-
-    def scaled(self, factor: float) -> Quantization:
-        """The quantization whose real values are `factor` times these."""
-        scales = tuple(scale * factor for scale in self.scales)
-        return Quantization(self.storage, scales, self.zero_points, self.axis, self.low, self.high)
-
-    def type(self) -> ir.Type:
-        """The `!quant.uniform` type."""
-        storage, real = ir.Type.parse(self.storage), ir.F32Type.get()
-        if self.axis is None:
-            return _quant.UniformQuantizedType.get(1, storage, real, self.scale, self.zero_point, self.low, self.high)
-        return _quant.UniformQuantizedPerAxisType.get(
-            1, storage, real, list(self.scales), list(self.zero_points), self.axis, self.low, self.high
-        )
 
 
 def quantization_of(value: ir.Value) -> Quantization:

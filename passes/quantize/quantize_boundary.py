@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.quantize.quantization import Quantization, as_quantized, quantization_of, storage
+from tosaic.passes.quantize.quantization import as_quantized, quantization_of, storage
 from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import tensor
 from tosaic.support.values import producer, users
 

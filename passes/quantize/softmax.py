@@ -7,9 +7,10 @@ import numpy as np
 from tosaic.passes.quantize.composites import ONE, binary, composite_of, integer, lookup, reciprocal, shift_right
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
-from tosaic.passes.quantize.quantization import Quantization, quantized_view
+from tosaic.passes.quantize.quantization import quantized_view
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit, mul, rescale
 
 _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials

@@ -8,8 +8,9 @@ import numpy as np
 
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.pointwise import evaluate, is_known
-from tosaic.passes.quantize.quantization import Quantization, float_constant, quantization_of, stays_float, storage
+from tosaic.passes.quantize.quantization import float_constant, quantization_of, stays_float, storage
 from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit
 from tosaic.support.tosa_ops import data_operands
 from tosaic.support.values import producer

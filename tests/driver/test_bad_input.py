@@ -163,7 +163,7 @@ def test_a_manifest_that_is_none(refused, tmp_path, text):
     assert "compile again" in refused("run", tmp_path, "--random", 1)
 
 
-@pytest.mark.parametrize("missing", ["model.elf", "module.mlirbc", "placed.mlirbc", "firmware.json", "float.pt2"])
+@pytest.mark.parametrize("missing", ["model.elf", "module.mlirbc", "placed.mlirbc", "float.pt2"])
 def test_a_build_that_lost_a_file(refused, build, tmp_path, missing):
     folder = tmp_path / "build"
     shutil.copytree(build, folder)
@@ -204,13 +204,14 @@ def test_nothing_to_run_on(refused, build):
 
 def test_an_fvp_that_is_not_there(refused, build, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "FVP" in refused("run", build, "--random", 1, "--simulator", "fvp")
+    assert "FVP" in refused("run", build, "--random", 1, "--runner", "fvp")
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--target",), ("--tune-trials", "-1"), ("--activations", "int4"), ("--kernels", "none"), ("--bogus",)],
-)
+    [("--target",), ("--tune-trials", "-1"), ("--activations", "int4"), ("--kernels", "none"), ("--search", "randon"),
+     ("--bogus",)],
+)  # fmt: skip
 def test_options_that_cannot_be_are_answered_by_the_parser(tosaic, arguments):
     result = tosaic("compile", NET, *arguments)
     assert result.exit_code == 2 and "Error:" in result.stderr and result.stdout == ""

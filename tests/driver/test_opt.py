@@ -12,6 +12,7 @@ from conftest import NETS
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import module_pass, random_inputs
+from tosaic.support import discovery
 from tosaic.support.mlir import parse, walk
 
 CLAMPS = """\
@@ -71,9 +72,9 @@ def new_pass(tmp_path, monkeypatch):
     (folder / "drop_clamps.py").write_text(PASS)
     monkeypatch.setattr(passes, "__path__", [*passes.__path__, str(folder)])
     monkeypatch.setattr(module_pass, "_REGISTRY", dict(module_pass._REGISTRY))
-    module_pass._import_own.cache_clear()
+    discovery.modules_of.cache_clear()
     yield
-    module_pass._import_own.cache_clear()
+    discovery.modules_of.cache_clear()
     sys.modules.pop("tosaic.passes.drop_clamps", None)
 
 
@@ -169,7 +170,7 @@ def test_a_failing_pass_prints_the_command_that_repeats_it(new_pass, refused, cl
 def test_a_new_file_that_does_not_import_is_named(new_pass, refused, tmp_path):
     (tmp_path / "newcomer" / "broken.py").write_text("import no_such_module\n")
     message = refused("opt", "--list-passes")
-    assert "the pass file `tosaic.passes.broken` does not import" in message and "no_such_module" in message
+    assert "the extension `tosaic.passes.broken` does not import" in message and "no_such_module" in message
 
 
 def test_an_installed_package_adds_a_pass_by_its_entry_point(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
@@ -116,12 +118,7 @@ def test_every_exact_pass_can_be_verified(compiled):
 
 
 def test_a_pt2_and_its_factory_compile_alike(compiled, succeed, tmp_path):
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("nets", NETS)
-    nets = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(nets)
-    module, inputs, batches = nets.net()
+    module, inputs, batches = runpy.run_path(str(NETS))["net"]()
     torch.export.save(torch.export.export(module, inputs), tmp_path / "net.pt2")
     np.savez(tmp_path / "cal.npz", x=np.stack([batch[0].numpy()[0] for batch in batches]))
     report = succeed("compile", tmp_path / "net.pt2", "--calibration", tmp_path / "cal.npz", "-o", tmp_path / "build")

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from conftest import NETS
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.emulator import machine
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
-from tosaic.backends.target import CORTEX_M55
+from tosaic.build import Build
 from tosaic.support.mlir import dense, dense_values, functions, ir, parse, walk
 
 
@@ -54,7 +55,7 @@ def relinked(build, folder, name):
 
 
 def link(folder):
-    has_npu = bool(json.loads((folder / "manifest.json").read_text())["npu_regions"])
+    has_npu = bool(Build.load(folder).manifest.regions)
     toolchain.link(
         simulator_objects(folder, CORTEX_M55, has_npu), folder / "model.ld", folder / "model.elf", CORTEX_M55
     )

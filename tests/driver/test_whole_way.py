@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from conftest import NETS
 import tosaic as api
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.build import Build
+from tosaic.targets import find_target
 
 MODEL = f"{NETS}:net"
 TARGETS = {"cortex-m55": None, "corstone-300": "ethos-u55-128", "corstone-320": "ethos-u85-256"}
@@ -24,7 +24,7 @@ COMPILE_KEYS = {
 RUN_KEYS = {"exact", "instructions", "cycles", "npu_cycles", "npu", "kernels", "sqnr_db", "outputs"}
 DMA_WAIT, KERNEL_WAIT = 17, 18
 FILES = {
-    "manifest.json", "firmware.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
+    "manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
     "model.elf", "memory_plan.txt",
 }  # fmt: skip
 
@@ -59,6 +59,7 @@ def test_compile_says_where_each_op_runs(builds, target):
         "generate",
         "firmware",
         "write",
+        "prove firmware",
     }
 
 
@@ -80,7 +81,7 @@ def test_an_npu_takes_the_net_as_one_region(builds, target):
 def test_a_build_folder_is_whole(builds, target):
     build = Build.load(Path(builds[target]["build"]))
     assert {path.name for path in build.folder.iterdir()} >= FILES
-    assert json.loads((build.folder / "manifest.json").read_text())["target"] == target
+    assert build.manifest.target == find_target(target)
     assert not [path for path in build.folder.parent.iterdir() if path.name.startswith(".")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def saved(tmp_path):
     return str(path)
 
 
-def samples(tmp_path, **arrays) -> object:
+def samples(tmp_path: Path, **arrays: np.ndarray) -> Path:
     path = tmp_path / "calibration.npz"
     np.savez(path, **arrays)
     return path

@@ -103,12 +103,14 @@ CASES = {name: (Function(function), IMAGE, least) for name, (function, least) in
 def seeded(module: nn.Module) -> nn.Module:
     torch.manual_seed(11)
     for layer in module.modules():
-        if hasattr(layer, "reset_parameters"):
-            layer.reset_parameters()
+        reset = getattr(layer, "reset_parameters", None)
+        if reset:
+            reset()
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d):
             nn.init.uniform_(layer.weight, 0.5, 1.5)
             nn.init.uniform_(layer.bias, -0.5, 0.5)
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert layer.running_mean is not None and layer.running_var is not None
             nn.init.uniform_(layer.running_mean, -0.5, 0.5)
             nn.init.uniform_(layer.running_var, 0.5, 1.5)
     return module.eval()

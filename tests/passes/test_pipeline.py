@@ -1,3 +1,4 @@
+import importlib.metadata
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import ClassVar
@@ -80,6 +81,6 @@ def test_two_passes_of_one_name_are_refused(example):
 def test_an_installed_package_adds_a_pass(monkeypatch):
     monkeypatch.setattr(module_pass, "_REGISTRY", {})
     entry = EntryPoint("example", f"{__name__}:Example", module_pass.ENTRY_POINTS)
-    monkeypatch.setattr(module_pass.importlib.metadata, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
     assert module_pass.registered()["example"] is Example
     assert Example.summary() == "An example."

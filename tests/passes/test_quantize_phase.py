@@ -9,9 +9,9 @@ from casts import Casts, Value, run, tensor
 from tosaic.passes import parse_pipeline, run_passes, run_phases
 from tosaic.passes.integers import rescale_of
 from tosaic.passes.quantize.multipliers import multiplier_and_shift
-from tosaic.passes.quantize.quantization import Quantization
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import dialect, functions, ir, parse, walk
+from tosaic.support.quantization import Quantization
 
 X = ("i8:f32, 0.02:3", 0.02, 3)
 Y = ("i8:f32, 0.05:-7", 0.05, -7)
@@ -274,9 +274,9 @@ def test_layer_norm_of_int16_is_done_in_floats(size):
     rng = np.random.default_rng(1)
     data = integers(1, (1, 20, size), "int16")
     real = data * 0.0001
-    centerd = real - real.mean(2, keepdims=True)
+    centered = real - real.mean(2, keepdims=True)
     weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
-    wanted = centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    wanted = centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-5) * weight + bias
     scale = float(np.abs(wanted).max() / 32000)
     b = Casts()
     b.functions.append(_layer_norm_in_floats(size))
@@ -320,8 +320,8 @@ def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
     weight, bias = (rng.normal(size=size).astype(np.float32) for _ in range(2))
     data = np.clip(rng.normal(10, spread, (1, 50, size)), -128, 127).astype(np.int8)
     real = (data.astype(float) - 3) * 0.03
-    centerd = real - real.mean(2, keepdims=True)
-    wanted = centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * weight + bias
+    centered = real - real.mean(2, keepdims=True)
+    wanted = centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-5) * weight + bias
     kind = ("", float(np.abs(wanted).max() / 124), 4)
     b = Casts()
     b.functions.append(_composite("layer_norm", size, ["x", "w", "b"], ", tosaic.epsilon = 1.0e-5 : f64"))

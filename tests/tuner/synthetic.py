@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tosaic.tuner.database import Environment
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule, Space, Variant
 
-ENVIRONMENT = Environment(core="cortex-m55", memory="dtcm", toolchain="clang 22", compiler="1")
+ENVIRONMENT = Environment(core="cortex-m55", memory="dtcm", toolchain="clang 22", simulator="qemu 9", compiler="1")
 POWERS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -58,17 +58,17 @@ class Gemm:
     def cost(self, schedule: Schedule) -> int:
         if schedule.variant == "library":
             return 3 * self.size**3
-        knobs = dict(schedule.knobs)
-        accumulators = knobs["rows"] * knobs["columns"]
+        names = ("rows", "columns", "depth", "unroll", "prefetch", "pack")
+        rows, columns, depth, unroll, prefetch, pack = (int(schedule[name]) for name in names)
         miss = (
             1
-            + 0.4 * abs(math.log2(accumulators / 8))
-            + 0.2 * abs(math.log2(knobs["rows"] / knobs["columns"]) - 1)
-            + 0.3 * abs(math.log2(knobs["depth"] / 16))
-            + 0.25 * abs(knobs["unroll"] - (4 if knobs["pack"] else 2))
-            + 0.15 * abs(knobs["prefetch"] - 3)
-            + {"ijk": 0.6, "ikj": 0.0, "jik": 0.9, "jki": 0.8, "kij": 0.3, "kji": 1.0}[knobs["order"]]
-            + (0.0 if knobs["pack"] else 0.7)
+            + 0.4 * abs(math.log2(rows * columns / 8))
+            + 0.2 * abs(math.log2(rows / columns) - 1)
+            + 0.3 * abs(math.log2(depth / 16))
+            + 0.25 * abs(unroll - (4 if pack else 2))
+            + 0.15 * abs(prefetch - 3)
+            + {"ijk": 0.6, "ikj": 0.0, "jik": 0.9, "jki": 0.8, "kij": 0.3, "kji": 1.0}[str(schedule["order"])]
+            + (0.0 if pack else 0.7)
         )
         return round(self.size**3 * miss)
 
@@ -107,7 +107,7 @@ def analytic(task, schedules: Sequence[Schedule]) -> list[Measurement]:
 
 def faulty(task, schedules: Sequence[Schedule]) -> list[Measurement]:
     """The candidates below the valley would be the fastest of all, and are wrong; some others fail in every way."""
-    by_remainder = {3: "illegal", 5: "compile-error", 7: "crash", 9: "timeout"}
+    by_remainder: dict[int, Status] = {3: "illegal", 5: "compile-error", 7: "crash", 9: "timeout"}
     answers = []
     for schedule in schedules:
         x = int(schedule["x"])

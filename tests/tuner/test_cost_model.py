@@ -19,6 +19,12 @@ def _trained(task, count, seed=0):
     return model
 
 
+def _score(model, task, probe) -> np.ndarray:
+    scores = model.score(task, probe)
+    assert scores is not None
+    return scores
+
+
 def _rank_correlation(scores, costs):
     return np.corrcoef(np.argsort(np.argsort(scores)), np.argsort(np.argsort(-np.array(costs))))[0, 1]
 
@@ -27,27 +33,27 @@ def test_it_says_nothing_until_it_has_seen_enough():
     task = Gemm()
     probe = _schedules(task, 3, seed=2)
     assert _trained(task, ENOUGH_SAMPLES - 1).score(task, probe) is None
-    assert len(_trained(task, ENOUGH_SAMPLES).score(task, probe)) == 3
+    assert len(_score(_trained(task, ENOUGH_SAMPLES), task, probe)) == 3
 
 
 def test_it_ranks_schedules_it_has_not_seen():
     task = Gemm()
     probe = _schedules(task, 300, seed=2)
-    scores = _trained(task, 400).score(task, probe)
+    scores = _score(_trained(task, 400), task, probe)
     assert _rank_correlation(scores, [task.cost(s) for s in probe]) > 0.8
 
 
 def test_a_new_task_profits_from_its_kin():
     other = Gemm(512)
     probe = _schedules(other, 300, seed=2)
-    scores = _trained(Gemm(64), 400).score(other, probe)
+    scores = _score(_trained(Gemm(64), 400), other, probe)
     assert _rank_correlation(scores, [other.cost(s) for s in probe]) > 0.8
 
 
 def test_equal_observations_and_seed_predict_equally():
     task = Gemm()
     probe = _schedules(task, 50, seed=2)
-    first, second = (_trained(task, 100, seed=7).score(task, probe) for _ in range(2))
+    first, second = (_score(_trained(task, 100, seed=7), task, probe) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -57,6 +63,6 @@ def test_failures_are_ranked_last():
         packed = dict(schedule.knobs).get("pack", True)
         model.observe(task, schedule, task.cost(schedule) if packed else math.inf)
     probe = [s for s in _schedules(task, 200, seed=2) if s.variant == "tiled"]
-    scores = model.score(task, probe)
+    scores = _score(model, task, probe)
     packed = np.array([s["pack"] for s in probe])
     assert scores[~packed].max() < np.median(scores[packed])

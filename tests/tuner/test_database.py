@@ -11,13 +11,13 @@ from synthetic import ENVIRONMENT
 
 from tosaic.support.errors import DatabaseError
 from tosaic.tuner.database import STATUSES, Database, Environment, Record
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule
 
 OTHER = dataclasses.replace(ENVIRONMENT, compiler="2")
 
 
-def _record(x, cost=10, key="conv", status="ok"):
+def _record(x, cost=10, key="conv", status: Status = "ok"):
     return Record(key, Schedule.of("line", x=x), Measurement(status, cost, 2 * cost, message="é\n"))
 
 
@@ -85,7 +85,7 @@ def test_export_and_import_round_trip(tmp_path):
                 st.text("abc_", min_size=1),
                 st.dictionaries(st.text("xyz", min_size=1), st.integers() | st.booleans() | st.text("pqr")),
             ),
-            st.builds(Measurement, st.sampled_from(STATUSES), st.integers(0, 2**62), st.integers(0, 2**62)),
+            st.builds(Measurement, st.sampled_from(STATUSES), st.integers(0, 2**62), st.none() | st.integers(0, 2**62)),
         ),
         unique_by=lambda r: (r.key, r.schedule.to_json()),
         max_size=20,
@@ -99,14 +99,6 @@ def test_any_record_survives_export_and_import(tmp_path_factory, records):
         assert target.import_lines(folder / "lines") == len(records)
         for key in {record.key for record in records}:
             assert target.records(key) == [record for record in records if record.key == key]
-
-
-def test_merge_adds_what_is_new(tmp_path):
-    with _filled(tmp_path / "a.db", 3) as a, _filled(tmp_path / "b.db", 5) as b:
-        b.append([_record(1, key="other")])
-        assert a.merge(b) == 3
-        assert a.merge(b) == 0
-        assert len(a.records("conv")) == 5 and len(a.records("other")) == 1
 
 
 def _line(**changes):

@@ -1,23 +1,21 @@
 import math
 import random
+from functools import partial
 
 import pytest
 from synthetic import Gemm, Line
 
 from tosaic.tuner.cost_model import CostModel
-from tosaic.tuner.search import ENUMERABLE, Evolutionary, Exhaustive, Random
+from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
 from tosaic.tuner.space import Space, Variant
 
-KINDS = ["evolutionary", "random", "exhaustive"]
+KINDS = ["evolutionary", "exhaustive", "random"]
 
 
 def _search(kind, task, seed=0):
-    rng = random.Random(seed)
-    if kind == "evolutionary":
-        model = CostModel(seed)
-        search = Evolutionary(task.space, rng, lambda schedules: model.score(task, schedules))
-        return search, model
-    return {"random": Random, "exhaustive": Exhaustive}[kind](task.space, rng), CostModel(seed)
+    model = CostModel(seed)
+    score = partial(model.score, task) if STRATEGIES.find(kind).guided else lambda _: None
+    return STRATEGIES.find(kind)(task.space, random.Random(seed), score), model
 
 
 def _drive(kind, task, batches, size, cost):
@@ -30,6 +28,10 @@ def _drive(kind, task, batches, size, cost):
             search.observe(schedule, cost(schedule))
             model.observe(task, schedule, cost(schedule))
     return proposed
+
+
+def test_the_table_holds_what_stands_in_the_folder():
+    assert list(STRATEGIES.known()) == KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

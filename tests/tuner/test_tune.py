@@ -4,14 +4,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+from drop_in import install
 from synthetic import ENVIRONMENT, Gemm, Line, Slow, analytic, faulty, success
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database
 from tosaic.tuner.interrupts import held_interrupt
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measurement import Measurement, Objective
+from tosaic.tuner.search.base import STRATEGIES
 from tosaic.tuner.tune import best, tune
 
 
@@ -35,6 +38,12 @@ def executor():
 def _tune(tasks, executor, measure=analytic, database=None, **options):
     database = database or Database(":memory:", ENVIRONMENT)
     return tune([(task, 1.0) for task in tasks], measure, database, executor=executor, workers=2, **options)
+
+
+def _best_x(database, task, objective: Objective = "cycles"):
+    record = best(database, task, objective)
+    assert record is not None
+    return record.schedule["x"]
 
 
 def test_evolutionary_beats_random_at_an_equal_budget(executor):
@@ -64,6 +73,38 @@ def test_a_space_smaller_than_the_budget_is_measured_whole(executor, search):
     result = _tune(tasks, executor, log, trials=1000, search=search)
     assert result.measured == 47 and len(set(log.seen)) == len(log.seen) == 47
     assert [result.best[key].schedule["x"] for key in "ab"] == [39, 3]
+
+
+BACKWARDS = """
+from tosaic.tuner.search.base import STRATEGIES, Search
+
+@STRATEGIES.register
+class Added(Search):
+    name, guided, scores = "backwards", {guided}, []
+
+    def choose(self, count):
+        self.scores.append(self.score(list(self.space.schedules())))
+        return list(reversed(self._unseen))[:count]
+"""
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_another_package_adds_a_strategy_and_the_model_learns_only_for_one_that_asks(
+    executor, guided, tmp_path, monkeypatch
+):
+    name = f"backwards_{guided}".lower()
+    install(STRATEGIES, name, BACKWARDS.format(guided=guided), tmp_path, monkeypatch)
+    log, task = Log(), Line("line", length=40)
+    _tune([task], executor, log, trials=39, batch=3, search="backwards")
+    assert [schedule["x"] for _, schedule in log.seen] == list(range(39, 0, -1))
+    assert any(scores is not None for scores in sys.modules[name].Added.scores) == guided
+
+
+def test_an_unknown_strategy_is_refused_before_anything_is_measured(executor):
+    log = Log()
+    with pytest.raises(Error, match=r"there is no search strategy `randon`\n.*did you mean `random`"):
+        _tune([Line("line")], executor, log, trials=5, search="randon")
+    assert log.seen == []
 
 
 def test_equal_seeds_measure_the_same_and_other_seeds_do_not(executor):
@@ -194,7 +235,7 @@ def test_wrong_and_failing_candidates_never_win(executor):
     database = Database(":memory:", ENVIRONMENT)
     task = Line("line", length=60, valley=20)
     result = _tune([task], executor, faulty, database, trials=60)
-    assert result.best["line"].schedule["x"] == best(database, task).schedule["x"] == 20
+    assert result.best["line"].schedule["x"] == _best_x(database, task) == 20
     assert result.failed["wrong"] == 20
     assert set(result.failed) == {"wrong", "illegal", "compile-error", "crash", "timeout"}
     assert sum(result.failed.values()) + sum(r.measurement.ok for r in database.records("line")) == 60
@@ -212,9 +253,9 @@ def test_equal_keys_are_tuned_once_with_their_weights_together(executor):
     log, events = Log(), []
     tasks = [(Line("a"), 1.0), (Line("b"), 1.0), (Line("a"), 3.0)]
     database = Database(":memory:", ENVIRONMENT)
-    tune(tasks, log, database, trials=1000, executor=executor, workers=2, progress=events.append)
+    result = tune(tasks, log, database, trials=1000, executor=executor, workers=2, progress=events.append)
     assert len(log.seen) == len(set(log.seen)) == 80
-    assert events[-1].tasks == 2
+    assert list(result.best) == ["a", "b"]
     assert events[-1].inference == 4 * 200 + 200
 
 
@@ -242,14 +283,13 @@ def test_the_objective_decides(executor):
     assert by_cycles.best["line"].schedule["x"] == 0
     by_instructions = _tune([task], executor, opposed, database, trials=40, objective="instructions")
     assert by_instructions.measured == 0 and by_instructions.best["line"].schedule["x"] == 39
-    assert best(database, task, "instructions").schedule["x"] == 39
+    assert _best_x(database, task, "instructions") == 39
 
 
 def test_records_of_another_compiler_are_not_used_but_reported(executor, tmp_path):
     with Database(tmp_path / "t.db", ENVIRONMENT) as database:
         _tune([Line("line")], executor, database=database, trials=40)
-    newer = type(ENVIRONMENT)("cortex-m55", "dtcm", "clang 22", "2")
-    with Database(tmp_path / "t.db", newer) as database:
+    with Database(tmp_path / "t.db", replace(ENVIRONMENT, compiler="2")) as database:
         assert best(database, Line("line")) is None
         result = _tune([Line("line")], executor, database=database, trials=40)
     assert (result.measured, result.reused, result.ignored) == (40, 0, 40)
@@ -259,7 +299,7 @@ def test_records_outside_the_present_space_do_not_count(executor):
     database = Database(":memory:", ENVIRONMENT)
     _tune([Line("line", length=40, valley=39)], executor, database=database, trials=40)
     shorter = Line("line", length=10, valley=39)
-    assert best(database, shorter).schedule["x"] == 9
+    assert _best_x(database, shorter) == 9
     result = _tune([shorter], executor, database=database, trials=40)
     assert (result.measured, result.reused) == (0, 10)
 
@@ -268,7 +308,7 @@ def test_progress_tells_the_state_after_each_batch(executor):
     events = []
     result = _tune([Gemm(64), Line("line")], executor, trials=120, progress=events.append)
     assert events[0].task == "" and events[0].done == 0 and events[0].inference is None
-    assert events[-1].done == events[-1].measured == result.measured == 120
+    assert events[-1].done == result.measured == 120
     assert {event.task for event in events[1:]} == {"gemm 64", "line"}
     measured = [event.inference for event in events if event.inference is not None]
     assert measured == sorted(measured, reverse=True) and all(event.total == 120 for event in events)

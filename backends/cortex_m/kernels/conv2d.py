@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named, round_up
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -25,7 +25,8 @@ from tosaic.support.mlir import ir
 from tosaic.tuner.space import Schedule, Variant
 
 
-class Conv2d:
+@FAMILIES.register
+class Conv2d(KernelFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE.
 
     Variants: `gemm` where the input is the GEMM's matrix as it lies (1x1, or a window that covers the image), `im2col`
@@ -67,7 +68,7 @@ class Conv2d:
         geometry, gemm = Geometry.of(workload.attributes), _gemm(workload)
         write = direct if schedule.variant == "gemm" else im2col
         tile, body, scratch = write(geometry, gemm, schedule)
-        symbol, text = named("conv2d", PRELUDE + tile.text + body)
+        symbol, text = with_symbol("conv2d", PRELUDE + tile.text + body)
         constants = workload.constants
         params = tile.pack(
             constants["weights"].reshape(gemm.channels, gemm.depth),

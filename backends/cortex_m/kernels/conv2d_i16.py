@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import direct, im2col
 from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, requantization_table
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, requantization_table, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -40,7 +40,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _PAIRS = 4
 
 
-class Conv2dI16:
+@FAMILIES.register
+class Conv2dI16(KernelFamily):
     """CONV2D, int16 times constant int8, RESCALE of the i48 sums to int16, optional CLAMP; zero points 0.
 
     Variants and knobs are those of `Conv2d`.
@@ -74,7 +75,7 @@ class Conv2dI16:
         gemm, constants = _gemm(workload), workload.constants
         write = direct if schedule.variant == "gemm" else im2col
         tile, body, scratch = write(_in_bytes(Geometry.of(workload.attributes)), gemm, schedule)
-        symbol, text = named("conv2d_i16", PRELUDE_I16 + tile.text + body)
+        symbol, text = with_symbol("conv2d_i16", PRELUDE_I16 + tile.text + body)
         weights = constants["weights"].reshape(gemm.channels, -1)
         header = np.append(constants["range"], 0)
         params = tile.pack(weights, constants["bias"], constants["multiplier"], constants["shift"], header, lookup=None)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up, shift_factors
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, round_up, shift_factors, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -41,7 +41,8 @@ _MOST_WEIGHT_VECTORS = 24
 _MOST_STRIP_BYTES = 1 << 16
 
 
-class Depthwise:
+@FAMILIES.register
+class Depthwise(KernelFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
@@ -92,7 +93,7 @@ class Depthwise:
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         patches, strips = _patches(workload, schedule["tile"]), int(schedule["strips"])
-        symbol, text = named("depthwise", PRELUDE + _kernel(workload, patches, strips, bool(schedule["ahead"])))
+        symbol, text = with_symbol("depthwise", PRELUDE + _kernel(workload, patches, strips, bool(schedule["ahead"])))
         return KernelSource(symbol, "c", text, _pack(workload, patches), patches.scratch_bytes(strips))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

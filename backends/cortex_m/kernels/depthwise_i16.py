@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import COPY
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, named, reorder, requantization_table, round_up
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, reorder, requantization_table, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -35,7 +35,8 @@ _LANE_ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 _MOST_TAPS = 64
 
 
-class DepthwiseI16:
+@FAMILIES.register
+class DepthwiseI16(KernelFamily):
     """DEPTHWISE_CONV2D, int16 times constant int8, one output per channel, sums that fit int32, RESCALE to int16,
     optional CLAMP; zero points 0.
 
@@ -74,7 +75,7 @@ class DepthwiseI16:
         geometry = Geometry.of(workload.attributes)
         left, clamped = bool(workload.attributes["left"]), bool(workload.attributes["clamped"])
         text = _kernel(geometry, int(schedule["pixels"]), left, clamped)
-        symbol, text = named("depthwise_i16", PRELUDE_I16 + text)
+        symbol, text = with_symbol("depthwise_i16", PRELUDE_I16 + text)
         return KernelSource(symbol, "c", text, _pack(workload, left), _strip_bytes(geometry))
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

@@ -105,7 +105,7 @@ class Function:
     @contextmanager
     def reduction(
         self, initial: Sequence[tuple[str, str]], stop: int | str, step: int = 1, start: int | str = 0
-    ) -> Iterator[Reduction]:
+    ) -> Iterator[CarryingLoop]:
         """A loop that carries values. Set `carried` before its end; read `results` after it.
 
         Args:
@@ -121,7 +121,7 @@ class Function:
             f"{result}:{len(initial)} = scf.for {index} = {low} to {high} step {self.constant(step)} "
             f"iter_args({pairs}) -> ({kinds}) {{"
         )
-        state = Reduction(index, names, [f"{result}#{i}" for i in range(len(initial))])
+        state = CarryingLoop(index, names, [f"{result}#{i}" for i in range(len(initial))])
         yield state
         self.line(f"scf.yield {', '.join(state.carried)} : {kinds}")
         self.line("}")
@@ -157,7 +157,7 @@ class Function:
 
 
 @dataclass
-class Reduction:
+class CarryingLoop:
     """The names inside and after a loop that carries values."""
 
     index: str

@@ -416,7 +416,7 @@ class DenseRows:
         return [*lines, *(f"  {line}" for line in body), "}"]
 
 
-COPY = """\
+COPY: str = """\
 INLINE void copy(int8_t *to, const int8_t *from, int bytes)
 {
   for (; bytes > 0; bytes -= 16, to += 16, from += 16) {

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module, lower
 from tosaic.backends.target import Core
 from tosaic.support.mlir import functions, ir, shape_of, walk
@@ -15,10 +15,12 @@ from tosaic.tuner.space import Schedule, Variant
 _CONSTANT_VALUES = re.compile(r'("tosa\.const"\(\) <\{values = )dense(?:_resource)?<[^>]*>')
 
 
-class Linalg:
+@FAMILIES.register
+class Linalg(KernelFamily):
     """Any function of tosa ops, on any core."""
 
     name = "linalg"
+    rank = 2
 
     def match(self, function: ir.Operation) -> Workload:
         module = kernel_module(function, "kernel")

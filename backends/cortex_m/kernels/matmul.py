@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.gemm import DenseRows, Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, named, round_up
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import INT8, dtype_of, is_chain, match_epilogue, number, workload
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
@@ -25,7 +25,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _WIDEST = (1 << 16) // 8
 
 
-class Matmul:
+@FAMILIES.register
+class Matmul(KernelFamily):
     """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE."""
 
     name = "matmul"
@@ -66,7 +67,7 @@ class Matmul:
         gemm, constants = _gemm(workload), workload.constants
         tile = Tile(gemm, _seeded(schedule), gemm.depth, row_terms=True)
         text, scratch = _kernel(number(workload, "batch"), tile)
-        symbol, text = named("matmul", PRELUDE + tile.text + text)
+        symbol, text = with_symbol("matmul", PRELUDE + tile.text + text)
         params = Params()
         header = np.concatenate([constants["range"], constants["a_zero_point"], constants["b_zero_point"], [0, 0, 0]])
         params.add(header.astype(np.int32))

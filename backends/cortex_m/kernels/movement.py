@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, named
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, with_symbol
 from tosaic.backends.target import Core
 from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned
@@ -71,7 +71,8 @@ class Box:
         return math.prod(axis.extent for axis in self.axes)
 
 
-class Movement:
+@FAMILIES.register
+class Movement(KernelFamily):
     """One op that only moves elements of one, two or four bytes.
 
     Knob `walk`, where a box has no run: `scatter` reads vectors, `gather` writes them. Knob `unroll`, where a box has
@@ -119,7 +120,7 @@ class Movement:
         inputs = [f"const int8_t *restrict in{i}" for i in range(int(str(workload.attributes["arguments"])))]
         arguments = ", ".join([*inputs, "int8_t *restrict out", "const void *params", "void *scratch"])
         text = "\n".join([_PRELUDE + f"void @SYMBOL@({arguments})", "{", *_fill(fill), *lines, "}", ""])
-        symbol, text = named(self.name, text)
+        symbol, text = with_symbol(self.name, text)
         return KernelSource(symbol, "c", text)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

@@ -258,7 +258,7 @@ class Requantizer:
         return f"vrshlq_s32(vqdmulhq_s32({value}, multiplier), right)"
 
 
-def named(kind: str, text: str) -> tuple[str, str]:
+def with_symbol(kind: str, text: str) -> tuple[str, str]:
     """(symbol, text) with `@SYMBOL@` in the text replaced by a symbol made of `kind` and the text itself."""
     symbol = f"{kind}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return symbol, text.replace("@SYMBOL@", symbol)

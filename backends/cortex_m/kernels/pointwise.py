@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload, parsed
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import (
     ACCUMULATOR,
     LANES,
@@ -26,7 +26,7 @@ from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.functions import body_of, computing_ops, returned
-from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, REAL
 from tosaic.tuner.space import Schedule, Variant
 
@@ -65,7 +65,8 @@ _BYTE_OPS = (
 )
 
 
-class Pointwise:
+@FAMILIES.register
+class Pointwise(KernelFamily):
     """Integer pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE.
 
     Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but
@@ -107,7 +108,8 @@ class Pointwise:
         return (Variant("bytes", {"unroll": (2, 4, 1)}), lanes) if workload.attributes["bytes"] else (lanes,)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        (function,) = functions(parsed(str(workload.attributes["function"]))).values()
+        module = parse(str(workload.attributes["function"]))
+        (function,) = functions(module).values()
         return _Kernel(function, int(schedule["unroll"]), _lanes(schedule)).write()
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import (
     ACCUMULATOR,
     LANES,
@@ -28,7 +28,8 @@ _WIDTHS = {"i8": 8, "i16": 16}
 _HALF_WINDOW = 255
 
 
-class Pool:
+@FAMILIES.register
+class Pool(KernelFamily):
     """Pooling of int8 or int16 NHWC tensors; average pooling where no window reaches into the padding.
 
     Variant `halves` sums int8 in sixteen bits, for windows that cannot overflow them. Knob `vectors` is the number of

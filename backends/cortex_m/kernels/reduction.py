@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Function, load_lanes, memref
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first
@@ -24,7 +24,8 @@ _OPS = {
 }
 
 
-class Reduction:
+@FAMILIES.register
+class Reduction(KernelFamily):
     """One reduction of int8, int16 or int32 to one element a row; sums are of int32, or of what a RESCALE by 1 widens.
 
     Knob `unroll` is the number of vectors that one turn of the loop over a row joins.

@@ -193,10 +193,10 @@ def resize_form(op: ir.Operation, generation: str) -> str | None:
     if math.prod(shape_of(op.operands[0])[1:3]) == 1:
         return "an input larger than 1x1"
     aligned = [[n, 1, n, 1] for n in (2, 4, 8)]
-    centerd = [[2 * n, 2, 2 * n, 2] for n in (2, 4, 8)]
-    if scale not in aligned + centerd:
-        return f"a scale among {', '.join(map(str, aligned + centerd))}, got {scale}"
-    inset = scale[0] // 2 - 1 if scale in centerd else 0
+    centered = [[2 * n, 2, 2 * n, 2] for n in (2, 4, 8)]
+    if scale not in aligned + centered:
+        return f"a scale among {', '.join(map(str, aligned + centered))}, got {scale}"
+    inset = scale[0] // 2 - 1 if scale in centered else 0
     if offset != [-inset, -inset] or border != [inset, inset]:
         return f"offset {-inset} and border {inset} for this scale, got {offset} and {border}"
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.acceptance import limits, vela_errors
 from tosaic.backends.ethos_u.acceptance.queries import data_type
 from tosaic.support.mlir import element_type, ir

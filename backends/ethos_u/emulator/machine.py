@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.emulator import dma
 from tosaic.backends.ethos_u.emulator.activation import LARGE_LUT_BYTES, SMALL_LUT_BYTES, small_lut_base
 from tosaic.backends.ethos_u.emulator.conv import convolve, convolve_depthwise

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernel_runner import Trial, outputs_of, run_trials
+from board import Case, Outcome, run_cases
 from tosa_graphs import Graph, random_inputs
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.mlir import functions, ir
-from tosaic.tuner.space import Schedule
 
 Build = Callable[[Graph], ir.Value]
 """Appends a function to a graph; it builds the same one every time."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    schedule: Schedule
-    got: np.ndarray
-    want: np.ndarray
-    instructions: int
 
 
 def task_of(build: Build, families: Sequence[str] = ()) -> KernelTask:
@@ -61,16 +51,14 @@ def outcomes_of(
     expected = evaluate_all(cases, headroom)
     trials, labels = [], []
     for name, build in cases.items():
-        graph = Graph()
-        module = graph.module(build(graph))
-        (function,) = functions(module).values()
         for family in families:
-            task = KernelTask.of(function, CORTEX_M55, (family,))
+            task = task_of(build, (family,))
             for schedule in task.space.schedules():
                 assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
-                trials.append(Trial(task.generate(schedule), expected[name][0], outputs_of(module)))
-                labels.append((name, schedule))
+                inputs, output = expected[name]
+                trials.append(Case(task.generate(schedule), inputs, [output], str(schedule)))
+                labels.append(name)
     found: dict[str, list[Outcome]] = {name: [] for name in cases}
-    for (name, schedule), result in zip(labels, run_trials(trials, folder), strict=True):
-        found[name].append(Outcome(schedule, result.outputs[0], expected[name][1], result.instructions))
+    for name, outcome in zip(labels, run_cases(trials, folder), strict=True):
+        found[name].append(outcome)
     return found

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from mve_board import Case
+from board import Case
 from tosa_graphs import Graph, random_input
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelFamily, Workload
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
+from tosaic.backends.target import Core
 from tosaic.support.mlir import element_type, functions, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
 
@@ -33,13 +34,19 @@ class Layer:
         assert found is not None, f"{family.name} does not recognize\n{self.module}"
         return found
 
-    def space(self, family: KernelFamily) -> Space:
-        return Space(tuple(family.variants(self.workload(family), CORTEX_M55)))
+    def space(self, family: KernelFamily, core: Core = CORTEX_M55) -> Space:
+        return Space(tuple(family.variants(self.workload(family), core)))
 
-    def case(self, family: KernelFamily, schedule: Schedule | None = None, libraries: tuple[Path, ...] = ()) -> Case:
+    def case(
+        self,
+        family: KernelFamily,
+        schedule: Schedule | None = None,
+        libraries: tuple[Path, ...] = (),
+        core: Core = CORTEX_M55,
+    ) -> Case:
         """The kernel of `schedule`, by default the first of the space."""
-        schedule = schedule or self.space(family).default()
-        source = family.generate(self.workload(family), schedule, CORTEX_M55)
+        schedule = schedule or self.space(family, core).default()
+        source = family.generate(self.workload(family), schedule, core)
         return Case(source, self.inputs, self.expected, f"{schedule}", libraries)
 
 

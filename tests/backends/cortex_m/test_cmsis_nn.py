@@ -5,15 +5,18 @@ from __future__ import annotations
 import mve_layers
 import numpy as np
 import pytest
-from mve_board import Case, run_cases
+from board import M3, M4, M55, Bench, Case, run_cases
 from tosa_graphs import Graph, random_input
 
-from tosaic.backends.cortex_m.cmsis_nn import CONVOLVE, FULLY_CONNECTED, FUNCTIONS, VARIABLE, CmsisNn, CmsisNnKernels
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.cmsis_nn import CONVOLVE, FULLY_CONNECTED, FUNCTIONS, LIBRARY, VARIABLE, CmsisNn
+from tosaic.backends.cortex_m.kernels.cmsis_nn import CmsisNnKernels
 from tosaic.backends.reference import evaluate
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Space
+
+BENCHES = pytest.mark.parametrize("bench", [M55, M4, M3], ids=["MVE", "DSP", "scalar"])
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +25,16 @@ def family() -> CmsisNnKernels:
         patch.delenv(VARIABLE, raising=False)
         library = CmsisNn.find()
     assert library is not None
-    return CmsisNnKernels(library)
+    return CmsisNnKernels({LIBRARY: library.root})
 
 
-def _run(family, cases, folder):
-    return run_cases(cases, folder, include=family.library.include)
+def _run(family, cases, folder, bench: Bench):
+    return run_cases(cases, folder, include=CmsisNn(family.libraries[LIBRARY]).include, bench=bench)
 
 
-def test_layers_are_exact(family, tmp_path):
-    rng, archive = np.random.default_rng(0), (family.library.archive(CORTEX_M55),)
+@BENCHES
+def test_layers_are_exact(family, tmp_path, bench):
+    rng, archive = np.random.default_rng(0), (CmsisNn(family.libraries[LIBRARY]).archive(bench.core),)
     layers = [
         mve_layers.conv2d(rng, (1, 6, 6, 16), 24, (1, 1)),
         mve_layers.conv2d(rng, (1, 7, 7, 5), 9, (1, 1), stride=(2, 2)),
@@ -41,28 +45,36 @@ def test_layers_are_exact(family, tmp_path):
         mve_layers.depthwise(rng, (1, 8, 8, 20), (3, 3), pad=(1, 1, 1, 1)),
         mve_layers.depthwise(rng, (1, 9, 9, 5), (3, 3), stride=(2, 2), clamp=(-100, 5)),
         mve_layers.depthwise(rng, (1, 7, 6, 3), (5, 3), 2, pad=(2, 2, 1, 1)),
+        mve_layers.depthwise(rng, (1, 7, 6, 130), (5, 5), pad=(2, 2, 2, 2)),
     ]
-    cases = [layer.case(family, schedule, archive) for layer in layers for schedule in layer.space(family).schedules()]
+    cases = [
+        layer.case(family, schedule, archive, bench.core)
+        for layer in layers
+        for schedule in layer.space(family, bench.core).schedules()
+    ]
     assert len(cases) > len(layers)
-    for case, outcome in zip(cases, _run(family, cases, tmp_path), strict=True):
-        assert outcome.exact, (case.name, outcome)
+    for outcome in _run(family, cases, tmp_path, bench):
+        assert outcome.exact, outcome
 
 
+@BENCHES
 @pytest.mark.parametrize(
     "kind, options", [("max", {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 0, 1, 0)}), ("avg", {"kernel": (3, 3)})]
 )
-def test_pools_are_exact(family, tmp_path, kind, options):
+def test_pools_are_exact(family, tmp_path, kind, options, bench):
     graph = Graph()
     x = graph.input((2, 6, 6, 20))
     module = graph.module(graph.pool(kind, x, **options, **({"zero": 7} if kind == "avg" else {})))
     function = functions(module)["main"]
     workload = family.match(function)
-    schedule = Space(tuple(family.variants(workload, CORTEX_M55))).default()
+    schedule = Space(tuple(family.variants(workload, bench.core))).default()
     image = random_input(np.random.default_rng(1), (2, 6, 6, 20), "i8")
-    source = family.generate(workload, schedule, CORTEX_M55)
-    case = Case(source, [image], evaluate(module, [image]), "", (family.library.archive(CORTEX_M55),))
-    (outcome,) = _run(family, [case], tmp_path)
-    assert outcome.exact
+    source = family.generate(workload, schedule, bench.core)
+    case = Case(
+        source, [image], evaluate(module, [image]), "", (CmsisNn(family.libraries[LIBRARY]).archive(bench.core),)
+    )
+    (outcome,) = _run(family, [case], tmp_path, bench)
+    assert outcome.exact, outcome
 
 
 def test_an_average_that_can_tie_is_not_offered(family):
@@ -87,9 +99,10 @@ def test_an_absent_function_is_not_offered_and_is_named(tmp_path):
     folder.mkdir(parents=True)
     (folder / "other.c").write_text("int arm_convolve_wrapper_s8(const void *context)\n{\n  return 0;\n}\n")
     library = CmsisNn.find(tmp_path)
+    assert library is not None
     assert library.missing == [name for name in FUNCTIONS if name != CONVOLVE]
     layer = mve_layers.depthwise(np.random.default_rng(3), (1, 4, 4, 4), (3, 3))
-    partial = CmsisNnKernels(library)
+    partial = CmsisNnKernels({LIBRARY: library.root})
     assert partial.variants(layer.workload(partial), CORTEX_M55) == ()
 
 

@@ -7,7 +7,7 @@ import random
 import mve_layers
 import numpy as np
 import pytest
-from mve_board import run_cases
+from board import run_cases
 
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise, Patches
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
@@ -32,8 +32,8 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
         )
         cases.append(layer.case(FAMILY))
         cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
-    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
-        assert outcome.exact, (case.name, outcome)
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 @pytest.mark.parametrize("shifts", [(16, 31), (30, 34), (45, 62)])
@@ -47,8 +47,8 @@ def test_every_schedule_of_one_layer_is_exact(tmp_path):
     layer = mve_layers.depthwise(np.random.default_rng(1), (2, 9, 7, 20), (3, 3), pad=(1, 1, 1, 1))
     cases = [layer.case(FAMILY, schedule) for schedule in layer.space(FAMILY).schedules()]
     assert len(cases) > 10
-    for case, outcome in zip(cases, run_cases(cases, tmp_path), strict=True):
-        assert outcome.exact, (case.name, outcome)
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 @pytest.mark.parametrize("tile", [(2, 2), (4, 1), (1, 4), (1, 1)])

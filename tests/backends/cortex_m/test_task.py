@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from board import M4
+from drop_in import install
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
+from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.target import CORTEX_M55, Core
+from tosaic.backends.simulators.measure import BatchMeasure
+from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
+from tosaic.targets import find_target
 from tosaic.tuner.space import Schedule
-
-CORTEX_M4 = Core("cortex-m4", "thumbv7em-none-eabihf", mve=False, float_abi="hard", machine="mps2-an386")
 
 
 def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tuple[str, ...] = ()) -> KernelTask:
@@ -29,7 +37,7 @@ def _conv(seed: int, channels: int = 16, core: Core = CORTEX_M55, families: tupl
 def test_equal_workloads_share_a_key_whatever_the_weights():
     assert _conv(0).key == _conv(1).key
     assert _conv(0).key != _conv(0, channels=8).key
-    assert _conv(0).key != _conv(0, core=CORTEX_M4).key
+    assert _conv(0).key != _conv(0, core=M4.core).key
     assert _conv(0).key != _conv(0, families=("linalg",)).key
 
 
@@ -51,13 +59,24 @@ def test_families_can_be_restricted_where_they_apply():
     assert len(_conv(0, families=("pool",)).space.variants) == len(_conv(0).space.variants)
 
 
-def test_a_core_without_mve_gets_the_generic_kernel():
-    assert _conv(0, core=CORTEX_M4).default().variant == "linalg.loops"
+def test_a_core_without_mve_gets_a_library_and_the_generic_kernel_both_proven_on_its_board():
+    library = CmsisNn.find()
+    assert library is not None
+    task = replace(_conv(0, core=M4.core), libraries=((LIBRARY, library.root),))
+    schedules = list(task.space.schedules())
+    assert [str(schedule) for schedule in schedules] == ["cmsis_nn.arm_convolve_wrapper_s8()", "linalg.loops()"]
+    include, libraries = tuple(library.include), (library.archive(M4.core),)
+    measure = BatchMeasure(Qemu(M4.core, M4.board), M4.core, M4.layout, include=include, libraries=libraries)
+    fast, slow = measure(task, schedules)
+    assert fast.ok and slow.ok and fast.cycles is None and 2 * fast.instructions < slow.instructions
 
 
 def test_a_task_travels_to_another_process():
     task = _conv(0)
-    copy = pickle.loads(pickle.dumps(task))
+    data = pickle.dumps(task)
+    assert task.exact and task.key and task.name and task.space is task.space
+    assert pickle.dumps(task) == data
+    copy = pickle.loads(data)
     assert copy == task
     assert copy.generate(copy.default()) == task.generate(task.default())
 
@@ -69,3 +88,57 @@ def test_the_name_says_what_and_how_big():
 def test_a_schedule_of_an_unknown_family_is_refused():
     with pytest.raises(BackendError, match="no kernel family `magic` covers this function"):
         _conv(0).generate(Schedule.of("magic.wand"))
+
+
+REVERSAL = '''
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.support.mlir import shape_of
+from tosaic.tuner.space import Variant
+
+@FAMILIES.register
+class Added(KernelFamily):
+    """REVERSE of a row of bytes."""
+
+    name = "reversal"
+
+    def match(self, function):
+        op, _ = function.regions[0].blocks[0].operations
+        if op.operation.name != "tosa.reverse":
+            return None
+        (length,) = shape_of(op.operands[0])
+        return Workload("reversal", f"length={length}", {"length": length}, {})
+
+    def variants(self, workload, core):
+        return (Variant("bytes", {"first": (1, 0)}),)
+
+    def generate(self, workload, schedule, core):
+        length, first = workload.attributes["length"], schedule["first"]
+        symbol = f"reversal_{length}_{first}"
+        text = f"""void {symbol}(const signed char *in, signed char *out, const void *params, void *scratch)
+{{ for (int i = 0; i < {length}; i++) out[i] = in[{length} - {first} - i]; }}"""
+        return KernelSource(symbol, "c", text)
+
+    def features(self, workload, schedule, core):
+        return {"length": workload.attributes["length"]}
+'''
+
+
+def test_another_package_adds_a_family_and_its_kernels_are_proven(tmp_path, monkeypatch):
+    install(FAMILIES, "reversal", REVERSAL, tmp_path, monkeypatch)
+    g = Graph()
+    (function,) = functions(g.module(g.unary("reverse", g.input((33,)), axis=0))).values()
+    task = KernelTask.of(function, CORTEX_M55)
+    schedules = list(task.space.schedules())
+    assert [str(schedule) for schedule in schedules] == [
+        "reversal.bytes(first=1)", "reversal.bytes(first=0)", "linalg.loops()",
+    ]  # fmt: skip
+    assert task.key.splitlines()[1] == "reversal: length=33"
+    assert task.features(task.default()) == {"reversal.length": 33}
+    measured = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)(task, schedules)
+    assert [measurement.status for measurement in measured] == ["ok", "wrong", "ok"]
+
+
+def test_the_generic_family_is_asked_last_and_a_library_before_it():
+    ranks = {name: family.rank for name, family in FAMILIES.known().items()}
+    assert {name for name, rank in ranks.items() if rank} == {"cmsis_nn", "linalg"}
+    assert ranks["cmsis_nn"] < ranks["linalg"]

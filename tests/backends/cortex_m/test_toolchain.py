@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m import toolchain
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
-from tosaic.backends.target import CORTEX_M55
 from tosaic.support.errors import BackendError
 
 

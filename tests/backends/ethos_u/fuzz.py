@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends import reference
-from tosaic.backends.ethos_u.accelerators import accelerator as find_accelerator
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.acceptance import verdict
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError
@@ -388,7 +388,7 @@ def cascaded_in_place(region: NpuRegion) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("accelerator")
     parser.add_argument("--graphs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

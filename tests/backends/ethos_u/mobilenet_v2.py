@@ -78,7 +78,7 @@ def mobilenet_v2(size: int, width: float = 1.0, seed: int = 0) -> tuple[Graph, i
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("accelerators", nargs="+")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--width", type=float, default=1.0)

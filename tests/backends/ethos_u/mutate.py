@@ -71,7 +71,7 @@ def mutations(accelerator: str, flips: int, seed: int = 0) -> Counter[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("accelerators", nargs="+")
     parser.add_argument("--flips", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)

@@ -226,9 +226,9 @@ RESIZES = {
     "x2 aligned": ((2, 1, 2, 1), (0, 0), (0, 0)),
     "x4 aligned": ((4, 1, 4, 1), (0, 0), (0, 0)),
     "x8 aligned": ((8, 1, 8, 1), (0, 0), (0, 0)),
-    "x2 centerd": ((4, 2, 4, 2), (-1, -1), (1, 1)),
-    "x4 centerd": ((8, 2, 8, 2), (-3, -3), (3, 3)),
-    "x8 centerd": ((16, 2, 16, 2), (-7, -7), (7, 7)),
+    "x2 centered": ((4, 2, 4, 2), (-1, -1), (1, 1)),
+    "x4 centered": ((8, 2, 8, 2), (-3, -3), (3, 3)),
+    "x8 centered": ((16, 2, 16, 2), (-7, -7), (7, 7)),
     "x2": ((4, 2, 4, 2), (0, 0), (2, 2)),
     "x2 aligned halves": ((4, 2, 4, 2), (0, 0), (0, 0)),
     "x3": ((6, 2, 6, 2), (0, 0), (0, 0)),
@@ -252,7 +252,7 @@ def _resizes() -> None:
                         r(g, "BILINEAR"), e, 2**14, s, scale32=e == "i8"
                     ),
                 )
-    _row("resize bilinear x2 centerd alone i8", lambda g, _: g.resize(g.input(S), "BILINEAR", *RESIZES["x2 centerd"]))
+    _row("resize bilinear x2 centered alone i8", lambda g, _: g.resize(g.input(S), "BILINEAR", *RESIZES["x2 centered"]))
 
 
 def _conversions() -> None:

@@ -1,6 +1,7 @@
 """The emulator on whole networks, and its errors: damaged streams and weights, bad memory, missing waits, overlaps."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from mutate import flip, mutations, network
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends import reference
-from tosaic.backends.ethos_u.disassembler import disassemble, disassemble_stream
+from tosaic.backends.ethos_u.disassembler import disassemble
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError, execute
 from tosaic.backends.ethos_u.emulator.memory import Memory
@@ -44,6 +45,10 @@ def changed(case: Case, code: int, change, *, wide: bool = False) -> NpuRegion:
         if command.code == code and (command.payload is not None) == wide:
             change(words, command.offset // 4)
     return with_words(case.region, words)
+
+
+def listed(region: NpuRegion, where: Sequence[str] = ()) -> str:
+    return disassemble(region.command_stream, region.accelerator, region.ops, where)
 
 
 def test_bare_words_and_cop2_run_like_cop1(case: Case):
@@ -177,7 +182,7 @@ def test_mobilenet_v2_is_exact(accelerator: str):
 
 
 def test_the_listing_names_ops_shapes_and_lines(case: Case):
-    listing = disassemble(case.region, [f"model.py:{line}" for line in range(100)])
+    listing = listed(case.region, [f"model.py:{line}" for line in range(100)])
     assert "NPU_OP_DEPTHWISE  ; DEPTHWISE_CONV2D #" in listing and "at model.py:" in listing
     assert "3x3 stride 1x1" in listing and "per channel, region" in listing
     assert "ifm      10x10x16 i8 NHWC region 3 at 0x0" in listing and "ofm      5x5x16 i8" in listing
@@ -191,7 +196,7 @@ def test_the_listing_tells_chain_buffers_scalars_and_computed_weights():
     terms = [graph.requantize(v, "i32", 2.0**19) for v in (convolved, graph.const([[[[7]]]], "i8"))]
     total = graph.reshape(graph.requantize(graph.binary("add", *terms), "i8", 2.0**-19), (1, 16, 64))
     product = graph.requantize(graph.matmul(total, graph.transpose(y, (0, 2, 1))), "i8", 0.01)
-    listing = disassemble(compile_region(reference.serialize(graph.module(product)), "ethos-u85-256"))
+    listing = listed(compile_region(reference.serialize(graph.module(product)), "ethos-u85-256"))
     for line in (
         "ofm      8x8x16 i8 chain buffer 0 zero 0",
         "ifm2     scalar 7 zero 0",
@@ -204,7 +209,7 @@ def test_the_listing_tells_chain_buffers_scalars_and_computed_weights():
 
 def test_a_damaged_stream_is_listed_up_to_the_damage():
     with pytest.raises(EmulationError, match="at byte 4 of the command stream"):
-        disassemble_stream(np.array([0x0100_0130, 0x3FF], "<u4").tobytes(), "ethos-u55-128")
+        disassemble(np.array([0x0100_0130, 0x3FF], "<u4").tobytes(), "ethos-u55-128")
 
 
 def test_a_wrong_placement_is_seen():

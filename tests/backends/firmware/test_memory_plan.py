@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
-from tosaic.backends.target import CORTEX_M55, Memory, Target
+from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
 
 INT8 = np.dtype(np.int8)
@@ -21,7 +23,7 @@ INT8 = np.dtype(np.int8)
 def board(*sizes: int) -> Target:
     code, stack, constants = Memory("code", 0, 1 << 20), Memory("stack", 1 << 28, 1 << 16), Memory("ddr", 1 << 30, 1)
     arena = tuple(Memory(f"ram{i}", (i + 2) << 28, size) for i, size in enumerate(sizes))
-    return Target("board", CORTEX_M55, None, code, stack, arena, constants)
+    return Target("board", CORTEX_M55, MPS3_AN547, Layout(code, stack, arena, constants))
 
 
 def kernel(inputs, outputs, scratch=0, in_place=()) -> KernelCall:
@@ -53,9 +55,10 @@ def programs(draw, sharing: bool = True) -> Program:
             sizes[name] = draw(st.integers(1, 3000))
         in_place = [(0, 0)] if sharing and draw(st.booleans()) else []
         if draw(st.integers(0, 3)) == 0:
-            ports = [Port(name, 3, 0) for name in reads[:1]], [Port(name, 4, 3008 * i) for i, name in enumerate(names)]
+            read = tuple(Port(name, 3, 0) for name in reads[:1])
+            written_to = tuple(Port(name, 4, 3008 * i) for i, name in enumerate(names))
             fast = draw(st.integers(0, 500))
-            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, *map(tuple, ports)))
+            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, read, written_to))
         else:
             calls.append(kernel(reads, names, draw(st.sampled_from([0, 0, 100, 2000])), in_place))
         written += names

@@ -54,8 +54,8 @@ def test_a_convolution_equals_numpy():
     bias = rng.integers(-1000, 1000, 5, np.int32)
     module = graph.module(graph.conv2d(graph.input((1, 6, 7, 4), "i8"), weights, bias))
     (x,) = random_inputs(rng, graph)
-    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.int64), (3, 3), axis=(0, 1))
-    expected = np.einsum("hwcyx,oyxc->hwo", windows, weights.astype(np.int64)) + bias
+    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.int64), (3, 3, 4))[:, :, 0]
+    expected = np.einsum("hwyxc,oyxc->hwo", windows, weights.astype(np.int64)) + bias
     assert np.array_equal(evaluate(module, [x])[0][0], expected)
 
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tosaic.backends.simulators import qemu
-from tosaic.backends.simulators.cycle_model import LOOP_ENTRY, TAKEN_BRANCH, CycleModel, decode, issue_cycles
+from tosaic.backends.cores.cortex_m55 import PIPELINE
+from tosaic.backends.simulators.cycle_model import CycleModel, decoder, issue_cycles
 from tosaic.support.errors import SimulatorError
 
 ROUNDS = 100
@@ -30,14 +30,13 @@ LOOPS = {
 }
 
 
-def measured_cycles(elf) -> list[int]:
-    execution = qemu.run(elf)
-    model = CycleModel(elf, execution.blocks)
-    return [model.cycles(region) for region in execution.regions]
+@pytest.fixture
+def measured_cycles(qemu):
+    return lambda elf: [cost.cycles for cost in qemu.run(elf, {}).costs]
 
 
 @pytest.mark.parametrize("body", LOOPS.values(), ids=LOOPS.keys())
-def test_loops_agree_with_llvm_mca(build, body):
+def test_loops_agree_with_llvm_mca(measured_cycles, build, body):
     lines = [line.strip() for line in body.split(";")]
     text = "\\n".join(lines)
     elf = build(f"""
@@ -54,21 +53,21 @@ def test_loops_agree_with_llvm_mca(build, body):
         text=True,
         check=True,
     ).stdout
-    expected = int(re.search(r"Total Cycles:\s+(\d+)", analyzed)[1])
-    assert measured_cycles(elf)[0] == pytest.approx(expected + LOOP_ENTRY, abs=0.04 * expected)
+    (expected,) = map(int, re.findall(r"Total Cycles:\s+(\d+)", analyzed))
+    assert measured_cycles(elf)[0] == pytest.approx(expected + PIPELINE.loop_entry, abs=0.04 * expected)
 
 
-def test_taken_branches_cost_a_refill(build):
+def test_taken_branches_cost_a_refill(measured_cycles, build):
     elf = build("""
         int main(void) {
             __asm__ volatile("movs r0, #100\\n dbg #1\\n 1: subs r0, #1\\n bne 1b\\n dbg #2" ::: "r0", "cc");
             return 0;
         }""")
     # `subs` and `bne` issue together: 1 cycle a round, and 99 of the 100 branches are taken.
-    assert measured_cycles(elf) == [100 + 99 * TAKEN_BRANCH]
+    assert measured_cycles(elf) == [100 + 99 * PIPELINE.taken_branch]
 
 
-def test_regions_between_markers_of_one_block(build):
+def test_regions_between_markers_of_one_block(measured_cycles, build):
     elf = build("""
         int main(void) {
             __asm__ volatile("dbg #1\\n dbg #2");
@@ -78,7 +77,7 @@ def test_regions_between_markers_of_one_block(build):
     assert measured_cycles(elf) == [0, 3]  # the load's result is a cycle late
 
 
-def test_equal_runs_give_equal_cycles(build):
+def test_equal_runs_give_equal_cycles(measured_cycles, build):
     elf = build("""
         #include <string.h>
         char data[1000];
@@ -103,11 +102,11 @@ def test_rules(text, cycles):
     for part in text.split(" / "):
         code, size = part.split("|")
         mnemonic, _, operands = code.partition(" ")
-        instructions.append(decode(mnemonic, operands, int(size)))
+        instructions.append(decoder(PIPELINE)(mnemonic, operands, int(size)))
     assert issue_cycles(instructions) == cycles
 
 
 def test_a_file_that_is_no_elf(tmp_path):
     (tmp_path / "bad.elf").write_text("not an ELF")
     with pytest.raises(SimulatorError, match=r"llvm-objdump cannot read bad\.elf"):
-        CycleModel(tmp_path / "bad.elf", {})
+        CycleModel(tmp_path / "bad.elf", {}, "cortex-m55", PIPELINE)

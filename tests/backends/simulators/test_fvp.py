@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tosaic.backends.simulators.fvp import fvp_command, run_on_fvp
-from tosaic.support.errors import SimulatorError
+from tosaic.backends.simulators.runners.fvp import Fvp
+from tosaic.support.errors import BackendError, SimulatorError
+from tosaic.targets import find_target
+
+TARGET = find_target("corstone-300")
+
+
+def command(accelerator: str | None) -> list[str]:
+    return Fvp.of(replace(TARGET, accelerator=accelerator)).command(Path("/b/model.elf"), Path("/w"))
 
 
 def test_corstone_300_command_line():
-    assert fvp_command(Path("/b/model.elf"), "ethos-u55-256", Path("/w")) == [
+    assert command("ethos-u55-256") == [
         "FVP_Corstone_SSE-300_Ethos-U55",
         "-C", "ethosu.num_macs=256",
         "-C", "cpu0.semihosting-enable=1",
@@ -25,37 +32,28 @@ def test_corstone_300_command_line():
 
 
 def test_corstone_320_command_line():
-    command = fvp_command(Path("/b/model.elf"), "ethos-u85-1024", Path("/w"))
-    assert command[0] == "FVP_Corstone_SSE-320"
-    assert "mps4_board.subsystem.ethosu.num_macs=1024" in command
-    assert "mps4_board.subsystem.cpu0.semihosting-enable=1" in command
+    line = command("ethos-u85-1024")
+    assert line[0] == "FVP_Corstone_SSE-320"
+    assert "mps4_board.subsystem.ethosu.num_macs=1024" in line
+    assert "mps4_board.subsystem.cpu0.semihosting-enable=1" in line
 
 
 def test_without_an_npu_the_u55_platform_runs_the_core():
-    assert fvp_command(Path("m.elf"), None, Path("/w"))[0] == "FVP_Corstone_SSE-300_Ethos-U55"
+    assert command(None)[0] == "FVP_Corstone_SSE-300_Ethos-U55"
 
 
 def test_an_accelerator_that_no_fvp_has():
-    with pytest.raises(SimulatorError, match="no FVP has the accelerator `ethos-n78-4`"):
-        fvp_command(Path("m.elf"), "ethos-n78-4", Path("/w"))
+    with pytest.raises(BackendError, match="no accelerator is called `ethos-n78-4`"):
+        command("ethos-n78-4")
 
 
-@pytest.fixture
-def build(tmp_path: Path) -> Path:
-    record = {"core": "cortex-m55", "inputs": [], "outputs": [{"name": "y", "shape": [2], "dtype": "int8",
-              "scale": None, "zero_point": None}], "calls": [], "arena_bytes": 0, "memories": {},
-              "flash_bytes": 0}  # fmt: skip
-    (tmp_path / "firmware.json").write_text(json.dumps(record))
-    return tmp_path
-
-
-def test_a_missing_fvp_says_where_it_comes_from(build, monkeypatch):
+def test_a_missing_fvp_says_where_it_comes_from(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SimulatorError, match=r"`FVP_Corstone_SSE-300_Ethos-U55` is not on PATH\n  try: download it"):
-        run_on_fvp(build, [[]], "ethos-u55-128")
+        Fvp.of(TARGET).run(tmp_path / "model.elf", {})
 
 
-def test_files_cross_by_the_folder_that_the_command_line_names(build, tmp_path, monkeypatch):
+def test_files_cross_by_the_folder_that_the_command_line_names(tmp_path, monkeypatch):
     """A shell script in the FVP's place sees the command line and the inputs, and leaves outputs."""
     script = tmp_path / "FVP_Corstone_SSE-300_Ethos-U55"
     script.write_text(
@@ -64,14 +62,16 @@ def test_files_cross_by_the_folder_that_the_command_line_names(build, tmp_path, 
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    outputs = run_on_fvp(build, [[], []], "ethos-u55-128")
-    assert [row[0].tolist() for row in outputs] == [[1, -1], [2, -2]]
+    execution = Fvp.of(TARGET).run(tmp_path / "model.elf", {"inputs.bin": b"something"})
+    assert execution.check("it").files == {"outputs.bin": b"\x01\xff\x02\xfe"}
+    assert execution.costs == ()
 
 
-def test_a_failing_fvp_is_quoted(build, tmp_path, monkeypatch):
+def test_a_failing_fvp_is_quoted(tmp_path, monkeypatch):
     script = tmp_path / "FVP_Corstone_SSE-300_Ethos-U55"
     script.write_text("#!/bin/sh\necho no licence\nexit 3\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(SimulatorError, match="ended with status 3\n  because: no licence"):
-        run_on_fvp(build, [[]], "ethos-u55-128")
+    execution = Fvp.of(TARGET).run(tmp_path / "model.elf", {})
+    with pytest.raises(SimulatorError, match="ended with status 3: no licence"):
+        execution.check("the firmware")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
-from tosaic.backends.simulators.measure import SimulatedMeasure, example
-from tosaic.backends.target import CORTEX_M55
+from tosaic.backends.simulators.measure import BatchMeasure, example
+from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.support.errors import BackendError
+from tosaic.targets import find_target
 from tosaic.tuner.space import Schedule, Space, Variant
 
+MEASURE = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)
 MODULE = """
 func.func @main(%a: tensor<1x100xi32>, %b: tensor<1x100xi32>) -> tensor<1x100xi32> {
   %0 = tosa.maximum %a, %b : (tensor<1x100xi32>, tensor<1x100xi32>) -> tensor<1x100xi32>
@@ -28,6 +32,9 @@ BODIES = {
     "nothing": "",
     "beyond": "for (int i = 0; i < 101; i++) out[i] = a[i % 100] > b[i % 100] ? a[i % 100] : b[i % 100];",
     "scratch": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[4] = 0;",
+    "before": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; out[-1] = 1;",
+    "below": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[-8] = 1;",
+    "spoiled": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; ((int *)b)[7]++;",
     "crash": "*(volatile int *)0xf0000000 = 1;",
     "hang": "for (;;) *(volatile int *)scratch = 1;",
     "broken": "this is not C",
@@ -63,8 +70,8 @@ class MaximumTask:
 
 
 def measure(names: Sequence[str], **options) -> list[tuple[str, str]]:
-    results = SimulatedMeasure(CORTEX_M55, **options)(MaximumTask(), [Schedule(name) for name in names])
-    assert all((m.instructions > 100 and m.cycles > 100) == m.ok for m in results)
+    results = replace(MEASURE, **options)(MaximumTask(), [Schedule(name) for name in names])
+    assert all((m.instructions > 100 and (m.cycles or 0) > 100) == m.ok for m in results)
     return [(m.status, m.message) for m in results]
 
 
@@ -86,8 +93,18 @@ def test_bad_candidates_are_marked_and_the_rest_measured():
     ]  # fmt: skip
     messages = [message for _, message in results]
     assert "no such kernel" in messages[0] and "maximum_crash" in messages[2] and "clang" in messages[4]
-    assert messages[3] == "wrote beyond the end of argument 2"
-    assert messages[6] == "wrote beyond the end of argument 3"
+    assert messages[3] == "wrote beyond the ends of argument 2"
+    assert messages[6] == "wrote beyond the ends of argument 3"
+
+
+def test_what_a_kernel_may_not_touch():
+    assert measure(["before", "good", "below", "spoiled", "good"]) == [
+        ("wrong", "wrote beyond the ends of argument 2"),
+        ("ok", ""),
+        ("wrong", "wrote beyond the ends of argument 3"),
+        ("wrong", "wrote to its input 1 at byte 28"),
+        ("ok", ""),
+    ]
 
 
 def test_a_candidate_that_does_not_link_is_found():
@@ -97,11 +114,10 @@ def test_a_candidate_that_does_not_link_is_found():
 
 
 def test_a_measurement_does_not_depend_on_the_batch_or_the_process():
-    measured = SimulatedMeasure(CORTEX_M55)
-    alone = measured(MaximumTask(), [Schedule("good")])
-    batch = measured(MaximumTask(), [Schedule("table"), Schedule("last"), Schedule("good")])
+    alone = MEASURE(MaximumTask(), [Schedule("good")])
+    batch = MEASURE(MaximumTask(), [Schedule("table"), Schedule("last"), Schedule("good")])
     with ProcessPoolExecutor(2) as pool:
-        elsewhere = pool.submit(pickle.loads(pickle.dumps(measured)), MaximumTask(), [Schedule("good")]).result()
+        elsewhere = pool.submit(pickle.loads(pickle.dumps(MEASURE)), MaximumTask(), [Schedule("good")]).result()
     assert alone == elsewhere == [batch[2]]
 
 
@@ -127,4 +143,4 @@ def test_too_many_tensors_is_an_error():
     arguments = ", ".join(f"%a{i}: tensor<1xi32>" for i in range(14))
     module = f"func.func @main({arguments}) -> tensor<1xi32> {{ return %a0 : tensor<1xi32> }}"
     with pytest.raises(BackendError, match="15 inputs and outputs"):
-        SimulatedMeasure(CORTEX_M55)(MaximumTask(module=module), [Schedule("good")])
+        MEASURE(MaximumTask(module=module), [Schedule("good")])

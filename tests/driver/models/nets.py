@@ -57,7 +57,7 @@ def decomposed():
 def nan_weight():
     module, *rest = net()
     with torch.no_grad():
-        module.second.weight[0, 0, 0, 0] = float("nan")
+        module.get_parameter("second.weight")[0, 0, 0, 0] = float("nan")
     return module, *rest
 
 

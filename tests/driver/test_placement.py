@@ -6,9 +6,9 @@ import numpy as np
 from tosa_graphs import Graph
 
 from tosaic.manifest import placed_ops
-from tosaic.npu import place_on
 from tosaic.passes import random_inputs
 from tosaic.passes.place.verdicts import VERDICTS
+from tosaic.placement import place_on
 from tosaic.targets import find_target
 
 
@@ -22,9 +22,9 @@ def test_an_op_computed_wrongly_goes_to_the_cpu_with_the_difference(monkeypatch)
     module = graph.module(graph.resize(y, "NEAREST_NEIGHBOR", (2, 1, 4, 1), (0, 0), (0, 0)))
     monkeypatch.setitem(VERDICTS, "ethos-u55-128", lambda op: None)
 
-    placement = place_on(find_target("corstone-300"), module, random_inputs(module, 1))
+    placed = place_on(find_target("corstone-300"), module, random_inputs(module, 1))
 
-    where = {op["op"]: op for op in placed_ops(placement.module)}
-    assert where["CONV2D"]["processor"] == "npu"
-    assert where["RESIZE"]["processor"] == "cpu"
-    assert where["RESIZE"]["reason"].startswith("Vela's command stream computes it wrongly: output 0")
+    where = {op.op: op for op in placed_ops(placed.module)}
+    assert where["CONV2D"].processor == "npu"
+    assert where["RESIZE"].processor == "cpu"
+    assert where["RESIZE"].reason.startswith("Vela's command stream computes it wrongly: output 0")

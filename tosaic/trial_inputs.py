@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,6 +24,30 @@ def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> 
         if np.issubdtype(array.dtype, np.integer) and not quantized:
             chosen[index] = np.asarray(sample[index]).astype(array.dtype)
     return chosen
+
+
+def firmware_samples(
+    module: ir.Module, quantized: Sequence[np.ndarray], sample: Sequence[np.ndarray], seed: int
+) -> list[list[np.ndarray]]:
+    """Arguments for `main`: `quantized` data, random ones, and the ends of every range.
+
+    Plain integers, which may index something, are those of `sample` throughout.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = model_inputs(module, sample, seed)
+    ends = [
+        rng.choice(np.array([limits.min, limits.max], array.dtype), array.shape)
+        if (limits := _limits(array, plain)) is not None
+        else array
+        for array, plain in zip(drawn, sample, strict=True)
+    ]
+    return [list(quantized), drawn, ends]
+
+
+def _limits(array: np.ndarray, plain: np.ndarray) -> np.iinfo | None:
+    """The range of a quantized input; None for one that the model takes as it is."""
+    is_quantized = np.issubdtype(array.dtype, np.integer) and np.issubdtype(np.asarray(plain).dtype, np.floating)
+    return np.iinfo(array.dtype) if is_quantized else None
 
 
 def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, ...]]:
@@ -73,8 +97,3 @@ def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:
     retype(main)
     if "res_attrs" in main.attributes:
         del main.attributes["res_attrs"]
-
-
-def as_bytes(inputs: Mapping[str, tuple[np.ndarray, ...]]) -> dict[str, tuple[bytes, ...]]:
-    """The arrays as a task carries them."""
-    return {name: tuple(array.tobytes() for array in arrays) for name, arrays in inputs.items()}

@@ -1,21 +1,18 @@
-"""Which schedules of one task to try next."""
+"""Descendants of the best measured schedules, picked by the cost model."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
+from tosaic.tuner.search.base import STRATEGIES, Score, Search
 from tosaic.tuner.space import Schedule, Space
 
-Score = Callable[[Sequence[Schedule]], np.ndarray | None]
-"""Predicted worth of schedules, higher is better; None while nothing can be predicted."""
-
-ENUMERABLE = 16_384
 RANKED_WHOLE = 1_024
 POPULATION = 128
 GENERATIONS = 4
@@ -24,96 +21,22 @@ CROSSOVER_SHARE = 0.4
 RANDOM_SHARE = 0.1
 
 
-class Search(ABC):
-    """The search of one task. It never proposes a schedule that it proposed or observed before.
-
-    Args:
-        space: the schedules.
-        rng: the only source of chance.
-    """
-
-    def __init__(self, space: Space, rng: random.Random) -> None:
-        self.space, self.rng = space, rng
-        self.costs: dict[Schedule, float] = {}
-        self._seen: set[Schedule] = set()
-        self._unseen = dict.fromkeys(space.schedules()) if space.assignments <= ENUMERABLE else None
-        self._scan = space.schedules()
-
-    def observe(self, schedule: Schedule, cost: float) -> None:
-        """Learn the cost of a schedule, infinity for a failed trial."""
-        self.costs[schedule] = cost
-        self._mark([schedule])
-
-    def propose(self, count: int) -> list[Schedule]:
-        """The next `count` schedules; fewer only when the space holds no more."""
-        chosen = list(self._choose(count))
-        self._mark(chosen)
-        missing = list(itertools.islice(self._in_order(), count - len(chosen)))
-        self._mark(missing)
-        return chosen + missing
-
-    @abstractmethod
-    def _choose(self, count: int) -> Iterable[Schedule]:
-        """Up to `count` different unseen schedules."""
-
-    def _mark(self, schedules: Iterable[Schedule]) -> None:
-        for schedule in schedules:
-            self._seen.add(schedule)
-            if self._unseen is not None:
-                self._unseen.pop(schedule, None)
-
-    def _in_order(self) -> Iterable[Schedule]:
-        """What no proposal has reached, in the order of the space; a large space is walked once in all."""
-        return (schedule for schedule in self._scan if schedule not in self._seen)
-
-    def _random(self, count: int, but: Iterable[Schedule] = ()) -> list[Schedule]:
-        """Up to `count` unseen schedules by chance, none of `but`."""
-        taken = dict.fromkeys(but)
-        if self._unseen is not None:
-            left = [schedule for schedule in self._unseen if schedule not in taken]
-            return self.rng.sample(left, min(count, len(left)))
-        found: dict[Schedule, None] = {}
-        for _ in range(4 * count):
-            if len(found) == count:
-                break
-            schedule = self.space.sample(self.rng)
-            if schedule not in self._seen and schedule not in taken:
-                found[schedule] = None
-        return list(found)
-
-
-class Exhaustive(Search):
-    """Every schedule, in the order of the space."""
-
-    def _choose(self, count: int) -> Iterable[Schedule]:
-        return ()
-
-
-class Random(Search):
-    """Schedules by chance."""
-
-    def _choose(self, count: int) -> Iterable[Schedule]:
-        return self._random(count)
-
-
+@STRATEGIES.register
 class Evolutionary(Search):
     """Descendants of the best measured schedules, picked by the cost model; some by chance against its blind spots.
 
     The scheme of Ansor (arXiv:2006.06762, section 5.1). The first proposals are the space's default and the first
     schedule of every variant. A small space is ranked as a whole instead of being evolved.
-
-    Args:
-        space: the schedules.
-        rng: the only source of chance.
-        score: the cost model's verdict.
     """
 
+    name: ClassVar[str] = "evolutionary"
+    guided: ClassVar[bool] = True
+
     def __init__(self, space: Space, rng: random.Random, score: Score) -> None:
-        super().__init__(space, rng)
-        self.score = score
+        super().__init__(space, rng, score)
         self._starters = [first for v in space.variants if (first := next(v.schedules(), None)) is not None]
 
-    def _choose(self, count: int) -> Iterable[Schedule]:
+    def choose(self, count: int) -> Iterable[Schedule]:
         if self._unseen is not None and len(self._unseen) <= count:
             return list(self._unseen)
         starters = [schedule for schedule in self._starters if schedule not in self._seen][:count]

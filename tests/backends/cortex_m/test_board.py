@@ -1,10 +1,10 @@
-"""The board that judges the MVE kernels sees what it must: wrong bytes, and reads and writes out of bounds."""
+"""The board that judges the kernels sees what it must: wrong bytes, and reads and writes out of bounds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from mve_board import Case, run_cases
+from board import Case, run_cases
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.support.errors import SimulatorError

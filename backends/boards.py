@@ -1,0 +1,29 @@
+"""The boards that QEMU has and tosaic's own targets stand on."""
+
+from __future__ import annotations
+
+from tosaic.backends.target import Board, Layout, Memory
+
+KIB, MIB = 1024, 1024 * 1024
+
+# The SSE-300 map of MPS3 AN547, which the Corstone-300 FVP shares. The NPU cannot reach the tightly coupled memories,
+# which answer within the load's cycle (Arm Cortex-M55 Technical Reference Manual). SRAM and DDR are as fast as the two
+# ports of Arm's `vela.ini`, section Ethos_U55_High_End_Embedded: 64 bits a cycle, scaled by 1 and by 1/8.
+ITCM = Memory("itcm", 0x0000_0000, 512 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
+STACK = Memory("stack", 0x2000_0000, 64 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
+DTCM = Memory("dtcm", 0x2001_0000, 448 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
+SRAM = Memory("sram", 0x2100_0000, 4 * MIB, bytes_per_cycle=8, latency=32)
+DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB, bytes_per_cycle=1, latency=64)
+DDR_CONSTANTS = Memory("ddr-constants", 0x6400_0000, 192 * MIB, bytes_per_cycle=1, latency=64)
+
+# Trials lie in the big memory but for their vectors: speed in QEMU is the same, and any batch fits.
+MPS3_AN547 = Board(
+    "mps3-an547",
+    trials=Layout(
+        code=Memory("code", 0x6000_0000, 64 * MIB),
+        stack=Memory("stack", 0x2000_0000, 512 * KIB),
+        arena=(Memory("memory", 0x7000_0000, 256 * MIB),),
+        constants=Memory("constants", 0x6400_0000, 192 * MIB),
+        vectors=Memory("vectors", 0x0000_0000, 512 * KIB),
+    ),
+)

@@ -1,0 +1,105 @@
+"""What QEMU's plugin counts: blocks of code, and how often each followed another between `dbg #1` and `dbg #2`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tosaic.support.cache import cached
+from tosaic.support.errors import SimulatorError
+
+PLUGIN = Path(__file__).with_name("counting_plugin.c")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of instructions that QEMU translated as one: `pc` in the guest, `size` in bytes, and their number.
+
+    Where the last instruction crosses one of QEMU's pages, `size` holds only its first half.
+    """
+
+    pc: int
+    size: int
+    instructions: int
+
+
+@dataclass(frozen=True)
+class CountedRegion:
+    """What ran between one `dbg #1` and the next `dbg #2`.
+
+    Args:
+        first, begin: the block that holds `dbg #1`, and its place among that block's instructions.
+        last, end: the same of `dbg #2`.
+        edges: how often block `to` ran right after block `from`, by (from, to), as numbers of `Counts.blocks`.
+        instructions: instructions between the markers.
+    """
+
+    first: int
+    begin: int
+    last: int
+    end: int
+    edges: Mapping[tuple[int, int], int]
+    instructions: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a run counted; `limited` where it was ended because a region reached its limit."""
+
+    blocks: Mapping[int, Block]
+    regions: tuple[CountedRegion, ...]
+    limited: bool
+
+
+def plugin() -> Path:
+    """The compiled plugin.
+
+    Raises:
+        SimulatorError: gcc is not installed, or it refuses the source.
+    """
+    return cached("counting_plugin.so", [PLUGIN.read_bytes()], _build)
+
+
+def _build(target: Path) -> None:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise SimulatorError("`gcc` is not installed", hint="make setup installs the Debian packages")
+    done = subprocess.run(
+        [compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", PLUGIN, "-o", target],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise SimulatorError("QEMU's counting plugin does not compile", why=done.stderr.strip())
+
+
+def read_counts(path: Path) -> Counts:
+    """The file that the plugin wrote; no counts where there is none."""
+    blocks: dict[int, Block] = {}
+    regions: list[CountedRegion] = []
+    edges: dict[tuple[int, int], int] = {}
+    limited = False
+    for line in path.read_text().splitlines() if path.exists() else ():
+        kind, *fields = line.split()
+        values = [int(field) for field in fields]
+        if kind == "E" and len(values) == 3:
+            edges[values[0], values[1]] = values[2]
+        elif kind == "B" and len(values) == 4:
+            blocks[values[0]] = Block(*values[1:])
+        elif kind == "R" and len(values) == 4:
+            regions.append(_region(blocks, edges, *values))
+            edges = {}
+        elif kind == "L":
+            limited = True
+    return Counts(blocks, tuple(regions), limited)
+
+
+def _region(blocks: dict[int, Block], edges: dict[tuple[int, int], int], *ends: int) -> CountedRegion:
+    first, begin, last, end = ends
+    entered = sum(count * blocks[to].instructions for (_, to), count in edges.items())
+    after_begin = blocks[first].instructions - begin - 1
+    from_end = blocks[last].instructions - end
+    return CountedRegion(first, begin, last, end, edges, entered + after_begin - from_end)

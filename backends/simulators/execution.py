@@ -1,0 +1,100 @@
+"""The interface of everything that can run a firmware: a simulator, a virtual platform, a board on the bench."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from tosaic.backends.simulators.npu_bridge import Execute
+from tosaic.backends.target import Target
+from tosaic.support.errors import SimulatorError
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What ran between one `dbg #1` and the next `dbg #2`; `cycles` is None where the core has no cycle model."""
+
+    instructions: int
+    cycles: int | None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run ended.
+
+    Args:
+        exit_code: the guest's, by semihosting.
+        console: what the guest and the runner wrote.
+        files: what the guest left, by name, but for the files that it was given.
+        costs: of each region between markers, in order; empty where the runner does not count.
+        failure: empty unless the guest faulted, ran into a limit or the runner itself gave up.
+        timed_out: whether the failure is a limit of time or instructions.
+    """
+
+    exit_code: int
+    console: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    costs: tuple[Cost, ...] = ()
+    failure: str = ""
+    timed_out: bool = False
+
+    def check(self, what: str) -> Execution:
+        """This execution, if it ended well.
+
+        Raises:
+            SimulatorError: `what` did not run to its end.
+        """
+        if self.failure or self.exit_code:
+            why = self.failure or self.console.strip()[-2000:] or f"it ended with status {self.exit_code}"
+            raise SimulatorError(f"{what} did not run to its end", why=why)
+        return self
+
+
+class Runner(Protocol):
+    """Runs ELFs for one target. Plain picklable data: it travels to worker processes.
+
+    Found by name: see `runners`.
+    """
+
+    name: ClassVar[str]
+    executes_npu: ClassVar[bool]
+    """Whether there is an NPU; where there is none, NPU calls of the guest come to `npu`."""
+
+    @classmethod
+    def of(cls, target: Target) -> Runner:
+        """The runner of a target's firmware.
+
+        Raises:
+            SimulatorError: it cannot run that target.
+        """
+        ...
+
+    def version(self) -> str:
+        """Its name and version, for the stamp of records."""
+        ...
+
+    def run(
+        self,
+        elf: Path,
+        files: Mapping[str, bytes],
+        *,
+        npu: Execute | None = None,
+        timeout: float = 120.0,
+        region_limit: int | None = None,
+        count: bool = True,
+    ) -> Execution:
+        """Run `elf` to its end, whichever that is.
+
+        Args:
+            files: what the guest finds in its working folder, by name.
+            npu: executes NPU calls on the host.
+            timeout: seconds of wall time.
+            region_limit: instructions that one region may execute; more is a time-out, the same on every machine.
+            count: whether to count regions; without it `costs` is empty.
+
+        Raises:
+            SimulatorError: the runner is not installed.
+        """
+        ...

@@ -1,0 +1,170 @@
+"""QEMU: counts what runs between `dbg #1` and `dbg #2`, and gives NPU calls to the host."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tosaic.backends.simulators.counting import Counts, plugin, read_counts
+from tosaic.backends.simulators.cycle_model import CycleModel
+from tosaic.backends.simulators.execution import Cost, Execution
+from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
+from tosaic.backends.target import Board, Core, Target
+from tosaic.support.errors import SimulatorError
+from tosaic.support.processes import confined
+
+_FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
+_LIMIT_EXIT = 124
+
+
+@dataclass(frozen=True)
+class Qemu:
+    """One machine of `qemu-system-arm`."""
+
+    core: Core
+    board: Board
+    name: ClassVar[str] = "qemu"
+    executes_npu: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, target: Target) -> Qemu:
+        """The machine that the target's board is."""
+        return cls(target.core, target.board)
+
+    def version(self) -> str:
+        """The first line of `qemu-system-arm --version`, and the board.
+
+        Raises:
+            SimulatorError: QEMU is not installed.
+        """
+        said = subprocess.run([_qemu(), "--version"], capture_output=True, text=True).stdout
+        return f"{said.splitlines()[0]} {self.board.machine}"
+
+    def run(
+        self,
+        elf: Path,
+        files: Mapping[str, bytes],
+        *,
+        npu: Execute | None = None,
+        timeout: float = 120.0,
+        region_limit: int | None = None,
+        count: bool = True,
+    ) -> Execution:
+        """As `Runner.run`.
+
+        Raises:
+            SimulatorError: QEMU is not installed, the plugin does not build, or `npu` failed.
+        """
+        elf = elf.resolve()
+        with tempfile.TemporaryDirectory(prefix="tosaic-") as scratch:
+            folder, counted = Path(scratch, "guest"), Path(scratch, "counts")
+            folder.mkdir()
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+            command = self.command(elf)
+            if count:
+                limit = f",limit={region_limit}" if region_limit else ""
+                command += ["-plugin", f"{plugin()},out={counted}{limit}"]
+            with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
+                code, console, late = _guest(confined(command, Path(scratch)), folder, timeout)
+            counts = read_counts(counted)
+            left = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        failure = ""
+        if late:
+            failure = f"it did not end within {timeout:g} s"
+        elif counts.limited and code == _LIMIT_EXIT:
+            failure = f"region {len(counts.regions)} executed more than {region_limit} instructions"
+        elif fault := _FAULT.search(console):
+            failure = _describe_fault(elf, fault[1])
+        elif code < 0 or (code == 1 and "qemu-system-arm:" in console):
+            failure = f"QEMU ended with status {code} on `{self.board.machine}`: {console.strip()[-1000:]}"
+        written = {name: data for name, data in left.items() if name not in files}
+        return Execution(code, console, written, self._costs(elf, counts), failure, late or counts.limited)
+
+    def command(self, elf: Path) -> list[str]:
+        """The command line that runs `elf`, with semihosting on.
+
+        Raises:
+            SimulatorError: QEMU is not installed.
+        """
+        cpu = ["-cpu", self.board.cpu] if self.board.cpu else []
+        # The sandbox keeps a guest that takes over QEMU from starting programs or gaining rights.
+        return [_qemu(), "-M", self.board.machine, *cpu, "-display", "none", "-serial", "none", "-monitor", "none",
+                "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+                "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip
+
+    def _costs(self, elf: Path, counts: Counts) -> tuple[Cost, ...]:
+        if self.core.pipeline is None or not counts.regions:
+            return tuple(Cost(region.instructions, None) for region in counts.regions)
+        model = CycleModel(elf, counts.blocks, self.core.name, self.core.pipeline)
+        return tuple(Cost(region.instructions, model.cycles(region)) for region in counts.regions)
+
+
+RUNNER = Qemu
+
+
+def _qemu() -> str:
+    found = shutil.which("qemu-system-arm")
+    if found is None:
+        raise SimulatorError("`qemu-system-arm` is not installed", hint="make setup installs the Debian packages")
+    return found
+
+
+def _guest(command: list[str], folder: Path, timeout: float) -> tuple[int, str, bool]:
+    """Exit code, console, and whether the guest had to be stopped."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    late = False
+    output = b""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        late = True
+    finally:
+        if process.poll() is None:
+            process.kill()
+            output, _ = process.communicate()
+    return process.returncode, output.decode(errors="replace"), late
+
+
+def symbol_at(elf: Path, address: int) -> str:
+    """The function that holds `address`, as `name+0x12`; empty where the ELF names none.
+
+    Raises:
+        SimulatorError: llvm-nm is not installed.
+    """
+    nm = shutil.which("llvm-nm-22")
+    if nm is None:
+        raise SimulatorError("`llvm-nm-22` is not installed", hint="make setup installs the Debian packages")
+    listing = subprocess.run([nm, "--numeric-sort", "--defined-only", elf], capture_output=True, text=True).stdout
+    best = ""
+    for line in listing.splitlines():
+        value, kind, name = line.split(maxsplit=2)
+        start = int(value, 16) & ~1
+        if start > address:
+            break
+        if kind in "tTwW" and not name.startswith("$"):
+            best = f"{name}+{address - start:#x}"
+    return best
+
+
+def _describe_fault(elf: Path, text: str) -> str:
+    registers = dict(pair.split("=") for pair in text.split())
+    places = []
+    for name in ("pc", "lr"):
+        value = registers.pop(name)
+        symbol = symbol_at(elf, int(value, 16) & ~1)
+        places.append(f"{name} {value}" + (f" ({symbol})" if symbol else ""))
+    return f"the core faulted at {', '.join(places)}; " + ", ".join(f"{k} {v}" for k, v in registers.items())

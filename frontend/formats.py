@@ -1,0 +1,93 @@
+"""The integer formats of activations, weights and biases, as PT2E's quantization specs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationSpec,
+)
+
+from tosaic.frontend.canonical import arguments
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.observer import RangeObserver
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The integers that hold activations, and what follows from them."""
+
+    dtype: torch.dtype
+    low: int
+    high: int
+    symmetric: bool
+
+    def calibrated(self, floor: float = -math.inf, ceiling: float = math.inf) -> QuantizationSpec:
+        """A calibrated format; what lies beyond the limits may be cut off."""
+        scheme = torch.per_tensor_symmetric if self.symmetric else torch.per_tensor_affine
+        observer = RangeObserver.with_args(floor=floor, ceiling=ceiling)
+        return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
+
+    def ranged(self, least: float, greatest: float) -> FixedQParamsQuantizationSpec:
+        """Scale and zero point that need no calibration: 1/256 and -128 for [0, 1] in int8."""
+        levels = self.high - self.low + 1
+        if self.symmetric:
+            scale, zero_point = 2 * max(-least, greatest) / (self.high * 2 + 2), 0
+        else:
+            scale = (greatest - least) / levels
+            zero_point = self.low - round(least / scale)
+        return FixedQParamsQuantizationSpec(self.dtype, scale, zero_point, self.low, self.high, torch.per_tensor_affine)
+
+
+ACTIVATIONS = {
+    "int8": Activations(torch.int8, -128, 127, symmetric=False),
+    "int16": Activations(torch.int16, -32768, 32767, symmetric=True),
+}
+
+
+def weight_format(node: Node, op: Weighted) -> QuantizationSpec:
+    """Symmetric int8 in [-127, 127], a scale for each output channel.
+
+    Where TOSA's weight layout splits the output channels over two axes there is one scale in all.
+    """
+    per_channel = _is_per_channel(node, op)
+    observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
+    scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
+    axis = op.weight_axis if per_channel else None
+    return QuantizationSpec(torch.int8, observer.with_args(eps=2**-24), -127, 127, scheme, ch_axis=axis)
+
+
+def _is_per_channel(node: Node, op: Weighted) -> bool:
+    groups = arguments(node)[6] if len(arguments(node)) > 6 else 1
+    if groups == 1 or op.weight_axis == 1:
+        return groups == 1
+    out, inner = arguments(node)[1].meta["val"].shape[:2]
+    return inner > 1 or out == groups
+
+
+def bias_format(node: Node, op: Weighted) -> DerivedQuantizationSpec:
+    """int32 with scale = input scale x weight scale, zero point 0."""
+    image, weight = arguments(node)[:2]
+
+    def derive(observers: list) -> tuple[Tensor, Tensor]:
+        (input_scale, _), (weight_scale, _) = (observer.calculate_qparams() for observer in observers)
+        scale = input_scale.double() * weight_scale.double()
+        return scale.float(), torch.zeros_like(scale, dtype=torch.int32)
+
+    per_channel = _is_per_channel(node, op)
+    return DerivedQuantizationSpec(
+        derived_from=[(image, node), (weight, node)],
+        derive_qparams_fn=derive,
+        dtype=torch.int32,
+        quant_min=-(2**31) + 1,
+        quant_max=2**31 - 1,
+        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric,
+        ch_axis=0 if per_channel else None,
+    )

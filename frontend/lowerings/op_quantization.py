@@ -1,0 +1,62 @@
+"""How an op is quantized: which of its tensors have a format, and which share one. A lowering declares it.
+
+The names are those of torchao's and ExecuTorch's quantizers; a format is what PT2E calls a quantization spec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """(x, weight, bias, ...): formats for x and the result, a scale of the weight for each output channel.
+
+    The bias is int32, its scale that of x times the weight's. A weight that is no parameter makes the op `Arithmetic`.
+
+    Args:
+        result_axis: the output channels' axis of the result.
+        weight_axis: that of the weight.
+    """
+
+    result_axis: int
+    weight_axis: int = 0
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Formats for every float operand and the result."""
+
+
+@dataclass(frozen=True)
+class OneToOne:
+    """Formats for the first operand and the result.
+
+    Args:
+        result: least and greatest real value of the result, where they are known: its format needs no calibration.
+        saturation: limits of the operand beyond which the result is constant, or in gelu's case within 2e-4 of it:
+            what this op alone reads needs no range beyond them.
+    """
+
+    result: tuple[float, float] | None = None
+    saturation: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Clamp(OneToOne):
+    """One to one; alone behind an arithmetic or weighted op, whose result has no format then: one rounding for both."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One format for all operands and results.
+
+    Args:
+        moves: the results hold values of the operand and no others; those of a constant are known at compile time.
+    """
+
+    moves: bool = False
+
+
+OpQuantization: TypeAlias = Weighted | Arithmetic | OneToOne | Shared

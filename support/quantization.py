@@ -1,0 +1,85 @@
+"""Affine quantization: integers that stand for real numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tosaic.support.mlir import dialect, ir
+
+_quant = dialect("quant")
+_RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (stored - zero_point), per tensor or per channel.
+
+    Args:
+        storage: element type of the stored integers, `i4`, `i8`, `i16` or `i32`.
+        scales: one, or one per channel, float64.
+        zero_points: as many.
+        axis: the channel dimension; None per tensor.
+        low, high: the range of stored integers.
+    """
+
+    storage: str
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None
+    low: int
+    high: int
+
+    @staticmethod
+    def per_tensor(storage: str, scale: float, zero_point: int) -> Quantization:
+        """Over the whole range of a storage type."""
+        return Quantization(storage, (scale,), (zero_point,), None, *_RANGES[storage])
+
+    @property
+    def scale(self) -> float:
+        """The scale of a per-tensor quantization."""
+        return self.scales[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of a per-tensor quantization."""
+        return self.zero_points[0]
+
+    @property
+    def full_range(self) -> bool:
+        """Whether every value of the storage type may occur."""
+        return (self.low, self.high) == _RANGES[self.storage]
+
+    def quantize(self, real: np.ndarray) -> np.ndarray:
+        """The stored integers (int64) of per-tensor `real` values: round half to even, saturate."""
+        stored = np.rint(np.asarray(real, np.float64) / self.scale) + self.zero_point
+        return np.clip(stored, self.low, self.high).astype(np.int64)
+
+    def quantize_as_torch(self, real: np.ndarray) -> np.ndarray:
+        """The same as `torch.quantize_per_tensor` computes it: a product with the reciprocal in float32."""
+        stored = np.rint(real.astype(np.float32) * np.float32(1.0 / self.scale)) + self.zero_point
+        return np.clip(stored, self.low, self.high).astype(np.int64)
+
+    def dequantize(self, stored: np.ndarray) -> np.ndarray:
+        """The real values (float64) of stored integers."""
+        if self.axis is None:
+            return (stored.astype(np.float64) - self.zero_point) * self.scale
+        shape = [1] * stored.ndim
+        shape[self.axis] = -1
+        zero_points = np.reshape(np.array(self.zero_points, np.float64), shape)
+        return (stored.astype(np.float64) - zero_points) * np.reshape(self.scales, shape)
+
+    def scaled(self, factor: float) -> Quantization:
+        """The quantization whose real values are `factor` times these."""
+        scales = tuple(scale * factor for scale in self.scales)
+        return replace(self, scales=scales)
+
+    def type(self) -> ir.Type:
+        """The `!quant.uniform` type."""
+        storage, real = ir.Type.parse(self.storage), ir.F32Type.get()
+        if self.axis is None:
+            return _quant.UniformQuantizedType.get(1, storage, real, self.scale, self.zero_point, self.low, self.high)
+        return _quant.UniformQuantizedPerAxisType.get(
+            1, storage, real, list(self.scales), list(self.zero_points), self.axis, self.low, self.high
+        )

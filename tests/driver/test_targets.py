@@ -1,0 +1,134 @@
+"""Targets as data: TOML files, cores, targets and runners of other packages, and builds that run on what they say."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import NETS
+
+from tosaic.backends.cores import find_core
+from tosaic.backends.simulators.execution import Execution
+from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.target import Core
+from tosaic.build import Build
+from tosaic.support.errors import Error
+from tosaic.targets import find_target, read_target, targets
+
+AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Let an installed package name `what` as the entry point `value` of `group`."""
+
+    def install(group: str, value: str, what: object) -> None:
+        entry = importlib.metadata.EntryPoint(value, value, group)
+        monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: what)
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry] if group == entry.group else [])
+
+    return install
+
+
+def test_the_autoencoder_on_a_cortex_m4_that_one_file_declares(succeed, tosaic, tmp_path):
+    compiled = succeed("compile", "zoo:autoencoder", "--target", AN386, "-o", tmp_path / "m4")
+    assert compiled["target"] == "mps2-an386" and {k["trial_cycles"] for k in compiled["kernels"]} == {None}
+    assert all(kernel["symbol"].startswith("cmsis_nn_") for kernel in compiled["kernels"])
+    report = succeed("run", tmp_path / "m4", "--random", 2)
+    assert report["exact"] and report["instructions"] > 100_000
+    assert report["cycles"] is None and {kernel["cycles"] for kernel in report["kernels"]} == {None}
+    table = tosaic("run", tmp_path / "m4", "--random", 1).stdout
+    assert "instructions" in table and "cycles (model)" not in table and "modeled" not in table
+
+
+def test_tuning_minimizes_instructions_where_no_cycles_are_known(succeed, refused, tmp_path):
+    options = ("zoo:autoencoder", "--target", AN386, "--records", tmp_path / "records.db", "--tune-trials", 30)
+    assert all(best["cycles"] is None for best in succeed("tune", *options)["best"])
+    message = refused("tune", *options, "--objective", "cycles")
+    assert "no cycle model of `cortex-m4` exists\n  try: --objective instructions" in message
+
+
+def test_a_build_runs_on_the_board_that_its_manifest_names(succeed, refused, tmp_path):
+    folder = tmp_path / "build"
+    succeed("compile", f"{NETS}:net", "-o", folder)
+    manifest = Build.load(folder).manifest
+    board = replace(manifest.target.board, machine="no-such-machine")
+    replace(manifest, target=replace(manifest.target, board=board)).write(folder)
+    assert "no-such-machine" in refused("run", folder, "--random", 1)
+
+
+def test_a_target_says_what_it_is(tosaic, succeed):
+    listed = {row["name"]: row for row in succeed("targets")["targets"]}
+    assert listed["cortex-m55"]["layout"]["arena"][1] == {
+        "name": "sram", "base": 0x2100_0000, "size": 4 << 20, "bytes_per_cycle": 8, "latency": 32,
+        "tightly_coupled": False,
+    }  # fmt: skip
+    assert "itcm" in tosaic("targets").stdout
+
+
+def test_an_npu_takes_its_arena_in_memory_that_it_reaches():
+    alone, beside = find_target("cortex-m55"), find_target("cortex-m55", accelerator="ethos-u55-64")
+    assert [memory.name for memory in alone.layout.arena] == ["dtcm", "sram", "ddr"]
+    assert [memory.name for memory in beside.layout.arena] == ["sram", "ddr"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('machine = "mps2-an386"', 'machine = "mps2-an386"\nspeed = 3', "unknown field `speed` - at `$.board`"),
+        ("size = 0x0040_0000", 'size = "4 MiB"', "Expected `int`, got `str` - at `$.memory"),
+        ("size = 0x0040_0000", "size = 0", "Expected `int` >= 1 - at `$.memory"),
+        ('code = "ssram1"', 'code = "ssram"', "there is no memory `ssram`\n  try: did you mean `ssram1`?"),
+        ('name = "mps2-an386"\n', "", "missing required field `name`"),
+        ('name = "mps2-an386"\n', 'name = "m4"\naccelerator = "ethos-u55-3"\n', "did you mean `ethos-u55-32`?"),
+        ("[core]", "[core", "declares no target"),
+    ],
+)
+def test_a_file_that_declares_no_target(tmp_path, old, new, words):
+    file = tmp_path / "board.toml"
+    file.write_text(AN386.read_text().replace(old, new, 1))
+    with pytest.raises(Error) as caught:
+        read_target(file)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there(refused):
+    assert "cannot read the target `none.toml`" in refused("compile", f"{NETS}:net", "--target", "none.toml")
+
+
+def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
+    core = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
+    install("tosaic.cores", "their_cores", SimpleNamespace(CORE=core))
+    file = tmp_path / "board.toml"
+    text = AN386.read_text()
+    before, _, after = text.partition("[core]")
+    file.write_text(before.replace("name =", 'core = "cortex-m7"\nname =') + after[after.index("[board]") :])
+    assert read_target(file).core == find_core("cortex-m7") == core
+    with pytest.raises(Error, match=r"there is no core `cortex-m8`\n  try: did you mean `cortex-m7`\?"):
+        find_core("cortex-m8")
+
+
+def test_a_target_of_another_package(install):
+    theirs = replace(find_target("cortex-m55"), name="theirs")
+    install("tosaic.targets", "their_target", theirs)
+    assert targets()["theirs"] is find_target("theirs") is theirs
+
+
+def test_a_runner_of_another_package_runs_a_build(install, succeed, refused, tmp_path):
+    class Remote(Qemu):
+        name = "remote"
+        ran: list[Path] = []  # noqa: RUF012
+
+        def run(self, elf, files, **options) -> Execution:
+            self.ran.append(elf)
+            return super().run(elf, files, **options)
+
+    install("tosaic.runners", "their_runner", SimpleNamespace(RUNNER=Remote))
+    succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert succeed("run", tmp_path / "build", "--random", 1, "--runner", "remote")["exact"]
+    assert Remote.ran == [tmp_path / "build" / "model.elf"]
+    message = refused("run", tmp_path / "build", "--random", 1, "--runner", "remot")
+    assert "there is no runner `remot`\n  try: did you mean `remote`?" in message

@@ -1,0 +1,129 @@
+"""An op that tosaic does not know is added by one file: how it is lowered, and how it is quantized."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tosaic.backends.reference import evaluate
+from tosaic.frontend import Capture, import_program, lowerings, quantize, run_float
+from tosaic.frontend.canonical import QUANTIZE, canonical
+from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.lowerings import registry
+from tosaic.passes import run_phases
+from tosaic.support.discovery import modules_of
+from tosaic.support.errors import Error, ModelError
+from tosaic.support.mlir import walk
+
+ASINH = """
+import torch
+from torch.fx import Node
+
+from tosaic.frontend.builder import Builder
+from tosaic.frontend.lowerings.op_quantization import OneToOne
+from tosaic.frontend.lowerings.registry import lowers
+from tosaic.support.mlir import ir
+
+
+@lowers(torch.ops.aten.asinh.default, quantized=OneToOne(QUANTIZED))
+def asinh(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    size = b.pointwise("abs", x)
+    root = b.pointwise("pow", b.pointwise("add", b.pointwise("mul", x, x), 1.0), 0.5)
+    result = b.pointwise("log", b.pointwise("add", size, root))
+    negative = b.pointwise("greater", b.scalar(0.0, x), x, element=b.bool)
+    return b.pointwise("select", negative, b.pointwise("negate", result), result, element=b.f32)
+"""
+
+
+class Model(nn.Module):
+    """f32[1, 3, 8, 8] -> f32[1, 4, 8, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.layer = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.asinh(self.layer(x))
+
+
+@pytest.fixture
+def afresh(monkeypatch):
+    """The table of lowerings is filled again, and nothing that a test adds stays in it."""
+    monkeypatch.setattr(registry, "_LOWERINGS", dict(registry.registered()))
+    for known in (registry.registered, modules_of):
+        known.cache_clear()
+    yield
+    for known in (registry.registered, modules_of):
+        known.cache_clear()
+    for name in ("theirs", f"{lowerings.__name__}.newcomer"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def drop(afresh, monkeypatch, tmp_path):
+    """Put a file into the package."""
+    monkeypatch.setattr(lowerings, "__path__", [*lowerings.__path__, str(tmp_path)])
+    return lambda source: (tmp_path / "newcomer.py").write_text(source)
+
+
+@pytest.fixture
+def install(afresh, monkeypatch, tmp_path):
+    """Put a distribution of one module on the path, as pip leaves it."""
+    information = tmp_path / "theirs-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[tosaic.lowerings]\nasinh = theirs\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda source: (tmp_path / "theirs.py").write_text(source)
+
+
+def captured() -> Capture:
+    x = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+    return Capture("model", decomposed(canonical(torch.export.export(Model(), (x,)))), (x,), ((x,),))
+
+
+def test_the_op_is_unknown():
+    with pytest.raises(ModelError, match=r"no lowering for aten\.asinh\.default"):
+        captured()
+
+
+@pytest.mark.parametrize("way", ["drop", "install"])
+def test_a_file_adds_an_op(way, request):
+    request.getfixturevalue(way)(ASINH.replace("QUANTIZED", ""))
+    model = captured()
+    (want,) = run_float(model, model.inputs)
+    (got,) = evaluate(import_program(model.program), [model.inputs[0].numpy()])
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+    program = quantize(model)
+    (rounded,) = run_float(program, model.inputs)
+    assert 10 * np.log10((want.astype(np.float64) ** 2).sum() / ((want - rounded) ** 2).sum()) > 34
+    module = import_program(program)
+    run_phases(module)
+    assert "tosa.table" in [op.name for op in walk(module)]
+    assert not [op.name for op in walk(module) if any("f32" in str(result.type) for result in op.results)]
+
+
+def test_its_quantization_is_what_the_file_says(drop):
+    drop(ASINH.replace("QUANTIZED", "result=(-8.0, 8.0)"))
+    casts = [node for node in quantize(captured()).graph.nodes if node.target is QUANTIZE[0]]
+    assert [cast.args[1] for cast in casts if "asinh" in str(cast.args[0])] == [16 / 256]
+
+
+def test_a_file_that_does_not_import_is_named(drop):
+    drop("import no_such_module\n")
+    with pytest.raises(Error, match=r"`tosaic\.frontend\.lowerings\.newcomer` does not import") as caught:
+        captured()
+    assert "No module named 'no_such_module'" in str(caught.value)
+
+
+def test_an_op_has_one_lowering(install):
+    install(ASINH.replace("QUANTIZED", "").replace("asinh", "tanh"))
+    with pytest.raises(ModelError, match=r"`aten\.tanh\.default` has two lowerings") as caught:
+        captured()
+    assert "tosaic.frontend.lowerings.elementwise, theirs" in str(caught.value)

@@ -1,0 +1,109 @@
+"""Which processor runs what: as much on the NPU as it takes, as Vela compiles, and as comes out right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic import verdicts  # noqa: F401  (`place` knows the targets then)
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
+from tosaic.backends.reference import serialize
+from tosaic.backends.target import Target
+from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.passes.place.place import refuse
+from tosaic.proof import prove_region
+from tosaic.support.attributes import int_of, text_of
+from tosaic.support.functions import inputs_of, main_of, standalone
+from tosaic.support.mlir import copy_of, functions, ir, walk
+from tosaic.trial_inputs import call_inputs
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A module divided between the processors.
+
+    Args:
+        module: `main` calls one function per NPU region and CPU kernel.
+        regions: the compiled command stream of each NPU function.
+    """
+
+    module: ir.Module
+    regions: Mapping[str, NpuRegion] = field(default_factory=dict)
+
+
+def place_on(
+    target: Target, module: ir.Module, inputs: Sequence[np.ndarray], callbacks: Sequence[Callback] = ()
+) -> Placement:
+    """Divide a copy of `module` between the target's processors; `callbacks` see each attempt.
+
+    Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
+    compute something else than the reference model, on what the region reads when the model is given `inputs`.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
+    fused = copy_of(module)
+    while True:
+        placed = copy_of(fused)
+        run_phase(placed, place_phase(target.accelerator or ""), callbacks)
+        if target.accelerator is None:
+            return Placement(placed)
+        regions = {}
+        news: dict[int, str] = {}
+        for name, function in functions_on("npu", placed).items():
+            try:
+                regions[name] = compile_region(serialize(standalone(function)), target.accelerator)
+            except VelaRefusal as refusal:
+                news |= _culprits(function, refusal, target.accelerator)
+        news = news or _refuted(placed, regions, inputs)
+        if not news:
+            return Placement(placed, regions)
+        refuse(fused, news)
+
+
+def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
+    """The functions of a placed module that `cpu` or `npu` runs, by name."""
+    return {
+        name: function
+        for name, function in functions(placed).items()
+        if name != "main" and text_of(function, "tosaic.processor") == processor
+    }
+
+
+def _refuted(placed: ir.Module, regions: Mapping[str, NpuRegion], inputs: Sequence[np.ndarray]) -> dict[int, str]:
+    """The ops with which a region begins to differ from its meaning, by number, and how; empty where all are right."""
+    read = call_inputs(placed, list(regions), inputs)
+    found: dict[int, str] = {}
+    for name, region in regions.items():
+        function = functions_on("npu", placed)[name]
+        proof = prove_region(region, function, read.get(name, ()))
+        if proof.difference:
+            reason = f"Vela's command stream computes it wrongly: {proof.difference}"
+            found |= dict.fromkeys(map(_number, [proof.op] if proof.op else _ops(function)), reason)
+    return found
+
+
+def _culprits(function: ir.Operation, refusal: VelaRefusal, accelerator: str) -> dict[int, str]:
+    """The ops that Vela refused, by number: those it also refuses alone, else all of the kind that it named."""
+    ops = _ops(function)
+    named = [op for op in ops if op.name.removeprefix("tosa.").upper() == refusal.op] or ops
+    alone = [op for op in named if len(named) > 1 and _refused_alone(op, accelerator)]
+    return dict.fromkeys(map(_number, alone or named), f"Vela refused it: {refusal.why}")
+
+
+def _ops(function: ir.Operation) -> list[ir.Operation]:
+    return [op for op in walk(function) if "tosaic.op" in op.attributes]
+
+
+def _number(op: ir.Operation) -> int:
+    return int_of(op, "tosaic.op")
+
+
+def _refused_alone(op: ir.Operation, accelerator: str) -> bool:
+    try:
+        compile_region(serialize(main_of([op], inputs_of([op]), list(op.results))), accelerator)
+    except VelaRefusal:
+        return True
+    return False
