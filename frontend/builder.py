@@ -233,11 +233,11 @@ class Builder:
 
     def pointwise(self, name: str, *operands: Operand | float, element: ir.Type | None = None) -> ir.Value:
         """A broadcasting op; numbers become constants, and leading axes of size 1 equalize the ranks."""
-        tensors = [x for x in operands if isinstance(x, ir.Value | Constant)]
+        tensors = [x for x in operands if not isinstance(x, int | float)]
         rank = max(len(shape(tensor)) for tensor in tensors)
         ranked = [self.value(self.ranked(tensor, rank)) for tensor in tensors]
         queue = iter(ranked)
-        values = [next(queue) if isinstance(x, ir.Value | Constant) else self.scalar(x, ranked[0]) for x in operands]
+        values = [self.scalar(x, ranked[0]) if isinstance(x, int | float) else next(queue) for x in operands]
         result = np.broadcast_shapes(*(shape(value) for value in values))
         if name == "mul":
             values.append(mlir.constant(np.zeros(1, np.int8)))

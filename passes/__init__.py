@@ -1,11 +1,11 @@
 """TOSA in, TOSA out: named passes in phases, each leaving an invariant that is checked."""
 
 from tosaic.passes.module_pass import ModulePass, create, register, registered
-from tosaic.passes.phases import PHASES, Phase, phases_of, run_phase, run_phases
+from tosaic.passes.phases import PHASES, Phase, phases_of, place_phase, run_phase, run_phases
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
 from tosaic.passes.runner import (
     Callback,
-    Timing,
+    PassTimes,
     VerifyEach,
     dump_ir,
     first_difference,
@@ -18,14 +18,15 @@ __all__ = [
     "PHASES",
     "Callback",
     "ModulePass",
+    "PassTimes",
     "Phase",
-    "Timing",
     "VerifyEach",
     "create",
     "dump_ir",
     "first_difference",
     "parse_pipeline",
     "phases_of",
+    "place_phase",
     "print_ir",
     "print_pipeline",
     "random_inputs",

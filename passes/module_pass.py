@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import typing
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -42,6 +43,11 @@ class ModulePass:
             if getattr(self, field.name) != field.default
         ]
         return self.name + (f"{{{' '.join(changed)}}}" if changed else "")
+
+    @property
+    def slug(self) -> str:
+        """The pass with its options, fit for a file's name: `mlir-cse`."""
+        return re.sub(r"[^A-Za-z0-9]+", "-", str(self)).strip("-")[:80]
 
     @classmethod
     def summary(cls) -> str:

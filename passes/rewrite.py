@@ -34,8 +34,8 @@ def pattern(*names: str) -> Callable[[Rule], Pattern]:
     return lambda rule: Pattern(names, rule)
 
 
-def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> bool:
-    """Apply `patterns` to every function until none matches, and remove what becomes dead; True when anything changed.
+def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> None:
+    """Apply `patterns` to every function until none matches, and remove what becomes dead.
 
     Patterns are tried in the order given. The driver holds ops by position in a snapshot of the block and marks what
     it erases, so that an erased op is never touched.
@@ -47,26 +47,17 @@ def rewrite(module: ir.Module, patterns: Iterable[Pattern]) -> bool:
     for one in patterns:
         for name in one.names:
             by_name.setdefault(name, []).append(one)
-    changed = False
     for function in functions(module).values():
         for block in function.regions[0].blocks:
-            changed |= _fixpoint(block, by_name)
-    return changed
+            _fixpoint(block, by_name)
 
 
-def remove_dead(module: ir.Module) -> None:
-    """Erase every op whose results are not used."""
-    for function in functions(module).values():
-        for block in function.regions[0].blocks:
-            _Sweep(block).erase_dead()
-
-
-def _fixpoint(block: ir.Block, by_name: dict[str, list[Pattern]]) -> bool:
+def _fixpoint(block: ir.Block, by_name: dict[str, list[Pattern]]) -> None:
     matched = ""
-    for sweep in range(_SWEEPS):
+    for _ in range(_SWEEPS):
         matched = _Sweep(block).run(by_name)
         if not matched:
-            return sweep > 0
+            return
     raise PassError(f"no fixpoint after {_SWEEPS} sweeps", why=f"the last pattern that matched is `{matched}`")
 
 
@@ -78,7 +69,7 @@ class _Sweep:
         self.alive = [True] * len(self.ops)
 
     def run(self, by_name: dict[str, list[Pattern]]) -> str:
-        """Rewrite each op at most once; the name of the last pattern that matched, empty when none did."""
+        """Rewrite each op at most once and erase what is dead; the last pattern that matched, empty when none did."""
         matched = ""
         for index, op in enumerate(self.ops):
             if not self.alive[index]:
@@ -91,13 +82,10 @@ class _Sweep:
                 matched = one.rule.__name__
                 self._replace(index, [values] if isinstance(values, ir.Value) else list(values))
                 break
-        self.erase_dead()
-        return matched
-
-    def erase_dead(self) -> None:
         for index in reversed(range(len(self.ops))):
-            if self.alive[index] and is_dead(self.ops[index]):
+            if self.alive[index] and _is_dead(self.ops[index]):
                 self._erase(index)
+        return matched
 
     def _replace(self, index: int, values: list[ir.Value]) -> None:
         op = self.ops[index]
@@ -112,7 +100,7 @@ class _Sweep:
         self.ops[index].erase()
 
 
-def is_dead(op: ir.Operation) -> bool:
+def _is_dead(op: ir.Operation) -> bool:
     """Whether `op` computes values that nobody uses."""
     if not (op.name.startswith(("tosa.", "quant.")) or op.name == "func.call"):
         return False

@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.passes.module_pass import ModulePass
 from tosaic.support.errors import Error, PassError
 from tosaic.support.functions import body_of
-from tosaic.support.mlir import functions, ir, numpy_dtype
+from tosaic.support.mlir import copy_of, functions, ir, numpy_dtype
 
 When: TypeAlias = Literal["before", "after"]
 Callback: TypeAlias = Callable[[When, ModulePass, ir.Module], None]
@@ -35,7 +35,7 @@ def run_passes(
         PassError: a pass or a callback failed. The message ends with the command that reproduces it.
     """
     for one in passes:
-        before = module.operation.clone()
+        before = copy_of(module)
         try:
             with module.context, ir.Location.unknown():
                 for callback in callbacks:
@@ -60,7 +60,7 @@ def print_ir(stream: TextIO, before: Sequence[str] = (), after: Sequence[str] = 
 
 
 def dump_ir(folder: Path) -> Callback:
-    """A callback that writes `NN-pass.mlir` into `folder` after each pass."""
+    """A callback that writes `NN-pass.mlir` into `folder` after each pass, e.g. `06-mlir-cse.mlir`."""
     count = 0
 
     def dump(when: When, one: ModulePass, module: ir.Module) -> None:
@@ -69,13 +69,13 @@ def dump_ir(folder: Path) -> Callback:
             return
         folder.mkdir(parents=True, exist_ok=True)
         text = module.operation.get_asm(enable_debug_info=True)
-        (folder / f"{count:02d}-{one.name}.mlir").write_text(text)
+        (folder / f"{count:02d}-{one.slug}.mlir").write_text(text)
         count += 1
 
     return dump
 
 
-class Timing:
+class PassTimes:
     """A callback that adds up the seconds spent in each pass, in `seconds` by name."""
 
     def __init__(self) -> None:
@@ -151,10 +151,10 @@ def _verify(module: ir.Module, one: ModulePass) -> None:
         raise PassError(f"`{one}` left invalid IR", why=str(error)) from None
 
 
-def _explain(error: Exception, one: ModulePass, before: ir.OpView, failures: Path | None) -> PassError:
+def _explain(error: Exception, one: ModulePass, before: ir.Module, failures: Path | None) -> PassError:
     folder = failures or Path(tempfile.mkdtemp(prefix="tosaic-"))
     folder.mkdir(parents=True, exist_ok=True)
-    saved = folder / f"before-{one.name}.mlir"
+    saved = folder / f"before-{one.slug}.mlir"
     saved.write_text(before.operation.get_asm(enable_debug_info=True))
     command = f"tosaic opt {saved} --pass-pipeline='{one}'"
     if not isinstance(error, Error):

@@ -10,6 +10,7 @@ import importlib
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -40,22 +41,37 @@ def dialect(name: str):
     return importlib.import_module(f"{_ROOT}.dialects.{name}")
 
 
+@cache
 def context() -> ir.Context:
-    """A new context with every upstream dialect registered."""
-    return ir.Context()
+    """The one context of this process, with every upstream dialect registered.
+
+    Its constants live as long as the process, equal ones once. It has no threads, which a forked child would miss.
+    """
+    one = ir.Context()
+    one.enable_multithreading(False)
+    return one
 
 
-def parse(source: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
-    """Parse MLIR text or bytecode into `ctx` (a new context when None).
+def parse(source: str | bytes) -> ir.Module:
+    """Parse MLIR text or bytecode.
 
     Raises:
         PassError: the source does not parse or verify; the message carries MLIR's diagnostics.
     """
-    ctx = ctx or context()
     try:
-        return ir.Module.parse(source, ctx)
+        return ir.Module.parse(source, context())
     except ir.MLIRError as error:
         raise PassError("this is not valid MLIR", why=diagnostics(error)) from None
+
+
+def copy_of(module: ir.Module) -> ir.Module:
+    """Another module of copies of the same ops."""
+    copy = ir.Module.create(module.operation.location)
+    for name in module.operation.attributes:
+        copy.operation.attributes[name] = module.operation.attributes[name]
+    for op in module.body.operations:
+        op.operation.clone(ir.InsertionPoint(copy.body))
+    return copy
 
 
 def diagnostics(error: ir.MLIRError) -> str:

@@ -27,7 +27,7 @@ from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import BackendError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, functions, ir, parse
+from tosaic.support.mlir import bytecode, functions, parse
 from tosaic.trial_inputs import firmware_samples, model_inputs
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
@@ -162,9 +162,8 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
         inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
-        placement = place_on(options.target, module, inputs)
-        if options.save_ir:
-            _save(placement.module, options.save_ir / "placed.mlir")
+        verifying = [VerifyEach(evaluate)] if options.verify_each else []
+        placement = place_on(options.target, module, inputs, [*dumping, *verifying])
     return Middle(captured, meaning, accuracy, placement, inputs)
 
 
@@ -177,11 +176,6 @@ def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tu
         run_float_on(captured, samples),
         run_float_on(program, samples),
     )
-
-
-def _save(module: ir.Module, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(module.operation.get_asm(enable_debug_info=True))
 
 
 def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) -> KernelRecord:

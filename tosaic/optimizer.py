@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from tosaic import console
+from tosaic import console, verdicts  # noqa: F401  (`place` knows the targets then)
 from tosaic.backends import reference
 from tosaic.passes import (
     PHASES,
     Callback,
-    Timing,
+    PassTimes,
     VerifyEach,
     dump_ir,
     parse_pipeline,
@@ -43,7 +43,7 @@ def optimize(
     """
     passes = parse_pipeline(pass_pipeline)
     module = read_module(file)
-    timing = Timing()
+    timing = PassTimes()
     callbacks: list[Callback] = [print_ir(sys.stderr, print_ir_before, print_ir_after)]
     if time_passes:
         callbacks.append(timing)
@@ -98,7 +98,7 @@ def show_passes(as_json: bool) -> None:
         console.stdout.print(table, markup=False)
 
 
-def _show_times(timing: Timing) -> None:
+def _show_times(timing: PassTimes) -> None:
     total = sum(timing.seconds.values())
     for name, seconds in sorted(timing.seconds.items(), key=lambda item: -item[1]):
         console.stderr.print(f"{seconds * 1e3:10.2f} ms {seconds / total:6.1%}  {name}", highlight=False)

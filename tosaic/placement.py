@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from tosaic.backends.ethos_u.acceptance import verdict
+from tosaic import verdicts  # noqa: F401  (`place` knows the targets then)
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
-from tosaic.passes.place import place
+from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.passes.place.place import refuse
 from tosaic.proof import prove_region
 from tosaic.support.attributes import int_of, text_of
 from tosaic.support.functions import inputs_of, main_of, standalone
-from tosaic.support.mlir import functions, ir, walk
+from tosaic.support.mlir import copy_of, functions, ir, walk
 from tosaic.trial_inputs import call_inputs
 
 
@@ -33,8 +33,10 @@ class Placement:
     regions: Mapping[str, NpuRegion] = field(default_factory=dict)
 
 
-def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) -> Placement:
-    """Divide `module` between the target's processors.
+def place_on(
+    target: Target, module: ir.Module, inputs: Sequence[np.ndarray], callbacks: Sequence[Callback] = ()
+) -> Placement:
+    """Divide a copy of `module` between the target's processors; `callbacks` see each attempt.
 
     Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
     compute something else than the reference model, on what the region reads when the model is given `inputs`.
@@ -42,11 +44,12 @@ def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) ->
     Raises:
         PassError: placement broke its invariant.
     """
-    if target.accelerator is None:
-        return Placement(place(module))
-    refused: dict[int, str] = {}
+    fused = copy_of(module)
     while True:
-        placed = place(module, partial(verdict, accelerator=target.accelerator), refused)
+        placed = copy_of(fused)
+        run_phase(placed, place_phase(target.accelerator or ""), callbacks)
+        if target.accelerator is None:
+            return Placement(placed)
         regions = {}
         news: dict[int, str] = {}
         for name, function in functions_on("npu", placed).items():
@@ -57,7 +60,7 @@ def place_on(target: Target, module: ir.Module, inputs: Sequence[np.ndarray]) ->
         news = news or _refuted(placed, regions, inputs)
         if not news:
             return Placement(placed, regions)
-        refused |= news
+        refuse(fused, news)
 
 
 def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:

@@ -9,7 +9,7 @@ import numpy as np
 from tosaic.backends.reference import evaluate
 from tosaic.passes import random_inputs
 from tosaic.support.functions import body_of, retype
-from tosaic.support.mlir import bytecode, element_type, functions, ir, parse, walk
+from tosaic.support.mlir import copy_of, element_type, functions, ir, walk
 
 _NARROW = ("i1", "i8", "f16", "f32")
 
@@ -64,7 +64,7 @@ def call_inputs(
     placed: ir.Module, names: Sequence[str], inputs: Sequence[np.ndarray]
 ) -> dict[str, tuple[np.ndarray, ...]]:
     """What the calls of functions `names` read, when `main` is given `inputs`."""
-    copy = parse(bytecode(placed))
+    copy = copy_of(placed)
     main = functions(copy)["main"]
     calls = {
         ir.FlatSymbolRefAttr(op.attributes["callee"]).value: list(op.operands)

@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.target import Core
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import BackendError, Error
-from tosaic.support.mlir import context, dialect, ir, parse, run_pipeline, walk
+from tosaic.support.mlir import dialect, ir, parse, run_pipeline, walk
 
 SECONDS_PER_CALL = 60.0
 """A clang call that takes longer is stopped; its kernels are tried in smaller groups, then given up."""
@@ -247,13 +247,12 @@ def _run(command: Sequence[str], text: str, seconds: float) -> None:
 
 def _merge(sources: Sequence[KernelSource]) -> ir.Module:
     """One module of all kernels. Function definitions are weak, so that objects that share a kernel link together."""
-    ctx = context()
-    merged = parse("module attributes {dlti.dl_spec = #dlti.dl_spec<index = 32>} {}", ctx)
+    merged = parse("module attributes {dlti.dl_spec = #dlti.dl_spec<index = 32>} {}")
     seen: set[str] = set()
-    with ctx:
+    with merged.context:
         weak = ir.Attribute.parse("#llvm.linkage<weak_odr>")
     for source in sources:
-        module = parse(source.text, ctx)
+        module = parse(source.text)
         for op in list(module.body.operations):
             name = text_of(op.operation, "sym_name")
             if name in seen:

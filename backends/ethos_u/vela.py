@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.support.errors import BackendError
 
+_T = TypeVar("_T")
 _FORK = multiprocessing.get_context("fork")
 _MEMORY_MODES = (
     "Sram_Only", "Shared_Sram",
@@ -268,14 +269,20 @@ class _TosaGraph:
 
         names = {value: name for name, value in vars(Op).items() if isinstance(value, int)}
         types = {value: name for name, value in vars(DType).items() if isinstance(value, int)}
-        block = TosaGraph.GetRootAs(flatbuffer, 0).Regions(0).Blocks(0)
-        tensors = {}
-        for tensor in (block.Tensors(i) for i in range(block.TensorsLength())):
-            shape = () if tensor.ShapeIsNone() else tuple(int(d) for d in tensor.ShapeAsNumpy())
-            tensors[tensor.Name()] = (shape, _numpy_name(types[tensor.Type()]))
-        self.op_names = [names[block.Operators(i).Op()] for i in range(block.OperatorsLength())]
-        self.inputs = [tensors[block.Inputs(i)] for i in range(block.InputsLength())]
-        self.outputs = [tensors[block.Outputs(i)] for i in range(block.OutputsLength())]
+        (region,) = _elements(TosaGraph.GetRootAs(flatbuffer, 0).Regions, 1)
+        (block,) = _elements(region.Blocks, 1)
+        tensors: dict[str | bytes | None, tuple[tuple[int, ...], str]] = {
+            tensor.Name(): (tuple(_elements(tensor.Shape, tensor.ShapeLength())), _numpy_name(types[tensor.Type()]))
+            for tensor in _elements(block.Tensors, block.TensorsLength())
+        }
+        self.op_names = [names[op.Op()] for op in _elements(block.Operators, block.OperatorsLength())]
+        self.inputs = [tensors[name] for name in _elements(block.Inputs, block.InputsLength())]
+        self.outputs = [tensors[name] for name in _elements(block.Outputs, block.OutputsLength())]
+
+
+def _elements(element: Callable[[int], _T | None], length: int) -> list[_T]:
+    """The elements of a flatbuffer's vector; its accessor answers None where the vector is missing."""
+    return [found for index in range(length) if (found := element(index)) is not None]
 
 
 def _numpy_name(tosa_type: str) -> str:

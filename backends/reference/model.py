@@ -16,7 +16,7 @@ import numpy as np
 
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import strip_annotations
-from tosaic.support.mlir import TARGET_ENV, bytecode, functions, ir, parse, run_pipeline
+from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -27,7 +27,7 @@ def serialize(module: ir.Module | str) -> bytes:
     Raises:
         BackendError: tosa-opt refused the module.
     """
-    flat = parse(str(module) if isinstance(module, str) else bytecode(module))
+    flat = parse(module) if isinstance(module, str) else copy_of(module)
     run_pipeline(flat, "builtin.module(inline,symbol-dce)")
     for function in functions(flat).values():
         strip_annotations(function)

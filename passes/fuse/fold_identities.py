@@ -23,8 +23,7 @@ class FoldIdentities(ModulePass):
     name: ClassVar[str] = "fold-identities"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [same_value, rescale_without_effect, clamp_without_effect, table_without_effect,
-                         merge_reshapes, reshape_of_constant])  # fmt: skip
+        rewrite(module, PATTERNS)
 
 
 @pattern("tosa.identity", "tosa.cast", "tosa.transpose", "tosa.slice", "tosa.tile", "tosa.pad", "tosa.concat")
@@ -75,3 +74,9 @@ def reshape_of_constant(op: ir.Operation) -> Replacement:
         return None
     values = constant_value(op.operands[0])
     return None if values is None else constant(np.reshape(values, shape_of(op.results[0])))
+
+
+PATTERNS = [
+    same_value, rescale_without_effect, clamp_without_effect, table_without_effect, merge_reshapes, reshape_of_constant,
+]  # fmt: skip
+"""None applies any more once the pass has run."""

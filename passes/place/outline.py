@@ -35,6 +35,9 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
     block = body_of(functions(module)["main"])
     for group in groups:
         _outline_one(module, group, reasons)
+    for op in block.operations:
+        if "tosaic.reason" in op.attributes:
+            del op.attributes["tosaic.reason"]
     _sort(block)
     _drop_unused_constants(block)
 
@@ -42,7 +45,7 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
 def _outline_one(module: ir.Module, group: Group, reasons: dict[Node, str]) -> None:
     ops = [node.op for node in group.nodes]
     for node in group.nodes:
-        _explain(node, group, reasons)
+        _annotate(node, group, reasons)
     inputs, inside = inputs_of(ops), set(ops)
     outputs = [value for op in ops for value in op.results if any(user not in inside for user in users(value))]
     extract(module, group.symbol, ops, inputs, outputs, sym_visibility=ir.StringAttr.get("private"),
@@ -61,7 +64,7 @@ def _outline_one(module: ir.Module, group: Group, reasons: dict[Node, str]) -> N
         op.erase()
 
 
-def _explain(node: Node, group: Group, reasons: dict[Node, str]) -> None:
+def _annotate(node: Node, group: Group, reasons: dict[Node, str]) -> None:
     if group.processor == "npu":
         node.op.attributes["tosaic.op"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.number)
     elif reasons.get(node):

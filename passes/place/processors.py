@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
-from typing import TypeAlias
 
 from tosaic.passes.place.graph import Node
-from tosaic.support.attributes import ints_of
+from tosaic.passes.place.verdicts import Verdict
+from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_ops import CONSTANT, CONVERTING, MOVING
 from tosaic.support.values import bit_width, producer, tensor_operands
 
-Verdict: TypeAlias = Callable[[ir.Operation], "str | None"]
 
-
-def refusals(nodes: list[Node], verdict: Verdict, refused: Mapping[int, str], hop_cost: int) -> dict[Node, str]:
+def refusals(nodes: list[Node], verdict: Verdict, hop_cost: int) -> dict[Node, str]:
     """Why each op stays on the CPU; ops that the NPU runs are missing.
 
-    An op stays when the target says so, when the NPU's compiler refused it before, when it only widens or narrows what
-    the CPU reads or makes, or when its region is worth less than a hop between the processors.
+    An op stays when it carries a reason, when the target says so, when it only widens or narrows what the CPU reads or
+    makes, or when its region is worth less than a hop between the processors.
     """
     reasons: dict[Node, str] = {}
     for node in nodes:
-        reason = refused.get(node.number, verdict(node.op))
+        known = "tosaic.reason" in node.op.attributes
+        reason = text_of(node.op, "tosaic.reason") if known else verdict(node.op)
         if reason is not None:
             reasons[node] = reason
     while True:
@@ -107,7 +106,7 @@ def _converters_of_the_cpu(nodes: list[Node], reasons: Mapping[Node, str]) -> di
     for node in nodes:
         if node in reasons or node.op.name not in CONVERTING:
             continue
-        change = _bits(node.op.results[0]) - _bits(node.op.operands[0])
+        change = _tensor_bits(node.op.results[0]) - _tensor_bits(node.op.operands[0])
         if change > 0 and node.users and not node.returned and all(user in reasons for user in node.users):
             found[node] = "it only widens what the CPU reads"
         elif change < 0 and node.inputs and all(producer in reasons for producer in node.inputs):
@@ -150,8 +149,8 @@ def _without_outer_reshapes(region: list[Node]) -> list[Node]:
 
 def _widens(node: Node) -> bool:
     computed = [operand for operand in tensor_operands(node.op) if producer(operand, *CONSTANT) is None]
-    return _bits(node.op.results[0]) > sum(map(_bits, computed))
+    return _tensor_bits(node.op.results[0]) > sum(map(_tensor_bits, computed))
 
 
-def _bits(value: ir.Value) -> int:
+def _tensor_bits(value: ir.Value) -> int:
     return prod(shape_of(value)) * bit_width(value)

@@ -24,14 +24,14 @@ class ExplicitCasts(ModulePass):
     name: ClassVar[str] = "explicit-casts"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [fold_storage_cast, dequantize, quantize])
+        rewrite(module, [fold_storage_cast, write_dequantize, write_quantize])
         for op in walk(module):
             if stays_float(op):
                 del op.attributes["tosaic.float"]
 
 
 @pattern("quant.dcast")
-def dequantize(op: ir.Operation) -> Replacement:
+def write_dequantize(op: ir.Operation) -> Replacement:
     """(x - zero point) * scale in f32; constants are computed here."""
     values = float_constant(op.results[0])
     if values is not None:
@@ -44,7 +44,7 @@ def dequantize(op: ir.Operation) -> Replacement:
 
 
 @pattern("quant.qcast")
-def quantize(op: ir.Operation) -> Replacement:
+def write_quantize(op: ir.Operation) -> Replacement:
     """clamp(x / scale + zero point) in f32, then a cast, which rounds half to even."""
     quantization = quantization_of(op.results[0])
     shape = shape_of(op.results[0])

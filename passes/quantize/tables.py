@@ -1,4 +1,4 @@
-"""A pointwise f32 region with one quantized input becomes one TABLE."""
+"""A pointwise f32 expression with one quantized input becomes one TABLE."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tosaic.support.tosa_builder import emit
 from tosaic.support.tosa_ops import data_operands
 from tosaic.support.values import producer
 
-# A region of these alone is cheaper as CLAMP and RESCALE.
+# An expression of these alone is cheaper as CLAMP and RESCALE.
 _CHEAPER = {"tosa.clamp", "tosa.identity", "tosa.maximum", "tosa.minimum"}
 _INTERPOLATION = 128  # a TABLE of i16 has 513 entries, 128 inputs apart, and a result in 1/128 (TOSA 1.0, TABLE)
 
 
 @dataclass
-class _Region:
+class _Expression:
     """The ops between one quantized value and a cast."""
 
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class _Region:
     source: ir.Value | None = None
 
     def grow(self, value: ir.Value) -> bool:
-        """Take in what computes `value`; False when the region is not pointwise in one quantized value."""
+        """Take in what computes `value`; False when the expression is not pointwise in one quantized value."""
         op = producer(value)
         if op is None:
             return False
@@ -55,7 +55,7 @@ class _Region:
         if scalar is not None:
             return np.full(source.shape, scalar)
         op = producer(value)
-        assert op is not None, "a region ends at its source"
+        assert op is not None, "an expression ends at its source"
         if op.name == "quant.dcast":
             return source
         return evaluate(op, [self.compute(operand, source) for operand in data_operands(op)])
@@ -63,19 +63,19 @@ class _Region:
 
 def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
     """The stored integers of `qcast(value)` as a TABLE of its one quantized input, or None."""
-    region = _Region(shape_of(value))
-    if not region.grow(value) or region.source is None or all(_is_cheaper(op) for op in region.ops):
+    expression = _Expression(shape_of(value))
+    if not expression.grow(value) or expression.source is None or all(_is_cheaper(op) for op in expression.ops):
         return None
-    quantization = quantization_of(region.source)
+    quantization = quantization_of(expression.source)
     if quantization.axis is not None:
         return None
     if (quantization.storage, out.storage) == ("i8", "i8"):
-        reals = region.compute(value, quantization.dequantize(np.arange(-128, 128)))
+        reals = expression.compute(value, quantization.dequantize(np.arange(-128, 128)))
         entries = out.quantize(np.nan_to_num(reals, posinf=1e300, neginf=-1e300)).astype(np.int8)
-        return emit("table", [storage(region.source, quantization), constant(entries)], region.shape, "i8")
+        return emit("table", [storage(expression.source, quantization), constant(entries)], expression.shape, "i8")
     if quantization.storage == "i16" and out.storage in ("i8", "i16"):
-        reals = region.compute(value, quantization.dequantize(np.arange(-32768, 32769, _INTERPOLATION)))
-        return _interpolated(storage(region.source, quantization), reals, out)
+        reals = expression.compute(value, quantization.dequantize(np.arange(-32768, 32769, _INTERPOLATION)))
+        return _interpolated(storage(expression.source, quantization), reals, out)
     return None
 
 

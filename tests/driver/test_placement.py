@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from tosa_graphs import Graph
 
-from tosaic import placement
 from tosaic.manifest import placed_ops
 from tosaic.passes import random_inputs
+from tosaic.passes.place.verdicts import VERDICTS
 from tosaic.placement import place_on
 from tosaic.targets import find_target
 
@@ -20,7 +20,7 @@ def test_an_op_computed_wrongly_goes_to_the_cpu_with_the_difference(monkeypatch)
     weights = rng.integers(-127, 128, (16, 3, 3, 16))
     y = graph.requantize(graph.conv2d(x, weights, np.zeros(16), pad=(1, 1, 1, 1)), "i8", 0.002)
     module = graph.module(graph.resize(y, "NEAREST_NEIGHBOR", (2, 1, 4, 1), (0, 0), (0, 0)))
-    monkeypatch.setattr(placement, "verdict", lambda op, accelerator: None)
+    monkeypatch.setitem(VERDICTS, "ethos-u55-128", lambda op: None)
 
     placed = place_on(find_target("corstone-300"), module, random_inputs(module, 1))
 

@@ -1,8 +1,7 @@
 import numpy as np
 
 from tosaic.backends.reference import evaluate
-from tosaic.passes import random_inputs
-from tosaic.passes.place import place
+from tosaic.passes import random_inputs, run_phase
 from tosaic.support.mlir import parse
 from tosaic.trial_inputs import wide_kernel_inputs
 
@@ -26,7 +25,8 @@ func.func @main(%a: tensor<4x8xi8>) -> tensor<4x1xi32> {
 
 
 def test_wide_arguments_are_what_the_whole_model_computes() -> None:
-    placed = place(parse(SHIFTED_SUMS))
+    placed = parse(SHIFTED_SUMS)
+    run_phase(placed, "place")
     inputs = wide_kernel_inputs(placed, random_inputs(placed, 3))
     (data,) = random_inputs(placed, 3)
     sums = data.astype(np.int32).sum(1, keepdims=True)
@@ -35,7 +35,8 @@ def test_wide_arguments_are_what_the_whole_model_computes() -> None:
 
 
 def test_the_model_stays_as_it_was() -> None:
-    placed = place(parse(SHIFTED_SUMS))
+    placed = parse(SHIFTED_SUMS)
+    run_phase(placed, "place")
     data = random_inputs(placed, 3)
     before = evaluate(placed, data)
     wide_kernel_inputs(placed, random_inputs(placed, 3))

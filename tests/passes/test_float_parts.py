@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from casts import Casts, run
+from casts import Casts, Value, run
 
 from tosaic.passes import run_phases
 from tosaic.support.mlir import element_type, functions, ir, walk
@@ -33,7 +33,7 @@ def softmax_between_casts(marked: bool) -> ir.Module:
     b.functions.append(SOFTMAX)
     x = b.input((4, 8), X)
     b.lines.append(f"%s = func.call @softmax({x[0]}) {FLOAT if marked else ''} : (tensor<4x8xf32>) -> tensor<4x8xf32>")
-    return b.module(b.requantized(("%s", (4, 8)), "i8:f32, 0.00390625:-128"))
+    return b.module(b.requantized(Value("%s", (4, 8)), "i8:f32, 0.00390625:-128"))
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "reverse", "abs", "floor", "reciprocal"])

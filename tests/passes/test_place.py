@@ -4,9 +4,11 @@ from tosa_graphs import Graph
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import first_difference, random_inputs
-from tosaic.passes.place import check_placed, everything_on_cpu, place
+from tosaic.passes.invariants import check_placed
+from tosaic.passes.place.place import HOP_COST, divide, refuse
+from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import functions, ir, parse, walk
+from tosaic.support.mlir import copy_of, functions, ir, parse, walk
 
 ONES = np.ones((8, 3, 3, 8), np.int8)
 
@@ -21,6 +23,15 @@ def add(graph: Graph, a: ir.Value, b: ir.Value) -> ir.Value:
     """rescale + rescale + add + rescale."""
     wide = [graph.requantize(value, "i32", scale=1000.0) for value in (a, b)]
     return graph.requantize(graph.binary("add", *wide), "i8", scale=0.0005)
+
+
+def place(module: ir.Module, verdict: Verdict = everything_on_cpu, hop_cost: int = HOP_COST) -> ir.Module:
+    """A placed copy of `module`, which holds to the phase's invariant."""
+    copy = copy_of(module)
+    divide(copy, verdict, hop_cost)
+    check_placed(copy)
+    assert copy.operation.verify()
+    return copy
 
 
 def refusing(*names: str):
@@ -102,8 +113,8 @@ def test_regions_are_few_and_convex():
 def test_reasons_stand_on_the_ops():
     graph = Graph()
     x = graph.input((1, 8, 8, 8))
-    flags = graph.binary("greater", *(graph.requantize(v, "i32", scale=1.0) for v in (conv(graph, x), x)), "i1")
-    module = graph.module(flags)
+    a, b = (graph.requantize(value, "i32", scale=1.0) for value in (conv(graph, x), x))
+    module = graph.module(graph.binary("greater", a, b, "i1"))
     placed = place(module, refusing("greater"))
     text = str(placed)
     assert list(contents(placed).values()) == ["npu: conv2d rescale", "cpu: rescale rescale greater"]
@@ -129,8 +140,9 @@ def test_a_refusal_is_taken_back_by_number():
         for op in walk(functions(first)["npu_0"])
         if op.name == "tosa.add"
     )
-    second = place(module, lambda op: None, refused={number: "Vela refused it"})
     assert str(module) == before
+    refuse(module, {number: "Vela refused it"})
+    second = place(module, lambda op: None)
     assert list(contents(second).values()) == ["npu: conv2d rescale conv2d rescale", "cpu: rescale rescale add rescale"]
     assert 'tosaic.reason = "Vela refused it"' in str(second)
     assert same(module, second)

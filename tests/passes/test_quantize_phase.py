@@ -1,8 +1,10 @@
 """Integer lowerings against the ideal: real arithmetic in float64, rounded once."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
-from casts import Casts, run, tensor
+from casts import Casts, Value, run, tensor
 
 from tosaic.passes import parse_pipeline, run_passes, run_phases
 from tosaic.passes.integers import rescale_of
@@ -18,9 +20,15 @@ WINDOW = (
 )
 
 
-def integers(seed: int, shape, kind: str = "int8") -> np.ndarray:
+def integers(seed: int, shape, kind: Literal["int8", "int16"] = "int8") -> np.ndarray:
     limits = np.iinfo(kind)
     return np.random.default_rng(seed).integers(limits.min, limits.max, shape, kind, endpoint=True)
+
+
+def windows(image: np.ndarray) -> np.ndarray:
+    """The 3x3 windows of NHWC images, (n, h, w, c, 3, 3)."""
+    view = np.lib.stride_tricks.sliding_window_view
+    return view(view(image, 3, axis=1), 3, axis=2)
 
 
 def ideal(real: np.ndarray, kind: tuple, dtype: str = "int8") -> np.ndarray:
@@ -55,7 +63,7 @@ def test_convolution_per_channel_with_relu():
 
     real = np.pad((data.astype(float) - X[2]) * X[1], ((0, 0), (1, 1), (1, 1), (0, 0)))
     kernel = stored * np.reshape(scales, (4, 1, 1, 1))
-    patches = np.lib.stride_tricks.sliding_window_view(real, (3, 3), axis=(1, 2))
+    patches = windows(real)
     wanted = np.clip(np.einsum("nhwcyx,oyxc->nhwo", patches, kernel) + bias, 0, 6)
     most, share = off_by(got, ideal(wanted, Y))
     assert most <= 1
@@ -174,7 +182,7 @@ def test_convolution_of_int16_accumulates_in_48_bits():
     data = integers(2, (1, 4, 4, 8), "int16")
     (got,) = run(module, [data])
     real = np.pad(data * 0.0005, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    patches = np.lib.stride_tricks.sliding_window_view(real, (3, 3), axis=(1, 2))
+    patches = windows(real)
     wanted = np.einsum("nhwcyx,oyxc->nhwo", patches, stored * np.reshape([0.01, 0.02], (2, 1, 1, 1))) + bias
     assert "i48" in str(module)
     assert off_by(got, ideal(wanted, ("", 0.01, 0), "int16"))[0] <= 1
@@ -330,7 +338,7 @@ def test_a_composite_that_stays_float_is_inlined():
     b = Casts()
     b.functions.append(_composite("softmax", 4, ["x"], ""))
     b.arguments.append("%arg0: tensor<1x50x4xf32>")
-    module = b.module(b.op("func.call", [("%arg0", (1, 50, 4))], (1, 50, 4), "{callee = @softmax}"))
+    module = b.module(b.op("func.call", [Value("%arg0", (1, 50, 4))], (1, 50, 4), "{callee = @softmax}"))
     run_phases(module)
     assert names(module) == ["abs"]
     assert list(functions(module)) == ["main"]

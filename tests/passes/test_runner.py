@@ -8,7 +8,7 @@ import pytest
 from tosaic.backends.reference import evaluate
 from tosaic.passes import (
     ModulePass,
-    Timing,
+    PassTimes,
     VerifyEach,
     dump_ir,
     first_difference,
@@ -51,11 +51,11 @@ class Failing(ModulePass):
 
 
 def test_one_callback_serves_all(tmp_path):
-    module, stream, timing = parse(SOURCE), io.StringIO(), Timing()
+    module, stream, timing = parse(SOURCE), io.StringIO(), PassTimes()
     passes = parse_pipeline("fuse-clamp,mlir(cse)")
     run_passes(module, passes, [timing, dump_ir(tmp_path), print_ir(stream, before=["mlir"], after=["fuse-clamp"])])
     assert set(timing.seconds) == {"fuse-clamp", "mlir"}
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["00-fuse-clamp.mlir", "01-mlir.mlir"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["00-fuse-clamp.mlir", "01-mlir-cse.mlir"]
     assert "// ---- after fuse-clamp ----" in stream.getvalue()
     assert "// ---- before mlir(cse) ----" in stream.getvalue()
     assert "before fuse-clamp" not in stream.getvalue()

@@ -48,7 +48,7 @@ def test_a_main_of_one_op_that_reads_a_value_twice(main):
 
 def test_an_extracted_function_stands_in_the_module_with_its_attributes(main):
     clamp, *_ = computing_ops(main)
-    module = parse("module {}", main.context)
+    module = parse("module {}")
     with main.context:
         extract(
             module, "f", [clamp], inputs_of([clamp]), list(clamp.results), sym_visibility=ir.StringAttr.get("private")

@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+
 import numpy as np
 import pytest
 
@@ -26,6 +29,12 @@ def block():
             yield module
 
 
+def known(value: ir.Value) -> np.ndarray:
+    array = mlir.constant_value(value)
+    assert array is not None
+    return array
+
+
 def test_parse_takes_text_and_rejects_nonsense_with_the_line():
     assert mlir.parse(ADD).operation.verify()
     with pytest.raises(PassError, match="not valid MLIR") as caught:
@@ -37,6 +46,27 @@ def test_parse_reports_what_the_verifier_says():
     with pytest.raises(PassError) as caught:
         mlir.parse(ADD.replace("-> tensor<2x3xi32> {", "-> tensor<2x4xi32> {"))
     assert "tensor<2x3xi32>" in caught.value.why
+
+
+def test_all_modules_of_a_process_share_one_context():
+    assert mlir.parse(ADD).context == mlir.parse(ADD).context == mlir.context()
+
+
+def test_a_forked_child_runs_pipelines():
+    """With threads of its own the context would wait for them in the child, which has none."""
+    mlir.run_pipeline(mlir.parse(ADD), "builtin.module(func.func(canonicalize))")
+    child = multiprocessing.get_context("fork").Process(target=_run_in_child)
+    child.start()
+    child.join(60)
+    alive, code = child.is_alive(), child.exitcode
+    child.kill()
+    assert (alive, code) == (False, 0)
+
+
+def _run_in_child() -> None:
+    module = mlir.parse(ADD + "func.func @more() { return }")
+    mlir.run_pipeline(module, "builtin.module(func.func(canonicalize))")
+    os._exit(str(module).count("tosa.add") - 1)
 
 
 def test_run_pipeline_changes_the_module_in_place():
@@ -73,7 +103,7 @@ def test_dialects_come_from_the_same_package_as_ir():
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 2, 1, 4)])
 def test_a_constant_gives_its_array_back(block, dtype, shape):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    back = mlir.constant_value(mlir.constant(array))
+    back = known(mlir.constant(array))
     assert back.dtype == array.dtype and np.array_equal(back, array)
     assert block.operation.verify()
 
@@ -81,13 +111,13 @@ def test_a_constant_gives_its_array_back(block, dtype, shape):
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "float32"])
 def test_a_splat_gives_its_whole_array_back(block, dtype):
     array = np.ones((3, 4), dtype)
-    back = mlir.constant_value(mlir.constant(array))
+    back = known(mlir.constant(array))
     assert back.dtype == array.dtype and np.array_equal(back, array)
 
 
 def test_a_non_contiguous_array_keeps_its_values(block):
     array = np.arange(12, dtype=np.int32).reshape(3, 4).T
-    assert np.array_equal(mlir.constant_value(mlir.constant(array)), array)
+    assert np.array_equal(known(mlir.constant(array)), array)
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("i4", -8, 7), ("i48", -(2**47), 2**47 - 1)])
@@ -100,8 +130,8 @@ def test_types_numpy_lacks_are_written_in_full_range(block, name, low, high):
 def test_shapes_are_constants_too(block):
     value = mlir.constant_shape([1, 2, 300])
     assert str(value.type) == "!tosa.shape<3>"
-    assert mlir.constant_value(value).tolist() == [1, 2, 300]
-    assert mlir.constant_value(mlir.constant_shape([4, 4])).tolist() == [4, 4]
+    assert known(value).tolist() == [1, 2, 300]
+    assert known(mlir.constant_shape([4, 4])).tolist() == [4, 4]
     assert block.operation.verify()
 
 

@@ -1,0 +1,54 @@
+"""Divide `main` between the processors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.place.graph import nodes_of
+from tosaic.passes.place.kernels import anchor, cpu_kernels
+from tosaic.passes.place.outline import Group, outline
+from tosaic.passes.place.processors import npu_regions, refusals
+from tosaic.passes.place.verdicts import Verdict, verdict_of
+from tosaic.support.mlir import ir
+
+HOP_COST = 4096
+
+
+@register
+@dataclass(frozen=True)
+class Place(ModulePass):
+    """Outline NPU regions and CPU kernels, so that `main` holds constants, reshapes and calls.
+
+    `target` names a target or an accelerator, none means no NPU. An op that carries `tosaic.reason` stays on the CPU.
+    `hop-cost` is the number of multiply-accumulates (or elements) below which an NPU region stays there too.
+    """
+
+    name: ClassVar[str] = "place"
+    target: str = ""
+    hop_cost: int = HOP_COST
+
+    def run(self, module: ir.Module) -> None:
+        divide(module, verdict_of(self.target), self.hop_cost)
+
+
+def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> None:
+    """What `place` does by a target's verdict."""
+    with module.context, ir.Location.unknown():
+        nodes = nodes_of(module)
+        reasons = refusals(nodes, verdict, hop_cost)
+        regions = npu_regions(nodes, reasons)
+        on_npu = {node for region in regions for node in region}
+        kernels = cpu_kernels([node for node in nodes if node not in on_npu])
+        named = [Group(f"npu_{index}", "npu", region) for index, region in enumerate(regions)]
+        named += [Group(f"cpu_{index}_{anchor(group).name}", "cpu", group) for index, group in enumerate(kernels)]
+        outline(module, sorted(named, key=lambda group: group.nodes[-1].number), reasons)
+
+
+def refuse(module: ir.Module, reasons: Mapping[int, str]) -> None:
+    """Keep ops of `main` on the CPU: the reason by op number, which `place` gives ops on the NPU as `tosaic.op`."""
+    for node in nodes_of(module):
+        if node.number in reasons:
+            node.op.attributes["tosaic.reason"] = ir.StringAttr.get(reasons[node.number], module.context)
