@@ -24,6 +24,13 @@ def arguments(node: Node) -> tuple[Any, ...]:
     return node.args
 
 
+def complete_arguments(node: Node) -> tuple[Any, ...]:
+    """The arguments in the order of the op's schema, defaults filled in."""
+    target: Any = node.target
+    missing = target._schema.arguments[len(node.args) :]
+    return (*node.args, *(node.kwargs.get(one.name, one.default_value) for one in missing))
+
+
 def is_float(argument: object) -> bool:
     """Whether an argument is a node that gives float32, or a list that begins with it."""
     value = argument.meta.get("val") if isinstance(argument, Node) else None

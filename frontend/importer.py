@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical, complete_arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
@@ -115,7 +115,7 @@ class _Importer:
         if folded is not None:
             return folded
         lowering = registered()[node.target]
-        given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_complete(node))]
+        given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(complete_arguments(node))]
         return lowering.emit(self.builder, node, *given)
 
     def _argument(self, argument: Any, raw: bool) -> Any:
@@ -185,13 +185,3 @@ class _Importer:
 def _signed(stored: np.ndarray) -> np.ndarray:
     """Stored integers of uint8 as int8; the zero points move with them."""
     return (stored.astype(np.int16) - _TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored
-
-
-def _complete(node: Node) -> Iterator[Any]:
-    """The arguments in the order of the op's schema, defaults filled in."""
-    target: Any = node.target
-    for index, parameter in enumerate(target._schema.arguments):
-        if index < len(arguments(node)):
-            yield arguments(node)[index]
-        else:
-            yield node.kwargs.get(parameter.name, parameter.default_value)

@@ -9,8 +9,9 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
+from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.convolution import fit, pair
-from tosaic.frontend.lowerings.op_quantization import OneToOne, Shared
+from tosaic.frontend.lowerings.op_quantization import Averaged, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -39,7 +40,13 @@ def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object
     return (max_pool2d(b, node, x, *window),)
 
 
-@lowers(aten.avg_pool2d.default, quantized=Shared())
+def _covers_image(node: Node) -> bool:
+    """Whether no window of an average pool hangs over the image, so that all divide by the same number."""
+    _, _, _, padding, ceil_mode, counts_padding, _ = complete_arguments(node)
+    return not ceil_mode and (counts_padding or not any(pair(padding)))
+
+
+@lowers(aten.avg_pool2d.default, quantized=Averaged(_covers_image))
 def avg_pool2d(
     b: Builder,
     node: Node,
@@ -65,7 +72,7 @@ def avg_pool2d(
 
 
 @lowers(aten._adaptive_avg_pool2d.default)
-@lowers(aten.adaptive_avg_pool2d.default, quantized=Shared())
+@lowers(aten.adaptive_avg_pool2d.default, quantized=Averaged())
 def adaptive_avg_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> ir.Value:
     return _adaptive(b, node, "avg_pool2d", x, size)
 
@@ -100,7 +107,7 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
     return b.concat([b.concat([pooled(y, x) for x in columns], 2) for y in rows], 1)
 
 
-@lowers(aten.mean.dim, aten.mean.default, quantized=Shared())
+@lowers(aten.mean.dim, aten.mean.default, quantized=Averaged())
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     """As an average pool, which quantizes as one op: the reduced axes become a window."""
     dims_in = shape(x)

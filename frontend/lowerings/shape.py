@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
 from tosaic.frontend.constant import Constant
-from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -56,13 +56,13 @@ def repeat(b: Builder, node: Node, x: ir.Value, repeats: Sequence[int]) -> ir.Va
     return b.tile(b.value(b.ranked(x, len(repeats))), repeats)
 
 
-@lowers(aten.cat.default, quantized=Shared())
+@lowers(aten.cat.default, quantized=Joined())
 def cat(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     element = b.element(node)
     return b.concat([b.cast(x, element) for x in tensors], dim % len(shape(tensors[0])))
 
 
-@lowers(aten.stack.default, quantized=Shared())
+@lowers(aten.stack.default, quantized=Joined())
 def stack(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     dims = shape(tensors[0])
     axis = dim % (len(dims) + 1)
