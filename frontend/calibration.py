@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
-from tosaic.frontend.origin import origin
+from tosaic.frontend.origin import failure, origin
 from tosaic.support.errors import ModelError
 
 
@@ -33,17 +33,11 @@ class _Calibration(Interpreter):
             return super().run_node(n)
         except ValueError as error:
             if n.op != "call_module":
-                raise _failure(n, error) from error
+                raise failure(n, error) from error
             seen = n.all_input_nodes[0]
             raise ModelError(
                 f"the result of `{seen.target}` cannot be quantized", where=str(origin(seen)), why=str(error),
                 hint="mask with a finite number such as -1e4, divide by no zero, or exclude this op",
             ) from error  # fmt: skip
         except Exception as error:
-            raise _failure(n, error) from error
-
-
-def _failure(node: Node, error: Exception) -> ModelError:
-    return ModelError(
-        f"`{node.target}` fails", where=str(origin(node)), why=f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    )
+            raise failure(n, error) from error

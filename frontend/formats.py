@@ -16,7 +16,8 @@ from torchao.quantization.pt2e.quantizer import (
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
-from tosaic.frontend.observer import LEAST_SCALE, RangeObserver
+from tosaic.frontend.observer import RangeObserver
+from tosaic.support.quantization import LEAST_SCALE
 
 
 @dataclass(frozen=True)

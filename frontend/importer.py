@@ -18,7 +18,7 @@ from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import op_quantization, registered
-from tosaic.frontend.origin import origin
+from tosaic.frontend.origin import failure, origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -103,10 +103,12 @@ class _Importer:
                 if error.where:
                     raise
                 raise ModelError(error.what, where=str(origin(node)), why=error.why, hint=error.hint) from None
+            except Exception as error:
+                raise failure(node, error) from error
 
     def _lower(self, node: Node) -> Any:
         if node.target is operator.getitem:
-            return self.env[arguments(node)[0]][arguments(node)[1]]
+            return self._item(*arguments(node))
         if node.target in QUANTIZE:
             return self._quantize(node)
         if node.target in DEQUANTIZE:
@@ -117,6 +119,14 @@ class _Importer:
         lowering = registered()[node.target]
         given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(complete_arguments(node))]
         return lowering.emit(self.builder, node, *given)
+
+    def _item(self, source: Node, index: int) -> Operand:
+        results = self.env[source]
+        if index >= len(results):
+            raise ModelError(
+                f"result {index} of `{source.target}` cannot be compiled", hint="use its first result only"
+            )
+        return results[index]
 
     def _argument(self, argument: Any, raw: bool) -> Any:
         if isinstance(argument, Node):

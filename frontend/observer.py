@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torchao.quantization.pt2e.observer import ObserverBase
 
+from tosaic.support.quantization import LEAST_SCALE
+
 _BINS = 4096
 _CANDIDATES = 65
 _LEAST = 0.25
-LEAST_SCALE = 2.0**-126  # the least normal float32, whose inverse is finite
 _OF_ZEROS = 2.0**-16  # the scale of a tensor that calibration shows as zeros alone
 
 

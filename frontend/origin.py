@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments
+from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -47,6 +48,17 @@ def origin(node: Node) -> Origin:
     file, line = users[-1] if users else ("unknown", 0)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
+
+
+def failure(node: Node, error: Exception) -> ModelError:
+    """What `node` does not survive, with the user's line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return ModelError(
+        f"`{node.target}` cannot be compiled here",
+        where=str(origin(node)),
+        why=f"{type(error).__name__}: {first}",
+        hint="write it with other ops; the exception's cause has the whole message",
+    )
 
 
 def _owner(node: Node) -> Node:

@@ -159,7 +159,7 @@ class TosaQuantizer(Quantizer):
 
     def _item(self, node: Node) -> None:
         source = arguments(node)[0]
-        if isinstance(op_quantization(source), Shared) and _KEY in source.meta:
+        if is_float(node) and isinstance(op_quantization(source), Shared) and _KEY in source.meta:
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
 
 

@@ -77,7 +77,7 @@ def adaptive_avg_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) ->
     return _adaptive(b, node, "avg_pool2d", x, size)
 
 
-@lowers(aten.adaptive_max_pool2d.default)
+@lowers(aten.adaptive_max_pool2d.default, quantized=Shared())
 def adaptive_max_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> tuple[ir.Value]:
     return (_adaptive(b, node, "max_pool2d", x, size),)
 
@@ -110,6 +110,9 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
 @lowers(aten.mean.dim, aten.mean.default, quantized=Averaged())
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     """As an average pool, which quantizes as one op: the reduced axes become a window."""
+    x = b.cast(x, b.element(node))
+    if not shape(x):
+        return x
     dims_in = shape(x)
     axes = _axes(dims, len(dims_in))
     result = tuple(node.meta["val"].shape)
@@ -143,8 +146,8 @@ def _reduction(name: str) -> Callable:
 
 lowers(aten.amax.default, quantized=Shared())(_reduction("max"))
 lowers(aten.amin.default, quantized=Shared())(_reduction("min"))
-lowers(aten.max.default)(_reduction("max"))
-lowers(aten.min.default)(_reduction("min"))
+lowers(aten.max.default, quantized=Shared())(_reduction("max"))
+lowers(aten.min.default, quantized=Shared())(_reduction("min"))
 lowers(aten.any.dim, aten.any.default)(_reduction("any"))
 lowers(aten.all.dim, aten.all.default)(_reduction("all"))
 
@@ -157,7 +160,7 @@ def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] 
     return b.reshape(x, tuple(result))
 
 
-@lowers(aten.max.dim)
+@lowers(aten.max.dim, quantized=Shared())
 def max_dim(b: Builder, node: Node, x: ir.Value, dim: int, keepdim: bool) -> tuple[ir.Value, ir.Value]:
     return _reduce(b, node, "max", x, [dim]), _argmax(b, node, x, dim, node.meta["val"][1].shape)
 
@@ -236,4 +239,4 @@ def _window(
 def _axes(dims: Sequence[int] | int | None, rank: int) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
-    return sorted(dim % rank for dim in dims) if dims else list(range(rank))
+    return sorted(dim % rank for dim in dims) if dims and rank else list(range(rank))
