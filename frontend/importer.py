@@ -155,7 +155,10 @@ class _Importer:
         """What PyTorch gives for a node whose tensors are all known."""
 
         def tensor(source: Node) -> torch.Tensor:
-            return torch.from_numpy(np.array(self.env[source].array))
+            known = self.env[source]
+            if known.quantization and node.target in QUANTIZE:
+                return torch.from_numpy(known.quantization.dequantize(known.array).astype(np.float32))
+            return torch.from_numpy(np.array(known.array))
 
         target: Any = node.target
         return target(*torch.fx.map_arg(arguments(node), tensor), **torch.fx.map_arg(node.kwargs, tensor))

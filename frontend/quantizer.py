@@ -26,6 +26,7 @@ from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.formats import ACTIVATIONS, bias_format, weight_format
 from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, OneToOne, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.origin import naming_ops
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
@@ -52,7 +53,7 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
     refuse_unmatched(capture.program.graph, exclude)
     if is_quantized(capture.program):
         return capture.program
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
         warnings.simplefilter("ignore")
         module = capture.program.module()
         raise_core_aten(module)
@@ -110,7 +111,7 @@ class TosaQuantizer(Quantizer):
             self._one_to_one(node)
         elif isinstance(op, Shared):
             self._shared(node)
-        elif isinstance(op, Averaged | Joined) and all(map(_is_quantized, _float_operands(node))):
+        elif isinstance(op, Averaged | Joined) and is_float(node) and all(map(_is_quantized, _float_operands(node))):
             self._finish(node, dict.fromkeys(_float_operands(node), self.calibrated))
 
     def _weighted(self, node: Node, op: Weighted) -> None:

@@ -116,12 +116,12 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
-    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage != "i8":
+    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in _ACCUMULATOR:
         return None
     x, quantization = view
     shape = shape_of(op.results[0])
     weight = int(scale[0]) * int(scale[2])
-    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, "i32"))
+    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, _ACCUMULATOR[quantization.storage]))
     if quantization.zero_point:
         offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")
