@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import math
 
 import numpy as np
@@ -11,9 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tosaic.backends.reference import evaluate
-from tosaic.frontend import Capture, import_program, quantize, run_float
+from tosaic.frontend import (
+    Advice,
+    Capture,
+    calibration_advice,
+    capture,
+    import_program,
+    quantization_advice,
+    quantize,
+    run_float,
+)
 from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.lowerings.registry import registered
 from tosaic.passes import run_phases
 from tosaic.support.errors import Error, ModelError
 from tosaic.support.mlir import walk
@@ -94,8 +106,21 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("activations", ["int8", "int16"])
-@pytest.mark.parametrize("inputs, weights", [(1.0, 1e-30), (1e-30, 1.0), (1e-15, 1e-15), (1e-6, 1e-6), (1.0, 1e-6),
-                                             (1e30, 1.0), (1.0, 1e30), (1e-30, 1e30), (1e30, 1e-30), (1e15, 1e15)])  # fmt: skip
+@pytest.mark.parametrize(
+    "inputs, weights",
+    [
+        (1.0, 1e-30),
+        (1e-30, 1.0),
+        (1e-15, 1e-15),
+        (1e-6, 1e-6),
+        (1.0, 1e-6),
+        (1e30, 1.0),
+        (1.0, 1e30),
+        (1e-30, 1e30),
+        (1e30, 1e-30),
+        (1e15, 1e15),
+    ],
+)
 def test_no_magnitude_turns_to_zero(inputs, weights, activations):
     model = Scaled(weights)
     model.layer.bias.data *= inputs
@@ -208,3 +233,149 @@ def test_an_infinity_names_its_op_and_line():
         quantize(captured(Infinite(), *normal(1, 4)))
     assert "test_trust.py" in error.value.where
     assert error.value.why == "it holds NaN or infinity"
+
+
+class Layer(nn.Module):
+    """A function of tensors, and the layers that it calls."""
+
+    def __init__(self, function, *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, *x: Tensor) -> Tensor:
+        return self.function(self, *x)
+
+
+def floats(capture: Capture, activations: str = "int8") -> list[Advice]:
+    return [one for one in quantization_advice(quantize(capture, activations)) if "float32" in one.what]
+
+
+@pytest.mark.parametrize(
+    "function, least",
+    [
+        (lambda m, x: F.log_softmax(m.layers[0](x), -1), 25),
+        (lambda m, x: torch.sin(m.layers[0](x)), 30),
+        (lambda m, x: torch.rsub(m.layers[0](x), x), 30),
+        (lambda m, x: m.layers[0](x).clamp_max(0.5), 30),
+        (lambda m, x: m.layers[0](x).max(), 30),
+        (lambda m, x: F.adaptive_max_pool2d(m.layers[0](x)[None, None], 2), 30),
+        (lambda m, x: torch.matmul(x[None], m.layers[0].weight.transpose(0, 1)), 30),
+    ],
+)
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_an_op_is_quantized(function, least, activations):
+    torch.manual_seed(0)
+    capture = captured(Layer(function, nn.Linear(8, 8)), *normal(6, 8))
+    assert not floats(capture, activations)
+    assert sqnr(capture, activations) > least
+
+
+def test_what_stays_float_is_named():
+    (found,) = floats(captured(Layer(lambda m, x: x.pow(m.layers[0](x).abs())[:, :4], nn.Linear(8, 8)), *[
+        (x.abs(),) for (x,) in normal(6, 8)]))  # fmt: skip
+    assert found.what == "`aten.pow.Tensor_Tensor` stays float32"
+    assert "test_trust.py" in found.where
+
+
+def test_calibration_on_one_sample_of_zeros_is_named():
+    capture = captured(nn.Linear(8, 8), (torch.zeros(6, 8),))
+    assert [one.what for one in calibration_advice(capture)] == [
+        "calibration has one sample, the example input",
+        "calibration data for the input `input` is zeros alone",
+    ]
+    assert calibration_advice(captured(nn.Linear(8, 8), *normal(6, 8))) == ()
+
+
+def test_a_coarse_concatenation_is_named():
+    def function(model: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
+        fine = model.layers[0](x)
+        return torch.cat((x * 1000, fine), 1), fine
+
+    (found,) = quantization_advice(quantize(captured(Layer(function, nn.Linear(8, 8)), *normal(6, 8))))
+    assert "finer steps than the result" in found.what
+    assert "test_trust.py" in found.where
+
+
+@pytest.mark.parametrize(
+    "model, shape",
+    [
+        (nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(3, 4, 3)), (1, 3, 8, 8)),
+        (nn.Sequential(nn.ConvTranspose2d(4, 8, 3, groups=2), nn.BatchNorm2d(8)), (1, 4, 5, 5)),
+        (nn.PixelShuffle(2), (8, 3, 3)),
+        (nn.PixelUnshuffle(2), (2, 4, 4)),
+        (Layer(lambda m, x: x.mean(1, dtype=torch.float64)), (2, 8)),
+        (Layer(lambda m, x: x.sum().sum() + x), (2, 8)),
+    ],
+)
+def test_a_model_compiles_as_it_is(model, shape):
+    for layer in model.modules():
+        if hasattr(layer, "reset_parameters"):
+            torch.manual_seed(0)
+            layer.reset_parameters()
+    assert sqnr(captured(model, *normal(*shape))) > 28
+
+
+def test_the_indices_of_a_pool_are_refused():
+    capture = captured(Layer(lambda m, x: F.max_pool2d(x, 2, return_indices=True)), *normal(1, 3, 8, 8))
+    with pytest.raises(ModelError, match=r"result 1 of `aten\.max_pool2d_with_indices\.default` cannot be compiled"):
+        import_program(quantize(capture))
+
+
+@pytest.mark.parametrize(
+    "example, kind", [("None", "NoneType"), ("{'a': 1}", "dict"), ("(torch.ones(2), (1,))", "tuple")]
+)
+def test_examples_that_are_no_tensors_are_refused(tmp_path, example, kind):
+    (tmp_path / "model.py").write_text(f"import torch\ndef make():\n    return torch.nn.Identity(), ({example},)\n")
+    with pytest.raises(ModelError, match=f"example input 0 is a {kind}, not a tensor"):
+        capture(f"{tmp_path}/model.py:make")
+
+
+# What a lowering does not read of its op's arguments, and why nothing depends on it.
+_UNREAD = {
+    "size": "the result's shape says it",
+    "output_size": "the result's shape says it",
+    "shape": "the result's shape says it",
+    "implicit": "of tracing alone",
+    "keepdim": "the result's shape says it",
+    "ceil_mode": "the result's shape says it",
+    "start_dim": "the result's shape says it",
+    "end_dim": "the result's shape says it",
+    "split_size": "the results' shapes say it",
+    "split_sizes": "the results' shapes say it",
+    "chunks": "the results' shapes say it",
+    "dtype": "the result's dtype says it",
+    "half_to_float": "the result's dtype says it",
+    "other": "of type_as: the result's dtype says it",
+    "train": "refused",
+    "p": "without effect unless it trains",
+    "momentum": "of training",
+    "cudnn_enable": "of CUDA",
+    "layout": "all are strided",
+    "device": "all are the CPU",
+    "pin_memory": "of CUDA",
+    "non_blocking": "of CUDA",
+    "copy": "values are the same",
+    "memory_format": "values are the same",
+    "padding_idx": "of training",
+    "scale_grad_by_freq": "of training",
+    "sparse": "of training",
+    "sparse_grad": "of training",
+    "dim": "of unsqueeze and squeeze: the result's shape says it",
+}
+
+
+def test_no_lowering_ignores_an_argument_that_matters():
+    """A parameter that a lowering's code never loads is among the known ones."""
+    ignored = {}
+    for target, lowering in registered().items():
+        read = {
+            step.argval
+            for step in dis.get_instructions(lowering.emit)
+            if step.opname.startswith(("LOAD_", "STORE_DEREF"))
+        }
+        parameters = list(inspect.signature(lowering.emit).parameters.values())[2:]
+        for index, argument in enumerate(target._schema.arguments):
+            parameter = parameters[min(index, len(parameters) - 1)]
+            if parameter.name not in read and argument.name not in _UNREAD:
+                ignored[str(target)] = argument.name
+    assert not ignored
