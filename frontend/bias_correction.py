@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from torchao.quantization.pt2e.observer import ObserverBase
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 
+_BIAS_LIMIT = 2.0**30  # half of int32, for what correction adds
+
 
 def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> None:
     """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
@@ -24,6 +27,22 @@ def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]])
         batches: what the error is measured on; all of them are held in memory at once.
     """
     _Corrector(prepared, len(batches)).run(*zip(*batches, strict=True), enable_io_processing=False)
+
+
+def make_room_for_biases(prepared: GraphModule) -> None:
+    """Raise the weights' scales of channels so small that their bias, in units of input x weight, would not fit int32.
+
+    Such weights are below 2^-30 of the bias, and what the coarser scale rounds off is far below a step of the result.
+    """
+    for node in prepared.graph.nodes:
+        bias = _bias(node) if isinstance(op_quantization(node), Weighted) else None
+        observers = [_observer(prepared, source) for source in node.all_input_nodes[:2]]
+        if bias is None or None in observers:
+            continue
+        image, weight = observers
+        values = _parameter(prepared, bias).abs()
+        room = 127 * values / (_BIAS_LIMIT * image.calculate_qparams()[0])
+        weight.max_val = torch.maximum(weight.max_val, room if weight.max_val.ndim else room.max())
 
 
 @dataclass(frozen=True)
@@ -81,12 +100,29 @@ class _Corrector(Interpreter):
         return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
 
 
+def _bias(node: Node) -> Node | None:
+    """The parameter behind a node's bias."""
+    bias: Any = node.args[2] if len(node.args) > 2 else None
+    while isinstance(bias, Node) and bias.op == "call_module":
+        bias = bias.args[0]
+    return bias if isinstance(bias, Node) and bias.op == "get_attr" else None
+
+
 def _own_bias(node: Node) -> Node | None:
     """The parameter behind a node's bias, where no other node has it."""
-    bias: Any = node.args[2] if len(node.args) > 2 else None
-    while isinstance(bias, Node) and bias.op == "call_module" and len(bias.users) == 1:
-        bias = bias.args[0]
-    return bias if isinstance(bias, Node) and bias.op == "get_attr" and len(bias.users) == 1 else None
+    bias = _bias(node)
+    given = node.args[2] if bias else None
+    alone = all(isinstance(one, Node) and len(one.users) == 1 for one in (bias, given))
+    return bias if alone else None
+
+
+def _parameter(module: GraphModule, node: Node) -> Tensor:
+    return operator.attrgetter(str(node.target))(module).detach()
+
+
+def _observer(module: GraphModule, node: Node) -> Any:
+    found = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return found if isinstance(found, ObserverBase) else None
 
 
 def _fake_quantize(observer: Any, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
@@ -22,6 +23,13 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 def arguments(node: Node) -> tuple[Any, ...]:
     """A node's positional arguments; fx types them too narrowly to be of use."""
     return node.args
+
+
+def complete_arguments(node: Node) -> tuple[Any, ...]:
+    """The arguments in the order of the op's schema, defaults filled in."""
+    target: Any = node.target
+    missing = target._schema.arguments[len(node.args) :]
+    return (*node.args, *(node.kwargs.get(one.name, one.default_value) for one in missing))
 
 
 def is_float(argument: object) -> bool:
@@ -40,9 +48,20 @@ def is_quantized(program: ExportedProgram) -> bool:
 def canonical(program: ExportedProgram) -> ExportedProgram:
     """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op."""
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
-    if program.dialect != "TRAINING" and not fused:
-        return program
-    return program.run_decompositions({_ATTENTION: _attention})
+    if program.dialect == "TRAINING" or fused:
+        program = program.run_decompositions({_ATTENTION: _attention})
+    return _without_input_mutations(program)
+
+
+def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
+    """What a model writes over its inputs is no result of it."""
+    specs, output = program.graph_signature.output_specs, program.graph.output_node()
+    kept = [index for index, spec in enumerate(specs) if spec.kind is not OutputKind.USER_INPUT_MUTATION]
+    if len(kept) < len(specs):
+        output.args = (tuple(arguments(output)[0][index] for index in kept),)
+        specs[:] = [specs[index] for index in kept]
+        program.graph_module.recompile()
+    return program
 
 
 def _attention(

@@ -160,6 +160,8 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
         value = node.meta["val"]
         if not isinstance(value, Tensor):
             raise ModelError(f"the input `{node.name}` is not a tensor", hint="make it a constant of the module")
+        if not value.ndim:
+            raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
         if any(not isinstance(size, int) for size in value.shape):
             dims = ", ".join(map(str, value.shape))
             raise ModelError(
@@ -228,7 +230,17 @@ def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:
 
 def _as_batch(inputs: Any) -> Batch:
     items = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    return tuple(item if isinstance(item, Tensor) else torch.as_tensor(item) for item in items)
+    return tuple(_as_tensor(index, item) for index, item in enumerate(items))
+
+
+def _as_tensor(index: int, item: Any) -> Tensor:
+    try:
+        return item if isinstance(item, Tensor) else torch.as_tensor(item)
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError(
+            f"example input {index} is a {type(item).__name__}, not a tensor",
+            hint="write a module around the model that takes tensors and nothing else",
+        ) from None
 
 
 def _describe(tensor: Tensor) -> str:

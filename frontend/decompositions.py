@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE
 from tosaic.frontend.lowerings.registry import registered
-from tosaic.frontend.origin import origin
+from tosaic.frontend.origin import naming_ops, origin
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
@@ -34,7 +34,8 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         table: dict[Any, Callable] = {node.target: made for node in unknown if (made := _decomposition(node.target))}
         if not table:
             break
-        program = program.run_decompositions(table)
+        with naming_ops("decomposition"):
+            program = program.run_decompositions(table)
         unknown = unknown_ops(program)
     if unknown:
         lines = {node.meta.get("stack_trace") for node in unknown}
@@ -110,6 +111,13 @@ def _instance_norm(
     if use_input_stats or mean is None or variance is None:
         return _group_norm(x, x.shape[1], weight, bias, eps)
     return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+
+
+@_decomposes(aten.log_softmax.int, aten._log_softmax.default)
+def _log_softmax(x: Tensor, dim: int, _option: Any = None) -> Tensor:
+    """x - max - log sum exp(x - max), of ops that are quantized each."""
+    shifted = x - x.amax(dim, keepdim=True)
+    return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
 @_decomposes(aten.prelu.default)
@@ -211,6 +219,8 @@ def _lerp(x: Tensor, end: Tensor, weight: float) -> Tensor:
 @_decomposes(aten.pixel_shuffle.default)
 def _pixel_shuffle(x: Tensor, factor: int) -> Tensor:
     """Channels last, as two transpositions of few axes: the channels within a pixel, then the rows of each line."""
+    if x.ndim == 3:
+        return _pixel_shuffle(x[None], factor)[0]
     n, c, h, w = x.shape
     channels, square = c // factor**2, factor**2
     pixels = x.permute(0, 2, 3, 1).reshape(n * h * w, channels, square).transpose(1, 2)
@@ -220,6 +230,8 @@ def _pixel_shuffle(x: Tensor, factor: int) -> Tensor:
 
 @_decomposes(aten.pixel_unshuffle.default)
 def _pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    if x.ndim == 3:
+        return _pixel_unshuffle(x[None], factor)[0]
     n, c, h, w = x.shape[0], x.shape[1], x.shape[2] // factor, x.shape[3] // factor
     lines = x.permute(0, 2, 3, 1).reshape(n * h, factor, w, factor * c).transpose(1, 2)
     pixels = lines.reshape(n * h * w, factor**2, c).transpose(1, 2)

@@ -11,13 +11,13 @@ from torch.fx import Node
 from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
-    FixedQParamsQuantizationSpec,
     QuantizationSpec,
 )
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.observer import RangeObserver
+from tosaic.support.quantization import LEAST_SCALE
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,6 @@ class Activations:
         observer = RangeObserver.with_args(floor=floor, ceiling=ceiling)
         return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
 
-    def ranged(self, least: float, greatest: float) -> FixedQParamsQuantizationSpec:
-        """Scale and zero point that need no calibration: 1/256 and -128 for [0, 1] in int8."""
-        levels = self.high - self.low + 1
-        if self.symmetric:
-            scale, zero_point = 2 * max(-least, greatest) / (self.high * 2 + 2), 0
-        else:
-            scale = (greatest - least) / levels
-            zero_point = self.low - round(least / scale)
-        return FixedQParamsQuantizationSpec(self.dtype, scale, zero_point, self.low, self.high, torch.per_tensor_affine)
-
 
 ACTIVATIONS = {
     "int8": Activations(torch.int8, -128, 127, symmetric=False),
@@ -61,7 +51,7 @@ def weight_format(node: Node, op: Weighted) -> QuantizationSpec:
     observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
     scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
     axis = op.weight_axis if per_channel else None
-    return QuantizationSpec(torch.int8, observer.with_args(eps=2**-24), -127, 127, scheme, ch_axis=axis)
+    return QuantizationSpec(torch.int8, observer.with_args(eps=LEAST_SCALE), -127, 127, scheme, ch_axis=axis)
 
 
 def _is_per_channel(node: Node, op: Weighted) -> bool:
@@ -78,7 +68,7 @@ def bias_format(node: Node, op: Weighted) -> DerivedQuantizationSpec:
 
     def derive(observers: list) -> tuple[Tensor, Tensor]:
         (input_scale, _), (weight_scale, _) = (observer.calculate_qparams() for observer in observers)
-        scale = input_scale.double() * weight_scale.double()
+        scale = (input_scale.double() * weight_scale.double()).clamp(min=LEAST_SCALE)
         return scale.float(), torch.zeros_like(scale, dtype=torch.int32)
 
     per_channel = _is_per_channel(node, op)

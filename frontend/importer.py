@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical, complete_arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.decompositions import decomposed, unknown_ops
 from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import op_quantization, registered
-from tosaic.frontend.origin import origin
+from tosaic.frontend.origin import failure, origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -103,10 +103,12 @@ class _Importer:
                 if error.where:
                     raise
                 raise ModelError(error.what, where=str(origin(node)), why=error.why, hint=error.hint) from None
+            except Exception as error:
+                raise failure(node, error) from error
 
     def _lower(self, node: Node) -> Any:
         if node.target is operator.getitem:
-            return self.env[arguments(node)[0]][arguments(node)[1]]
+            return self._item(*arguments(node))
         if node.target in QUANTIZE:
             return self._quantize(node)
         if node.target in DEQUANTIZE:
@@ -115,8 +117,16 @@ class _Importer:
         if folded is not None:
             return folded
         lowering = registered()[node.target]
-        given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(_complete(node))]
+        given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(complete_arguments(node))]
         return lowering.emit(self.builder, node, *given)
+
+    def _item(self, source: Node, index: int) -> Operand:
+        results = self.env[source]
+        if index >= len(results):
+            raise ModelError(
+                f"result {index} of `{source.target}` cannot be compiled", hint="use its first result only"
+            )
+        return results[index]
 
     def _argument(self, argument: Any, raw: bool) -> Any:
         if isinstance(argument, Node):
@@ -145,7 +155,10 @@ class _Importer:
         """What PyTorch gives for a node whose tensors are all known."""
 
         def tensor(source: Node) -> torch.Tensor:
-            return torch.from_numpy(np.array(self.env[source].array))
+            known = self.env[source]
+            if known.quantization and node.target in QUANTIZE:
+                return torch.from_numpy(known.quantization.dequantize(known.array).astype(np.float32))
+            return torch.from_numpy(np.array(known.array))
 
         target: Any = node.target
         return target(*torch.fx.map_arg(arguments(node), tensor), **torch.fx.map_arg(node.kwargs, tensor))
@@ -185,13 +198,3 @@ class _Importer:
 def _signed(stored: np.ndarray) -> np.ndarray:
     """Stored integers of uint8 as int8; the zero points move with them."""
     return (stored.astype(np.int16) - _TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored
-
-
-def _complete(node: Node) -> Iterator[Any]:
-    """The arguments in the order of the op's schema, defaults filled in."""
-    target: Any = node.target
-    for index, parameter in enumerate(target._schema.arguments):
-        if index < len(arguments(node)):
-            yield arguments(node)[index]
-        else:
-            yield node.kwargs.get(parameter.name, parameter.default_value)

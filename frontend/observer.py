@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torchao.quantization.pt2e.observer import ObserverBase
 
+from tosaic.support.quantization import LEAST_SCALE
+
 _BINS = 4096
 _CANDIDATES = 65
 _LEAST = 0.25
+_OF_ZEROS = 2.0**-16  # the scale of a tensor that calibration shows as zeros alone
 
 
 class RangeObserver(ObserverBase):
@@ -24,6 +27,9 @@ class RangeObserver(ObserverBase):
         quant_min, quant_max: least and greatest stored value.
         qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
         eps: the least scale.
+
+    Raises:
+        ValueError: what is observed holds NaN or infinity.
         floor, ceiling: limits beyond which the tensor's reader sees no difference.
     """
 
@@ -33,7 +39,7 @@ class RangeObserver(ObserverBase):
         quant_min: int,
         quant_max: int,
         qscheme: torch.qscheme,
-        eps: float = 2**-16,
+        eps: float = LEAST_SCALE,
         floor: float = -math.inf,
         ceiling: float = math.inf,
         is_dynamic: bool = False,
@@ -42,7 +48,7 @@ class RangeObserver(ObserverBase):
         self.quant_min, self.quant_max = quant_min, quant_max
         self.qscheme, self.eps = qscheme, eps
         self.floor, self.ceiling = floor, ceiling
-        self.exponent = -24
+        self.exponent = 0
         self.low = self.high = 0.0
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
         self.chosen: tuple[float, float] | None = None
@@ -53,19 +59,27 @@ class RangeObserver(ObserverBase):
         if x.numel():
             seen = x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
             low, high = (value.item() for value in torch.aminmax(seen))
-            self._widen(max(-low, high))
-            self.low, self.high = min(self.low, low), max(self.high, high)
-            reach = 2.0**self.exponent
-            counts = torch.histc(seen, _BINS, -reach, reach)
-            counts[_BINS // 2] -= x.numel() - torch.count_nonzero(x)
-            self.counts += counts
-            self.chosen = None
+            if not math.isfinite(low + high):
+                raise ValueError("it holds NaN or infinity")
+            if low < 0 or high > 0:
+                self._count(x, seen, low, high)
         return x
+
+    def _count(self, x: Tensor, seen: Tensor, low: float, high: float) -> None:
+        self._widen(max(-low, high))
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        reach = 2.0**self.exponent
+        counts = torch.histc(seen if 2**-64 < reach < 2**64 else seen.double(), _BINS, -reach, reach)
+        counts[_BINS // 2] -= x.numel() - torch.count_nonzero(x)
+        self.counts += counts
+        self.chosen = None
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""
         self.chosen = self.chosen or self._range()
         low, high = self.chosen
+        if low == high:
+            high = _OF_ZEROS * (self.quant_max - self.quant_min)
         if self.qscheme == torch.per_tensor_symmetric:
             scale = max(high / (self.quant_max + 0.5), self.eps)
             return torch.tensor([scale]), torch.zeros(1, dtype=torch.int32)
@@ -74,6 +88,8 @@ class RangeObserver(ObserverBase):
         return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int32)
 
     def _widen(self, reach: float) -> None:
+        if self.low == self.high:
+            self.exponent = math.frexp(reach)[1]
         while 2.0**self.exponent < reach:
             joined = self.counts.reshape(-1, 2).sum(1)
             self.counts.zero_()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments
+from tosaic.support.errors import Error, ModelError
 from tosaic.support.mlir import ir
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -47,6 +50,37 @@ def origin(node: Node) -> Origin:
     file, line = users[-1] if users else ("unknown", 0)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
+
+
+def failure(node: Node, error: Exception) -> ModelError:
+    """What `node` does not survive, with the user's line."""
+    return ModelError(
+        f"`{node.target}` cannot be compiled here",
+        where=str(origin(node)),
+        why=f"{type(error).__name__}: {_first_line(error)}",
+        hint="write it with other ops; the exception's cause has the whole message",
+    )
+
+
+@contextmanager
+def naming_ops(step: str) -> Iterator[None]:
+    """Turn what torch raises into an error that names the user's line, where torch's message has it."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        places = [(m["file"], m["line"]) for m in _FRAME.finditer(str(error)) if not m["file"].startswith(_TORCH)]
+        raise ModelError(
+            f"{step} fails on this model",
+            where=":".join(places[-1]) if places else "",
+            why=f"{type(error).__name__}: {_first_line(error)}",
+            hint="write it with other ops, or exclude the layer",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
 
 
 def _owner(node: Node) -> Node:

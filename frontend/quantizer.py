@@ -18,15 +18,18 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
-from tosaic.frontend.bias_correction import correct_biases
+from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
+from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.formats import ACTIVATIONS, bias_format, weight_format
-from tosaic.frontend.lowerings.op_quantization import Arithmetic, Clamp, OneToOne, Shared, Weighted
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, OneToOne, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.origin import naming_ops
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.regions import Region, pointwise_regions
+from tosaic.frontend.sharing import share_formats
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
@@ -50,13 +53,14 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
     refuse_unmatched(capture.program.graph, exclude)
     if is_quantized(capture.program):
         return capture.program
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
         warnings.simplefilter("ignore")
         module = capture.program.module()
         raise_core_aten(module)
         prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude)))
-        for batch in capture.calibration:
-            prepared(*batch)
+        calibrate(prepared, capture.calibration)
+        share_formats(prepared, averages_apart=activations == "int8")
+        make_room_for_biases(prepared)
         correct_biases(prepared, capture.calibration[:_CORRECTING])
         return torch.export.export(convert_pt2e(prepared), capture.inputs)
 
@@ -107,6 +111,8 @@ class TosaQuantizer(Quantizer):
             self._one_to_one(node)
         elif isinstance(op, Shared):
             self._shared(node)
+        elif isinstance(op, Averaged | Joined) and is_float(node) and all(map(_is_quantized, _float_operands(node))):
+            self._finish(node, dict.fromkeys(_float_operands(node), self.calibrated))
 
     def _weighted(self, node: Node, op: Weighted) -> None:
         image, weight, *rest = arguments(node)[:3]
@@ -141,7 +147,7 @@ class TosaQuantizer(Quantizer):
     def _result(self, node: Node) -> Format:
         op = op_quantization(node)
         known = op.result if isinstance(op, OneToOne) else None
-        return self.activations.ranged(*known) if known else self.calibrated
+        return self.activations.calibrated(*known) if known else self.calibrated
 
     def _shared(self, node: Node) -> None:
         """One format, where what comes in is quantized; a list has none, but its items have."""
@@ -154,7 +160,7 @@ class TosaQuantizer(Quantizer):
 
     def _item(self, node: Node) -> None:
         source = arguments(node)[0]
-        if isinstance(op_quantization(source), Shared) and _KEY in source.meta:
+        if is_float(node) and isinstance(op_quantization(source), Shared) and _KEY in source.meta:
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
 
 

@@ -115,7 +115,7 @@ def _division(module: GraphModule, node: Node) -> None:
 def _mm(module: GraphModule, node: Node) -> None:
     x, mat2 = arguments(node)
     weight = _transposed(mat2)
-    if weight:
+    if weight and mat2.meta["val"].ndim == 2:
         _replace(module, node, aten.linear.default, (x, weight))
 
 
@@ -126,7 +126,7 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
     """
     x, *given, _momentum, epsilon = arguments(node)
     weight, bias, mean, variance = (_attribute(module, one) if isinstance(one, Node) else None for one in given)
-    if mean is None or variance is None or not _only_first(node) or _is_convolution(x):
+    if mean is None or variance is None or not _only_first(node) or _is_fusible(x):
         return
     scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
     offset = -mean * scale + (0.0 if bias is None else bias)
@@ -153,10 +153,12 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
             _replace(module, user, aten.add.Tensor, (product, buffer("bias", offset.reshape(shape))))
 
 
-def _is_convolution(node: Node) -> bool:
-    """Whether a node has weights, and channels where batch norm has them."""
+def _is_fusible(node: Node) -> bool:
+    """Whether PT2E makes a batch norm behind a node a part of it: a convolution, but no transposed one in groups."""
     op = op_quantization(node)
-    return isinstance(op, Weighted) and op.result_axis == 1
+    if not isinstance(op, Weighted) or op.result_axis != 1:
+        return False
+    return op.weight_axis == 0 or len(arguments(node)) <= 6 or arguments(node)[6] == 1
 
 
 def _transposed(node: Node) -> Node | None:
@@ -177,6 +179,7 @@ _REWRITES: dict[Any, Callable[[GraphModule, Node], None]] = {
     aten.convolution.default: _convolution,
     aten.addmm.default: _addmm,
     aten.mm.default: _mm,
+    aten.matmul.default: _mm,
     aten.div.Tensor: _division,
     aten._native_batch_norm_legit_no_training.default: _batch_norm,
 }

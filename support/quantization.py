@@ -8,6 +8,7 @@ import numpy as np
 
 from tosaic.support.mlir import dialect, ir
 
+LEAST_SCALE = 2.0**-126  # the least normal float32, whose inverse is finite
 _quant = dialect("quant")
 _RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
 

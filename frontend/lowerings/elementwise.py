@@ -58,7 +58,7 @@ def sub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
     return b.pointwise("sub", x, _times(b, y, alpha))
 
 
-@pointwise(aten.rsub.Tensor)
+@pointwise(aten.rsub.Tensor, quantized=Arithmetic())
 @pointwise(aten.rsub.Scalar, quantized=OneToOne())
 def rsub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
     x, y = _promoted(b, node, x, y)
@@ -141,17 +141,17 @@ def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:
 
 pointwise(aten.abs.default, quantized=OneToOne())(_unary("abs"))
 pointwise(aten.ceil.default, steps=True)(_unary("ceil"))
-pointwise(aten.cos.default)(_unary("cos"))
-pointwise(aten.erf.default)(_unary("erf"))
+pointwise(aten.cos.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("cos"))
+pointwise(aten.erf.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("erf"))
 pointwise(aten.exp.default, quantized=OneToOne())(_unary("exp"))
 pointwise(aten.floor.default, steps=True)(_unary("floor"))
-pointwise(aten.log.default)(_unary("log"))
+pointwise(aten.log.default, quantized=OneToOne())(_unary("log"))
 pointwise(aten.logical_not.default)(_unary("logical_not"))
 pointwise(aten.neg.default, quantized=OneToOne())(_unary("negate"))
-pointwise(aten.reciprocal.default)(_unary("reciprocal"))
+pointwise(aten.reciprocal.default, quantized=OneToOne())(_unary("reciprocal"))
 pointwise(aten.rsqrt.default, quantized=OneToOne())(_unary("rsqrt"))
 pointwise(aten.sigmoid.default, quantized=OneToOne(result=(0.0, 1.0)))(_unary("sigmoid"))
-pointwise(aten.sin.default)(_unary("sin"))
+pointwise(aten.sin.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("sin"))
 pointwise(aten.tanh.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("tanh"))
 
 
@@ -175,7 +175,7 @@ def clamp_min(b: Builder, node: Node, x: ir.Value, low: float) -> ir.Value:
     return b.clamp(x, low, None)
 
 
-@pointwise(aten.clamp_max.default)
+@pointwise(aten.clamp_max.default, quantized=OneToOne())
 def clamp_max(b: Builder, node: Node, x: ir.Value, high: float) -> ir.Value:
     return b.clamp(x, None, high)
 
@@ -307,8 +307,15 @@ def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value
 
 
 @pointwise(aten.clone.default, quantized=Shared(moves=True))
-@pointwise(aten.alias.default, aten.contiguous.default, aten.detach.default)
-@pointwise(aten.dropout.default, aten.lift_fresh_copy.default)
+@pointwise(aten.alias.default, aten.contiguous.default, aten.detach.default, quantized=Shared(moves=True))
+@pointwise(aten.lift_fresh_copy.default, quantized=Shared(moves=True))
 def same(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     """What leaves the values as they are."""
     return b.reshape(x, shape(x))
+
+
+@pointwise(aten.dropout.default, quantized=Shared(moves=True))
+def dropout(b: Builder, node: Node, x: ir.Value, probability: float, train: bool) -> ir.Value:
+    if train and probability:
+        raise ModelError("dropout at run time cannot be compiled", hint="export the model in evaluation mode, .eval()")
+    return same(b, node, x)

@@ -30,14 +30,6 @@ def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) ->
     return b.composite("softmax", [x], body, axis=_i64(axis))
 
 
-@lowers(aten.log_softmax.int, aten._log_softmax.default)
-def log_softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
-    axis = dim % len(shape(x))
-    shifted = b.pointwise("sub", x, b.reduce("max", x, axis))
-    total = b.reduce("sum", b.pointwise("exp", shifted), axis)
-    return b.pointwise("sub", shifted, b.pointwise("log", total))
-
-
 @lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
 def layer_norm(
     b: Builder,

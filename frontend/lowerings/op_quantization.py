@@ -5,8 +5,11 @@ The names are those of torchao's and ExecuTorch's quantizers; a format is what P
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from torch.fx import Node
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class OneToOne:
     """Formats for the first operand and the result.
 
     Args:
-        result: least and greatest real value of the result, where they are known: its format needs no calibration.
+        result: least and greatest real value of the result, where they are known: its range never goes beyond them.
         saturation: limits of the operand beyond which the result is constant, or in gelu's case within 2e-4 of it:
             what this op alone reads needs no range beyond them.
     """
@@ -59,4 +62,20 @@ class Shared:
     moves: bool = False
 
 
-OpQuantization: TypeAlias = Weighted | Arithmetic | OneToOne | Shared
+@dataclass(frozen=True)
+class Averaged:
+    """Shared; where calibration shows a result so small that its operand's steps are too coarse, a format of its own.
+
+    Args:
+        apart: whether the result of a node can be rounded once to a format of its own.
+    """
+
+    apart: Callable[[Node], bool] = lambda node: True
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One format for the result, and for all operands but those whose steps would become too coarse for others."""
+
+
+OpQuantization: TypeAlias = Weighted | Arithmetic | OneToOne | Shared | Averaged | Joined

@@ -9,8 +9,9 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
+from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.convolution import fit, pair
-from tosaic.frontend.lowerings.op_quantization import OneToOne, Shared
+from tosaic.frontend.lowerings.op_quantization import Averaged, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -39,7 +40,13 @@ def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object
     return (max_pool2d(b, node, x, *window),)
 
 
-@lowers(aten.avg_pool2d.default, quantized=Shared())
+def _covers_image(node: Node) -> bool:
+    """Whether no window of an average pool hangs over the image, so that all divide by the same number."""
+    _, _, _, padding, ceil_mode, counts_padding, _ = complete_arguments(node)
+    return not ceil_mode and (counts_padding or not any(pair(padding)))
+
+
+@lowers(aten.avg_pool2d.default, quantized=Averaged(_covers_image))
 def avg_pool2d(
     b: Builder,
     node: Node,
@@ -65,12 +72,12 @@ def avg_pool2d(
 
 
 @lowers(aten._adaptive_avg_pool2d.default)
-@lowers(aten.adaptive_avg_pool2d.default, quantized=Shared())
+@lowers(aten.adaptive_avg_pool2d.default, quantized=Averaged())
 def adaptive_avg_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> ir.Value:
     return _adaptive(b, node, "avg_pool2d", x, size)
 
 
-@lowers(aten.adaptive_max_pool2d.default)
+@lowers(aten.adaptive_max_pool2d.default, quantized=Shared())
 def adaptive_max_pool2d(b: Builder, node: Node, x: ir.Value, size: list[int]) -> tuple[ir.Value]:
     return (_adaptive(b, node, "max_pool2d", x, size),)
 
@@ -100,9 +107,12 @@ def _uneven(b: Builder, name: str, image: ir.Value, wanted: Sequence[int]) -> ir
     return b.concat([b.concat([pooled(y, x) for x in columns], 2) for y in rows], 1)
 
 
-@lowers(aten.mean.dim, aten.mean.default, quantized=Shared())
+@lowers(aten.mean.dim, aten.mean.default, quantized=Averaged())
 def mean(b: Builder, node: Node, x: ir.Value, dims: list[int] | None = None, *_options: object) -> ir.Value:
     """As an average pool, which quantizes as one op: the reduced axes become a window."""
+    x = b.cast(x, b.element(node))
+    if not shape(x):
+        return x
     dims_in = shape(x)
     axes = _axes(dims, len(dims_in))
     result = tuple(node.meta["val"].shape)
@@ -136,8 +146,8 @@ def _reduction(name: str) -> Callable:
 
 lowers(aten.amax.default, quantized=Shared())(_reduction("max"))
 lowers(aten.amin.default, quantized=Shared())(_reduction("min"))
-lowers(aten.max.default)(_reduction("max"))
-lowers(aten.min.default)(_reduction("min"))
+lowers(aten.max.default, quantized=Shared())(_reduction("max"))
+lowers(aten.min.default, quantized=Shared())(_reduction("min"))
 lowers(aten.any.dim, aten.any.default)(_reduction("any"))
 lowers(aten.all.dim, aten.all.default)(_reduction("all"))
 
@@ -150,7 +160,7 @@ def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] 
     return b.reshape(x, tuple(result))
 
 
-@lowers(aten.max.dim)
+@lowers(aten.max.dim, quantized=Shared())
 def max_dim(b: Builder, node: Node, x: ir.Value, dim: int, keepdim: bool) -> tuple[ir.Value, ir.Value]:
     return _reduce(b, node, "max", x, [dim]), _argmax(b, node, x, dim, node.meta["val"][1].shape)
 
@@ -229,4 +239,4 @@ def _window(
 def _axes(dims: Sequence[int] | int | None, rank: int) -> list[int]:
     if isinstance(dims, int):
         dims = [dims]
-    return sorted(dim % rank for dim in dims) if dims else list(range(rank))
+    return sorted(dim % rank for dim in dims) if dims and rank else list(range(rank))

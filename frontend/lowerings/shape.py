@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -11,18 +12,20 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
 from tosaic.frontend.constant import Constant
-from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 aten = torch.ops.aten
+_MOST_SCALE = 2048  # of RESIZE (TOSA 1.0, RESIZE)
+_SLACK = 1e-4  # of a pixel
 
 
-@lowers(aten.flatten.using_ints)
-@lowers(aten._unsafe_view.default, aten.reshape.default, aten.squeeze.default, quantized=Shared())
-@lowers(aten.view.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, quantized=Shared(moves=True))
+@lowers(aten.flatten.using_ints, aten._unsafe_view.default, aten.reshape.default, quantized=Shared(moves=True))
+@lowers(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, quantized=Shared(moves=True))
+@lowers(aten.view.default, aten.unsqueeze.default, quantized=Shared(moves=True))
 def reshape(b: Builder, node: Node, x: ir.Value, *_dims: object) -> ir.Value:
     return b.reshape(x, tuple(node.meta["val"].shape))
 
@@ -39,7 +42,7 @@ def transpose(b: Builder, node: Node, x: ir.Value, first: int, second: int) -> i
     return b.transpose(x, axes)
 
 
-@lowers(aten.t.default, quantized=Shared())
+@lowers(aten.t.default, quantized=Shared(moves=True))
 def t(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.transpose(x, list(range(len(shape(x))))[::-1])
 
@@ -56,13 +59,13 @@ def repeat(b: Builder, node: Node, x: ir.Value, repeats: Sequence[int]) -> ir.Va
     return b.tile(b.value(b.ranked(x, len(repeats))), repeats)
 
 
-@lowers(aten.cat.default, quantized=Shared())
+@lowers(aten.cat.default, quantized=Joined())
 def cat(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     element = b.element(node)
     return b.concat([b.cast(x, element) for x in tensors], dim % len(shape(tensors[0])))
 
 
-@lowers(aten.stack.default, quantized=Shared())
+@lowers(aten.stack.default, quantized=Joined())
 def stack(b: Builder, node: Node, tensors: Sequence[ir.Value], dim: int) -> ir.Value:
     dims = shape(tensors[0])
     axis = dim % (len(dims) + 1)
@@ -215,28 +218,54 @@ def _extended(b: Builder, x: ir.Value, axis: int, before: int, after: int, mode:
     return b.concat([*front, x, *back], axis)
 
 
-@lowers(aten.upsample_nearest2d.default)
 @lowers(aten.upsample_nearest2d.vec, quantized=Shared())
-def upsample_nearest(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
-    return _resize(b, node, x, "NEAREST_NEIGHBOR", aligned=False)
+def upsample_nearest(b: Builder, node: Node, x: ir.Value, _size: object, factors: Sequence[float] | None) -> ir.Value:
+    return _resize(b, node, x, "NEAREST_NEIGHBOR", False, factors)
 
 
-@lowers(aten.upsample_bilinear2d.default)
+@lowers(aten.upsample_nearest2d.default, quantized=Shared())
+def upsample_nearest_to(
+    b: Builder, node: Node, x: ir.Value, size: object, y_factor: float | None, x_factor: float | None
+) -> ir.Value:
+    return upsample_nearest(b, node, x, size, _both(y_factor, x_factor))
+
+
 @lowers(aten.upsample_bilinear2d.vec, quantized=Shared())
 def upsample_bilinear(
-    b: Builder, node: Node, x: ir.Value, _size: object, align_corners: bool, *_options: object
+    b: Builder, node: Node, x: ir.Value, _size: object, align_corners: bool, factors: Sequence[float] | None
 ) -> ir.Value:
-    return _resize(b, node, x, "BILINEAR", aligned=align_corners)
+    return _resize(b, node, x, "BILINEAR", align_corners, factors)
 
 
-def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool) -> ir.Value:
-    """TOSA 1.0 RESIZE reads the input at (o * scale_d + offset) / scale_n."""
+@lowers(aten.upsample_bilinear2d.default, quantized=Shared())
+def upsample_bilinear_to(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    size: object,
+    align_corners: bool,
+    y_factor: float | None,
+    x_factor: float | None,
+) -> ir.Value:
+    return upsample_bilinear(b, node, x, size, align_corners, _both(y_factor, x_factor))
+
+
+def _both(y_factor: float | None, x_factor: float | None) -> list[float] | None:
+    return None if y_factor is None or x_factor is None else [y_factor, x_factor]
+
+
+def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool, factors: Sequence[float] | None) -> ir.Value:
+    """TOSA 1.0 RESIZE reads the input at (o * scale_d + offset) / scale_n.
+
+    Args:
+        factors: what PyTorch scales by, where that is not the ratio of the sizes.
+    """
     image = b.transpose(x, NHWC)
     n, *given, c = shape(image)
     wanted = list(node.meta["val"].shape[-2:])
     scale, offset, border = [], [], []
-    for have, want in zip(given, wanted, strict=True):
-        numerator, denominator, start = _sampling(have, want, mode, aligned)
+    for have, want, factor in zip(given, wanted, factors or (None, None), strict=True):
+        numerator, denominator, start = _sampling(have, want, mode, aligned, factor)
         scale += [numerator, denominator]
         offset.append(start)
         border.append((want - 1) * denominator - (have - 1) * numerator + start)
@@ -245,13 +274,27 @@ def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool) -> ir
     return b.transpose(b.op("resize", [image, *shapes], [n, *wanted, c], mode=attribute), NCHW)
 
 
-def _sampling(have: int, want: int, mode: str, aligned: bool) -> tuple[int, int, int]:
-    """(scale_n, scale_d, offset) for one axis."""
+def _sampling(have: int, want: int, mode: str, aligned: bool, factor: float | None) -> tuple[int, int, int]:
+    """(scale_n, scale_d, offset) for one axis.
+
+    Raises:
+        ModelError: the factor is no ratio that RESIZE takes.
+    """
     if aligned and want > 1:
         common = math.gcd(want - 1, have - 1) or 1
         return (want - 1) // common, max(1, (have - 1) // common), 0
-    common = math.gcd(want, have)
-    numerator, denominator = want // common, have // common
+    ratio = Fraction(want, have)
+    if factor is not None and factor * have != want:
+        ratio = Fraction(factor).limit_denominator(_MOST_SCALE // 2)
+        if abs(ratio - Fraction(factor)) * want > ratio * _SLACK:
+            raise ModelError(
+                f"an image cannot be resized by {factor:g}",
+                why=f"it is no ratio of numbers up to {_MOST_SCALE // 2}",
+                hint="give the size, or recompute_scale_factor=True",
+            )
+    numerator, denominator = ratio.numerator, ratio.denominator
+    if max(numerator, denominator) > _MOST_SCALE // 2:
+        raise ModelError(f"an image cannot be resized by {ratio}", why=f"RESIZE takes numbers up to {_MOST_SCALE // 2}")
     if mode == "BILINEAR":
         # Half-pixel centers: (o + 1/2) have/want - 1/2, doubled to stay whole.
         return 2 * numerator, 2 * denominator, denominator - numerator

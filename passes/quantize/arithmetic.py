@@ -13,7 +13,7 @@ from tosaic.passes.quantize.quantization import float_constant, quantize, quanti
 from tosaic.passes.rewrite import Replacement, pattern
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, ir, shape_of
-from tosaic.support.quantization import Quantization
+from tosaic.support.quantization import LEAST_SCALE, Quantization
 from tosaic.support.tosa_builder import emit, mul
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
@@ -35,7 +35,7 @@ class _Term:
         if self.quantization is not None:
             return self.quantization.scale
         assert self.values is not None
-        return max(float(np.abs(self.values).max(initial=0.0)) / 128, 1e-30)
+        return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
     def in_unit(self, unit: float) -> ir.Value:
         """The operand as i32 in multiples of `unit`."""

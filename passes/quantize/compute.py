@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tosaic.passes.quantize.lowering import lowers
-from tosaic.passes.quantize.multipliers import requantize, widen
+from tosaic.passes.quantize.multipliers import requantize, scale_by, widen
 from tosaic.passes.quantize.quantization import (
     dequantized_view,
     float_constant,
@@ -15,12 +16,13 @@ from tosaic.passes.quantize.quantization import (
 )
 from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import constant, constant_value, ir, shape_of
+from tosaic.support.locations import describe
+from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 _ACCUMULATOR = {"i8": "i32", "i16": "i48"}
-_BIAS_RANGE = {"i32": 2**31 - 1, "i48": 2**47 - 1}
+_LIMITS = {"i32": 2**31 - 1, "i48": 2**47 - 1}
 _CHANNEL = {"tosa.conv2d": 0, "tosa.conv3d": 0, "tosa.transpose_conv2d": 0}
 
 
@@ -37,19 +39,18 @@ def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
         return None
     units = [x[1].scale * scale for scale in weight_scales]
     accumulator = _ACCUMULATOR[x[1].storage]
-    result = rebuild(
-        op,
-        [
-            x[0],
-            weight[0],
-            _bias(op, bias, units, accumulator, channels),
-            zero_point(x[1].zero_point, x[1].storage),
-            zero_point(weight[1].zero_point, weight[1].storage),
-        ],
-        tensor(shape_of(op.results[0]), accumulator),
-        acc_type=element(accumulator),
-    )
-    return requantize(result, units, out)
+    offsets = _bias(op, bias, units, accumulator, channels)
+    points = [zero_point(one.zero_point, one.storage) for one in (x[1], weight[1])]
+
+    def convolve(image: ir.Value, kernel: ir.Value, offset: ir.Value) -> ir.Value:
+        result = tensor(shape_of(op.results[0]), accumulator)
+        return rebuild(op, [image, kernel, offset, *points], result, acc_type=element(accumulator))
+
+    parts = 1 if accumulator == "i48" else _parts(op, weight, largest_magnitude(x[1]), offsets)
+    if parts == 1:
+        return requantize(convolve(x[0], weight[0], offsets), units, out)
+    total, unit = _in_parts(x[0], weight[0], offsets, parts, convolve)
+    return requantize(total, [one * unit for one in units], out)
 
 
 @lowers("tosa.matmul")
@@ -60,6 +61,9 @@ def matmul(op: ir.Operation, out: Quantization) -> ir.Value | None:
         return None
     if b[1].axis not in (None, 2) or len(set(b[1].zero_points)) > 1:
         return None
+    depth = shape_of(op.operands[0])[-1]
+    if a[1].storage == "i8" and depth * largest_magnitude(a[1]) * largest_magnitude(b[1]) > _LIMITS["i32"]:
+        raise _overflow(op, f"{depth:,} products")
     product = emit(
         "matmul",
         [a[0], b[0], zero_point(a[1].zero_point, a[1].storage), zero_point(b[1].zero_point, b[1].storage)],
@@ -82,6 +86,9 @@ def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
     padded = any(ints_of(op, "pad"))
     if quantization != out and not padded and quantization.storage == "i8":
         return _pool_by_ones(op, x, quantization, out)
+    area = math.prod(ints_of(op, "kernel"))
+    if area * largest_magnitude(quantization) > _LIMITS["i32"]:
+        raise _overflow(op, f"{area:,} elements")
     points = [zero_point(quantization.zero_point, quantization.storage) for _ in range(2)]
     result = tensor(shape_of(op.results[0]), quantization.storage)
     pooled = rebuild(op, [x, *points], result, acc_type=element("i32"))
@@ -92,13 +99,16 @@ def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @lowers("tosa.reduce_sum")
 def reduce_sum(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """The sum in i32 of values without their zero point."""
+    """The sum in i32 of values without their zero point, in a unit so coarse that it fits."""
     view = quantized_view(op.operands[0])
     if view is None:
         return None
     x, quantization = view
-    total = rebuild(op, [widen(x, quantization.zero_point)], tensor(shape_of(op.results[0]), "i32"))
-    return requantize(total, [quantization.scale], out)
+    count = math.prod(shape_of(x)) // math.prod(shape_of(op.results[0]))
+    unit = _unit_of(count * largest_magnitude(quantization))
+    wide = widen(x, quantization.zero_point) if unit == 1 else scale_by(x, "i32", [1 / unit], quantization.zero_point)
+    total = rebuild(op, [wide], tensor(shape_of(op.results[0]), "i32"))
+    return requantize(total, [quantization.scale * unit], out)
 
 
 @lowers("tosa.resize")
@@ -106,12 +116,12 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
-    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage != "i8":
+    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in _ACCUMULATOR:
         return None
     x, quantization = view
     shape = shape_of(op.results[0])
     weight = int(scale[0]) * int(scale[2])
-    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, "i32"))
+    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, _ACCUMULATOR[quantization.storage]))
     if quantization.zero_point:
         offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")
@@ -141,6 +151,68 @@ def _pool_by_ones(op: ir.Operation, x: ir.Value, quantization: Quantization, out
     return requantize(total, [quantization.scale / int(np.prod(kernel))], out)
 
 
+def largest_magnitude(quantization: Quantization) -> int:
+    """The largest |stored - zero point|."""
+    return max(abs(limit - quantization.zero_point) for limit in (quantization.low, quantization.high))
+
+
+def _unit_of(bound: float) -> int:
+    """The least power of two in units of which `bound`, and its roundings, fit i32."""
+    return 1 << max(0, math.frexp(bound)[1] - 31)
+
+
+def _parts(op: ir.Operation, weight: tuple[ir.Value, Quantization], largest: int, offsets: ir.Value) -> int:
+    """How many i32 sums over input channels each fit, whatever the input: sum |w| * max |x| + |bias| a channel."""
+    stored, bias = constant_value(weight[0]), constant_value(offsets)
+    assert bias is not None
+    if stored is None:
+        count = math.prod(shape_of(weight[0])) // (1 if op.name == "tosa.depthwise_conv2d" else len(bias))
+        sums = np.full(1, float(count * largest_magnitude(weight[1])))
+    elif op.name == "tosa.depthwise_conv2d":
+        sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).sum((0, 1)).reshape(-1)
+    else:
+        sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).reshape(len(stored), -1).sum(1)
+    rest = _LIMITS["i32"] - np.abs(bias.astype(np.float64))
+    if (sums * largest <= rest).all():
+        return 1
+    inner = shape_of(op.operands[0])[-1]
+    per_channel = inner and np.prod(shape_of(weight[0])[1:-1]) * largest_magnitude(weight[1]) * largest
+    if op.name != "tosa.conv2d" or stored is None or (per_channel > rest).any():
+        raise _overflow(op, "the sum of its weights times the largest input")
+    return -(-inner // int((rest // per_channel).min()))
+
+
+def _in_parts(
+    x: ir.Value, kernel: ir.Value, offsets: ir.Value, parts: int, convolve: Callable[..., ir.Value]
+) -> tuple[ir.Value, int]:
+    """A convolution as a sum over groups of input channels, and the unit of the i32 that it is in."""
+    *leading, inner = shape_of(x)
+    weights, bias = constant_value(kernel), constant_value(offsets)
+    assert weights is not None and bias is not None
+    unit, size = 1 << parts.bit_length(), -(-inner // parts)
+    total: ir.Value | None = None
+    for start in range(0, inner, size):
+        some = min(size, inner - start)
+        begin = constant_shape([*[0] * len(leading), start])
+        image = emit("slice", [x, begin, constant_shape([*leading, some])], [*leading, some], element_type(x))
+        part = constant(np.ascontiguousarray(weights[..., start : start + some]), element_type(kernel))
+        one = scale_by(
+            convolve(image, part, offsets if start == 0 else constant(np.zeros_like(bias))), "i32", [1 / unit]
+        )
+        total = one if total is None else emit("add", [total, one], shape_of(one), "i32")
+    assert total is not None
+    return total, unit
+
+
+def _overflow(op: ir.Operation, what: str) -> PassError:
+    return PassError(
+        "an int32 accumulator can overflow",
+        where=describe(op.location),
+        why=f"{what} can exceed 2^31 - 1",
+        hint="use int16 activations, whose sums have 48 bits, or exclude this layer",
+    )
+
+
 def _output_channel_scales(op: ir.Operation, weight: Quantization, channels: int) -> list[float] | None:
     """One scale, or one per output channel; None where the quantized axis does not follow output channels."""
     if weight.axis is None:
@@ -157,10 +229,15 @@ def _output_channel_scales(op: ir.Operation, weight: Quantization, channels: int
 
 def _bias(op: ir.Operation, bias: np.ndarray, units: Sequence[float], accumulator: str, channels: int) -> ir.Value:
     scaled = np.rint(np.broadcast_to(bias, channels) / np.array(units))
-    limit = _BIAS_RANGE[accumulator]
+    limit = _LIMITS[accumulator]
     if not np.isfinite(scaled).all():
-        raise PassError("a bias is not a finite number", where=str(op.location))
-    whole = np.clip(scaled, -limit, limit).astype(np.int64)
+        raise PassError("a bias is not a finite number", where=describe(op.location))
+    if np.abs(scaled).max(initial=0) > limit:
+        worst = float(np.abs(bias).max())
+        raise PassError(f"a bias of {worst:g} does not fit {accumulator}", where=describe(op.location),
+                        why="it counts in units of input scale x weight scale",
+                        hint="check for weights or inputs that are almost zero, or exclude this layer")  # fmt: skip
+    whole = scaled.astype(np.int64)
     if accumulator == "i32":
         return constant(whole.astype(np.int32))
     return constant(whole, element("i48"))

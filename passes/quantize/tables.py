@@ -82,7 +82,7 @@ def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
 def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantization) -> ir.Value:
     limits = out.dequantize(np.array([out.low, out.high]))
     inside = np.clip(np.nan_to_num(reals, posinf=1e300, neginf=-1e300), *limits)
-    unit = max(float(np.abs(inside).max()), 1e-30) / 32767
+    unit = (float(np.abs(inside).max()) or 1.0) / 32767
     entries = np.rint(inside / unit).astype(np.int16)
     fine = emit("table", [x, constant(entries)], shape_of(x), "i32")
     return requantize(fine, [unit / _INTERPOLATION], out)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from conftest import NETS
@@ -27,20 +29,22 @@ def planted(monkeypatch, refused, tmp_path):
     return planted
 
 
-def with_call(program: Program, index: int, call) -> Program:
+Call = TypeVar("Call", KernelCall, NpuCall)
+
+
+def with_call(program: Program, index: int, call: KernelCall | NpuCall) -> Program:
     calls = list(program.calls)
     calls[index] = call
     return replace(program, calls=tuple(calls))
 
 
-def first(program: Program, kind: type, condition=lambda call: True) -> int:
-    return next(i for i, call in enumerate(program.calls) if isinstance(call, kind) and condition(call))
+def first(program: Program, kind: type[Call], condition: Callable[[Call], bool]) -> tuple[int, Call]:
+    return next((i, call) for i, call in enumerate(program.calls) if isinstance(call, kind) and condition(call))
 
 
 def test_a_weight_that_changes_after_its_kernels_proof(planted):
     def change(program: Program) -> Program:
-        index = first(program, KernelCall, lambda call: len(call.kernel.params) > 64)
-        call = program.calls[index]
+        index, call = first(program, KernelCall, lambda call: len(call.kernel.params) > 64)
         params = bytes(byte ^ 0x10 for byte in call.kernel.params[:64]) + call.kernel.params[64:]
         return with_call(program, index, replace(call, kernel=replace(call.kernel, params=params)))
 
@@ -49,8 +53,7 @@ def test_a_weight_that_changes_after_its_kernels_proof(planted):
 
 def test_a_weight_that_changes_after_its_regions_proof(planted):
     def change(program: Program) -> Program:
-        index = first(program, NpuCall)
-        call = program.calls[index]
+        index, call = first(program, NpuCall, lambda call: True)
         return with_call(program, index, replace(call, constants=bytes(len(call.constants))))
 
     planted(change, "corstone-300", words="the NPU call failed on the host")
@@ -58,8 +61,7 @@ def test_a_weight_that_changes_after_its_regions_proof(planted):
 
 def test_the_arguments_of_a_call_in_the_wrong_order(planted):
     def change(program: Program) -> Program:
-        index = first(program, KernelCall, lambda call: len(call.inputs) == 2)
-        call = program.calls[index]
+        index, call = first(program, KernelCall, lambda call: len(call.inputs) == 2)
         return with_call(program, index, replace(call, inputs=call.inputs[::-1]))
 
     planted(change)
@@ -80,8 +82,7 @@ def test_a_plan_in_which_tensors_overlap(planted, monkeypatch):
 
 def test_no_prove_builds_it_all_the_same(monkeypatch, succeed, tosaic, tmp_path):
     def change(program: Program) -> Program:
-        index = first(program, KernelCall, lambda call: len(call.inputs) == 2)
-        call = program.calls[index]
+        index, call = first(program, KernelCall, lambda call: len(call.inputs) == 2)
         return with_call(program, index, replace(call, inputs=call.inputs[::-1]))
 
     right = compilation.assemble

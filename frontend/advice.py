@@ -1,0 +1,89 @@
+"""What the user should know of a model that compiles all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, is_float, is_quantized
+from tosaic.frontend.capture import Capture
+from tosaic.frontend.lowerings.op_quantization import Joined
+from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.origin import origin
+
+_COARSE = 64  # an operand that fills 256 steps of its own has 4 of these left
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A warning.
+
+    Args:
+        what: what is the case, one sentence.
+        where: the user's line and op, or the input; empty where it is the model as a whole.
+        hint: what to do about it.
+    """
+
+    what: str
+    where: str
+    hint: str
+
+
+def calibration_advice(capture: Capture) -> tuple[Advice, ...]:
+    """That calibration data cannot show the ranges: one example, or an input of one value throughout."""
+    if is_quantized(capture.program):
+        return ()
+    hint = "calibrate on some 100 samples of real data"
+    found = [Advice("calibration has one sample, the example input", "", hint)] if len(capture.calibration) == 1 else []
+    for name, column in zip(capture.input_names, zip(*capture.calibration, strict=True), strict=True):
+        values = torch.stack(column)
+        if values.is_floating_point() and values.numel() > 1 and values.min() == values.max():
+            kind = "zeros alone" if not values.any() else f"{values.flatten()[0]:g} alone"
+            found.append(Advice(f"calibration data for the input `{name}` is {kind}", name, hint))
+    return tuple(found)
+
+
+def quantization_advice(program: ExportedProgram) -> tuple[Advice, ...]:
+    """What stays float32 in a quantized program, and operands that a concatenation's scale is too coarse for."""
+    return (*_floats(program), *_joined(program))
+
+
+def _floats(program: ExportedProgram) -> Iterator[Advice]:
+    """A cast that is not folded stands at one end at least of what stays float."""
+    if not is_quantized(program):
+        return
+    inputs = set(program.graph_signature.user_inputs)
+    dependent = {node for node in program.graph.nodes if node.name in inputs}
+    for node in program.graph.nodes:
+        if node.op != "call_function" or not dependent.intersection(node.all_input_nodes):
+            continue
+        dependent.add(node)
+        if node.target not in QUANTIZE + DEQUANTIZE and is_float(node) and node.users and _is_float_island(node):
+            hint = "use ops that have a quantized form, or keep it in float knowingly"
+            yield Advice(f"`{node.target}` stays float32", str(origin(node)), hint)
+
+
+def _is_float_island(node: Node) -> bool:
+    """Whether the op is within no quantized unit: its result reaches a quantize by no pointwise region."""
+    return op_quantization(node) is None and not any(user.target in QUANTIZE for user in node.users)
+
+
+def _joined(program: ExportedProgram) -> Iterator[Advice]:
+    for node in program.graph.nodes:
+        if not isinstance(op_quantization(node), Joined):
+            continue
+        result = next((user.args[1] for user in node.users if user.target is QUANTIZE[0]), None)
+        for source in node.all_input_nodes:
+            if result is None or source.target is not DEQUANTIZE[0]:
+                continue
+            quantized = source.args[1]
+            if isinstance(result, float) and isinstance(quantized, float) and result > _COARSE * quantized:
+                yield Advice(
+                    f"an operand of `{node.target}` has {result / quantized:,.0f} times finer steps than the result",
+                    str(origin(node)),
+                    "return it as an output of its own, or scale the operands alike before they are joined",
+                )

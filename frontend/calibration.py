@@ -1,0 +1,43 @@
+"""Runs calibration data through the observers; what fails says at which op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter, Node
+
+from tosaic.frontend.origin import failure, origin
+from tosaic.support.errors import ModelError
+
+
+def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> None:
+    """Let the observers of a prepared graph see all batches, in order.
+
+    Raises:
+        ModelError: an op fails on a batch, or its result holds NaN or infinity; the message names op and line.
+    """
+    run = _Calibration(prepared)
+    for number, batch in enumerate(batches):
+        try:
+            run.run(*batch, enable_io_processing=False)
+        except ModelError as error:
+            raise ModelError(f"{error.what} on calibration batch {number}", where=error.where, why=error.why,
+                             hint=error.hint) from error.__cause__  # fmt: skip
+
+
+class _Calibration(Interpreter):
+    def run_node(self, n: Node) -> Any:
+        try:
+            return super().run_node(n)
+        except ValueError as error:
+            if n.op != "call_module":
+                raise failure(n, error) from error
+            seen = n.all_input_nodes[0]
+            raise ModelError(
+                f"the result of `{seen.target}` cannot be quantized", where=str(origin(seen)), why=str(error),
+                hint="mask with a finite number such as -1e4, divide by no zero, or exclude this op",
+            ) from error  # fmt: skip
+        except Exception as error:
+            raise failure(n, error) from error

@@ -1,0 +1,85 @@
+"""Which tensors share one format: decided after calibration, by what a format of its own gains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from tosaic.frontend.canonical import arguments
+from tosaic.frontend.lowerings.op_quantization import Averaged, Joined
+from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.observer import RangeObserver
+
+# A scale finer by this much is worth a RESCALE: each of the zoo's pools gains 4 dB or more, or below 2.
+_GAIN_DB = 3.0
+
+
+def share_formats(prepared: GraphModule, averages_apart: bool) -> None:
+    """Give averages their operand's format, and operands that of what they are joined to, where their own gains little.
+
+    An operand that nothing but the concatenation reads has its format in any case: it is rounded once.
+
+    Args:
+        prepared: a calibrated graph in which each of these tensors has an observer of its own; some are replaced.
+        averages_apart: whether the passes round an average once to a format of its own.
+    """
+    sharing = _Sharing(prepared)
+    for node in list(prepared.graph.nodes):
+        op, result = op_quantization(node), sharing.result(node)
+        if result is None:
+            continue
+        if isinstance(op, Averaged):
+            source = sharing.observer(arguments(node)[0])
+            if source and not (averages_apart and op.apart(node) and sharing.loss(result, source) >= _GAIN_DB):
+                sharing.replace(result, source)
+        elif isinstance(op, Joined):
+            for operand in dict.fromkeys(map(sharing.observer, node.all_input_nodes)):
+                if operand and (sharing.reads_only(node, operand) or sharing.loss(operand, result) < _GAIN_DB):
+                    sharing.replace(operand, result)
+
+
+@dataclass
+class _Sharing:
+    """The observers of a graph, by the nodes that call them."""
+
+    module: GraphModule
+    finest: dict[RangeObserver, float] = field(default_factory=dict)
+
+    def observer(self, node: object) -> RangeObserver | None:
+        """The observer that `node` is a call of."""
+        if not isinstance(node, Node) or node.op != "call_module":
+            return None
+        found: nn.Module = self.module.get_submodule(str(node.target))
+        return found if isinstance(found, RangeObserver) else None
+
+    def result(self, node: Node) -> RangeObserver | None:
+        """The observer of a node's result."""
+        return next((found for user in node.users if (found := self.observer(user))), None)
+
+    def loss(self, one: RangeObserver, other: RangeObserver) -> float:
+        """What the tensors of `one` lose by the scale of `other`, in dB."""
+        return 20 * math.log10(self._scale(other) / self.finest.get(one, self._scale(one)))
+
+    def replace(self, one: RangeObserver, other: RangeObserver) -> None:
+        """Let the tensors of `one` have the format of `other`."""
+        scales = [self.finest.get(each, self._scale(each)) for each in (one, other)]
+        self.finest[other] = min(scales)
+        for call in list(self._calls(one)):
+            owner, _, name = str(call.target).rpartition(".")
+            setattr(self.module.get_submodule(owner), name, other)
+
+    def reads_only(self, join: Node, observer: RangeObserver) -> bool:
+        """Whether `join` alone reads what `observer` sees, or what else does has that format too."""
+        readers = {user for call in self._calls(observer) for user in call.users}
+        return all(user is join or self.result(user) is observer for user in readers)
+
+    def _calls(self, observer: RangeObserver) -> Iterator[Node]:
+        return (node for node in self.module.graph.nodes if self.observer(node) is observer)
+
+    @staticmethod
+    def _scale(observer: RangeObserver) -> float:
+        return observer.calculate_qparams()[0].item()
