@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +84,14 @@ def measure_accuracy(
             )
         )
     return tuple(measured)
+
+
+def noisy_outputs(measured: Sequence[OutputAccuracy]) -> Iterator[tuple[str, str, str]]:
+    """What, where and hint of a warning for each output that lost more than a user would expect."""
+    for output in measured:
+        if output.sqnr_db is not None and output.sqnr_db < NOISY_DB:
+            what = f"`{output.name}` has only {output.sqnr_db:.1f} dB against the float model on calibration data"
+            yield what, "", "--activations int16, --exclude a module, or calibration data more like the real one"
 
 
 def check_accuracy(measured: Sequence[OutputAccuracy], least_db: float | None) -> None:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
 from torch.export import ExportedProgram
 
 import tosaic
-from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
+from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy, noisy_outputs
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
 from tosaic.build import Build, replacing
 from tosaic.disassembly import STREAMS
-from tosaic.frontend import Capture, capture, import_program, input_statistics, quantize, run_float_on, save_float
-from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
+from tosaic.frontend import (
+    Capture,
+    calibration_advice,
+    capture,
+    import_program,
+    input_statistics,
+    quantization_advice,
+    quantize,
+    run_float_on,
+    save_float,
+)
+from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, Warned, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
@@ -42,6 +52,7 @@ class Middle:
     Args:
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
         accuracy: how far it is from the float model.
+        warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
         inputs: arguments that `main` allows, to try kernels and regions on.
     """
@@ -49,6 +60,7 @@ class Middle:
     captured: Capture
     meaning: bytes
     accuracy: Sequence[OutputAccuracy]
+    warnings: Sequence[Warned]
     placement: Placement
     inputs: Sequence[np.ndarray]
 
@@ -99,6 +111,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
             trials=_trials(proofs, tuned),
+            warnings=tuple(middle.warnings),
             seconds=stations.seconds,
         )
         if options.prove:
@@ -164,7 +177,11 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
         verifying = [VerifyEach(evaluate)] if options.verify_each else []
         placement = place_on(options.target, module, inputs, [*dumping, *verifying])
-    return Middle(captured, meaning, accuracy, placement, inputs)
+    warnings = (
+        *(Warned(*astuple(advice)) for advice in (*calibration_advice(captured), *quantization_advice(program))),
+        *(Warned(*noisy) for noisy in noisy_outputs(accuracy)),
+    )
+    return Middle(captured, meaning, accuracy, warnings, placement, inputs)
 
 
 def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:

@@ -102,6 +102,18 @@ class InputStatistics:
 
 
 @dataclass(frozen=True)
+class Warned:
+    """What the user was told of a model that compiles all the same; `where` is the line and op, or empty."""
+
+    what: str
+    where: str
+    hint: str
+
+    def __str__(self) -> str:
+        return str(Error(self.what, where=self.where, hint=self.hint))
+
+
+@dataclass(frozen=True)
 class TrialCounts:
     """Trials of this compilation.
 
@@ -147,6 +159,7 @@ class Manifest:
     kernels: tuple[KernelRecord, ...]
     regions: tuple[RegionRecord, ...]
     trials: TrialCounts
+    warnings: tuple[Warned, ...]
     seconds: Mapping[str, float]
     format: int = FORMAT
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from rich.table import Table
 
-from tosaic.accuracy import NOISY_DB, OutputAccuracy
+from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
@@ -39,6 +39,7 @@ def compile_result(build: Build) -> dict:
         "trials_of_other_environments": manifest.trials.of_other_environments,
         "tuning_interrupted": manifest.trials.interrupted,
         "accuracy": msgspec.to_builtins(manifest.accuracy),
+        "warnings": msgspec.to_builtins(manifest.warnings),
         "seconds": manifest.seconds,
     }
 
@@ -68,13 +69,8 @@ def print_compile_report(build: Build) -> None:
         ("build", str(build.folder)),
     ]
     _print_facts(facts)
-    for output in manifest.accuracy:
-        if output.sqnr_db is not None and output.sqnr_db < NOISY_DB:
-            stderr.print(
-                f"warning: `{output.name}` has only {output.sqnr_db:.1f} dB against the float model; "
-                "try --activations int16, --exclude a module, or calibration data that is more like the real one",
-                markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
+    for warning in manifest.warnings:
+        stderr.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
 
 
 def tuning_result(result: TuningResult) -> dict:
