@@ -102,7 +102,10 @@ def test_a_noisy_model_is_warned_of(tosaic, tmp_path):
     (tmp_path / "model.py").write_text(NOISY)
     result = tosaic("compile", f"{tmp_path / 'model.py'}:cancelling", "-o", tmp_path / "build")
     assert result.exit_code == 0
-    assert "warning: `output_0` has only" in result.stderr and "dB against the float model on calibration data" in result.stderr
+    assert (
+        "warning: `output_0` has only" in result.stderr
+        and "dB against the float model on calibration data" in result.stderr
+    )
 
 
 def test_what_is_another_function():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ class Scaled(nn.Module):
         torch.manual_seed(0)
         self.layer = nn.Conv2d(3, 4, 3)
         self.layer.weight.data *= weights
-        self.layer.bias.data *= weights
+        self.layer.get_parameter("bias").data *= weights
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.layer(x))
@@ -123,7 +124,7 @@ class Scaled(nn.Module):
 )
 def test_no_magnitude_turns_to_zero(inputs, weights, activations):
     model = Scaled(weights)
-    model.layer.bias.data *= inputs
+    model.layer.get_parameter("bias").data *= inputs
     capture = captured(model, *normal(1, 3, 6, 6, size=inputs))
     assert sqnr(capture, activations) > 35
 
@@ -131,7 +132,7 @@ def test_no_magnitude_turns_to_zero(inputs, weights, activations):
 def test_a_channel_of_zero_weights_keeps_its_bias():
     model = Scaled(1.0)
     model.layer.weight.data[1] = 0
-    model.layer.bias.data[:] = 1.0
+    model.layer.get_parameter("bias").data[:] = 1.0
     assert sqnr(captured(model, *normal(1, 3, 6, 6))) > 35
 
 
@@ -163,8 +164,8 @@ class Head(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = torch.sigmoid(self.layer(x).view(1, 3, 9, 8, 8).permute(0, 1, 3, 4, 2))
         xy, wh, scores = y.split((2, 2, 5), 4)
-        xy = (xy * 2 - 0.5 + self.grid) * 8.0
-        wh = (wh * 2) ** 2 * self.anchor
+        xy = (xy * 2 - 0.5 + self.get_buffer("grid")) * 8.0
+        wh = (wh * 2) ** 2 * self.get_buffer("anchor")
         return torch.cat((xy, wh, scores), 4).view(1, -1, 9)
 
 
@@ -204,7 +205,7 @@ def test_a_product_of_activations_beyond_int32_is_refused():
 
 
 class Resized(nn.Module):
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
         self.options = options
 
