@@ -27,9 +27,6 @@ class RangeObserver(ObserverBase):
         quant_min, quant_max: least and greatest stored value.
         qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
         eps: the least scale.
-
-    Raises:
-        ValueError: what is observed holds NaN or infinity.
         floor, ceiling: limits beyond which the tensor's reader sees no difference.
     """
 
@@ -55,7 +52,11 @@ class RangeObserver(ObserverBase):
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Count the values of `x`; returns `x`."""
+        """Count the values of `x`; returns `x`.
+
+        Raises:
+            ValueError: it holds NaN or infinity.
+        """
         if x.numel():
             seen = x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
             low, high = (value.item() for value in torch.aminmax(seen))
@@ -74,6 +75,20 @@ class RangeObserver(ObserverBase):
         self.counts += counts
         self.chosen = None
 
+    def include(self, other: RangeObserver) -> None:
+        """Count what `other` has seen, which is not asked any more."""
+        if other.low == other.high:
+            return
+        if self.low == self.high:
+            self.exponent = other.exponent
+        while self.exponent < other.exponent:
+            self._double()
+        while other.exponent < self.exponent:
+            other._double()
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.counts += other.counts
+        self.chosen = None
+
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""
         self.chosen = self.chosen or self._range()
@@ -89,12 +104,16 @@ class RangeObserver(ObserverBase):
 
     def _widen(self, reach: float) -> None:
         if self.low == self.high:
-            self.exponent = math.frexp(reach)[1]
+            mantissa, exponent = math.frexp(reach)
+            self.exponent = exponent - (mantissa == 0.5)
         while 2.0**self.exponent < reach:
-            joined = self.counts.reshape(-1, 2).sum(1)
-            self.counts.zero_()
-            self.counts[_BINS // 4 : 3 * _BINS // 4] = joined
-            self.exponent += 1
+            self._double()
+
+    def _double(self) -> None:
+        joined = self.counts.reshape(-1, 2).sum(1)
+        self.counts.zero_()
+        self.counts[_BINS // 4 : 3 * _BINS // 4] = joined
+        self.exponent += 1
 
     def _range(self) -> tuple[float, float]:
         """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not."""

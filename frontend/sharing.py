@@ -70,6 +70,8 @@ class _Sharing:
         """Let the tensors of `one` have the format of `other`."""
         scales = [self.finest.get(each, self._scale(each)) for each in (one, other)]
         self.finest[other] = min(scales)
+        if one is not other:
+            other.include(one)
         for call in list(self._calls(one)):
             owner, _, name = str(call.target).rpartition(".")
             setattr(self.module.get_submodule(owner), name, other)
