@@ -20,6 +20,8 @@ NOISY_DB = 20.0
 """A signal to noise ratio below which a user is warned."""
 LOST_DB = 6.0
 """What roundings that PyTorch does otherwise may cost; the zoo's models lose 3.9 dB at most, over ten outputs."""
+AGREED_DB = 60.0
+"""From here on the integer module and PyTorch's simulation are the same but for roundings, of int16 for instance."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class OutputAccuracy:
     @property
     def is_other_function(self) -> bool:
         """Whether the integer module computes something else than the quantized program."""
-        if self.sqnr_db is None or self.simulated_db is None or self.quanta <= 1:
+        if self.sqnr_db is None or self.simulated_db is None or self.agreement_db is None or self.quanta <= 1:
             return False
-        return self.sqnr_db < self.simulated_db - LOST_DB
+        return self.agreement_db < AGREED_DB and self.sqnr_db < self.simulated_db - LOST_DB
 
 
 def measure_accuracy(
