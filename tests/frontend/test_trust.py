@@ -370,9 +370,10 @@ def test_no_lowering_ignores_an_argument_that_matters():
     ignored = {}
     for target, lowering in registered().items():
         read = {
-            step.argval
+            name
             for step in dis.get_instructions(lowering.emit)
-            if step.opname.startswith(("LOAD_", "STORE_DEREF"))
+            if step.opname.startswith(("LOAD_", "STORE_DEREF", "STORE_FAST_LOAD_FAST"))
+            for name in (step.argval if isinstance(step.argval, tuple) else (step.argval,))
         }
         parameters = list(inspect.signature(lowering.emit).parameters.values())[2:]
         for index, argument in enumerate(target._schema.arguments):
