@@ -1,13 +1,12 @@
 """PyTorch in, TOSA on f32 with quant casts out."""
 
-from tosaic.frontend.advice import Advice, calibration_advice, quantization_advice
+from tosaic.frontend.advice import calibration_advice, quantization_advice
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
 from tosaic.frontend.simulation import input_statistics, load_float, run_float, run_float_on, save_float
 
 __all__ = [
-    "Advice",
     "Capture",
     "calibration_advice",
     "capture",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
@@ -14,23 +13,9 @@ from tosaic.frontend.capture import Capture
 from tosaic.frontend.lowerings.op_quantization import Joined
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import origin
+from tosaic.support.errors import Advice
 
 _COARSE = 64  # an operand that fills 256 steps of its own has 4 of these left
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A warning.
-
-    Args:
-        what: what is the case, one sentence.
-        where: the user's line and op, or the input; empty where it is the model as a whole.
-        hint: what to do about it.
-    """
-
-    what: str
-    where: str
-    hint: str
 
 
 def calibration_advice(capture: Capture) -> tuple[Advice, ...]:

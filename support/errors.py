@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 
 class Error(Exception):
@@ -26,6 +27,24 @@ class Error(Exception):
         if hint:
             lines.append(f"  try: {hint}")
         super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A warning: what the user should know of a model that compiles all the same.
+
+    Args:
+        what: what is the case, one sentence.
+        where: the user's line and op, or the input; empty where it is the model as a whole.
+        hint: what to do about it.
+    """
+
+    what: str
+    where: str
+    hint: str
+
+    def __str__(self) -> str:
+        return str(Error(self.what, where=self.where, hint=self.hint))
 
 
 class ModelError(Error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +28,14 @@ from tosaic.frontend import (
     run_float_on,
     save_float,
 )
-from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, Warned, placed_ops
+from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
 from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import Advice, BackendError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, parse
 from tosaic.trial_inputs import firmware_samples, model_inputs
@@ -60,7 +60,7 @@ class Middle:
     captured: Capture
     meaning: bytes
     accuracy: Sequence[OutputAccuracy]
-    warnings: Sequence[Warned]
+    warnings: Sequence[Advice]
     placement: Placement
     inputs: Sequence[np.ndarray]
 
@@ -178,8 +178,9 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         verifying = [VerifyEach(evaluate)] if options.verify_each else []
         placement = place_on(options.target, module, inputs, [*dumping, *verifying])
     warnings = (
-        *(Warned(*astuple(advice)) for advice in (*calibration_advice(captured), *quantization_advice(program))),
-        *(Warned(*noisy) for noisy in noisy_outputs(accuracy)),
+        *calibration_advice(captured),
+        *quantization_advice(program),
+        *noisy_outputs(accuracy),
     )
     return Middle(captured, meaning, accuracy, warnings, placement, inputs)
 

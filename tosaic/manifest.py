@@ -14,7 +14,7 @@ from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
 from tosaic.support.attributes import text_of
-from tosaic.support.errors import Error
+from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, shape_of
@@ -102,18 +102,6 @@ class InputStatistics:
 
 
 @dataclass(frozen=True)
-class Warned:
-    """What the user was told of a model that compiles all the same; `where` is the line and op, or empty."""
-
-    what: str
-    where: str
-    hint: str
-
-    def __str__(self) -> str:
-        return str(Error(self.what, where=self.where, hint=self.hint))
-
-
-@dataclass(frozen=True)
 class TrialCounts:
     """Trials of this compilation.
 
@@ -159,7 +147,7 @@ class Manifest:
     kernels: tuple[KernelRecord, ...]
     regions: tuple[RegionRecord, ...]
     trials: TrialCounts
-    warnings: tuple[Warned, ...]
+    warnings: tuple[Advice, ...]
     seconds: Mapping[str, float]
     format: int = FORMAT
 

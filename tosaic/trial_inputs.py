@@ -6,22 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
 from tosaic.passes import random_inputs
 from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import copy_of, element_type, functions, ir, walk
+from tosaic.support.quantization import Quantization
 
 _NARROW = ("i1", "i8", "f16", "f32")
 
 
 def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     """Random arguments for `main`; plain integers, which may index something, are those of `sample`."""
-    main = functions(module)["main"]
-    attributes = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else None
     chosen = random_inputs(module, seed)
-    for index, array in enumerate(chosen):
-        quantized = attributes is not None and "tosaic.scale" in attributes[index]
-        if np.issubdtype(array.dtype, np.integer) and not quantized:
+    for index, (array, kind) in enumerate(zip(chosen, _quantizations(module), strict=True)):
+        if np.issubdtype(array.dtype, np.integer) and kind is None:
             chosen[index] = np.asarray(sample[index]).astype(array.dtype)
     return chosen
 
@@ -36,18 +35,15 @@ def firmware_samples(
     rng = np.random.default_rng(seed)
     drawn = model_inputs(module, sample, seed)
     ends = [
-        rng.choice(np.array([limits.min, limits.max], array.dtype), array.shape)
-        if (limits := _limits(array, plain)) is not None
-        else array
-        for array, plain in zip(drawn, sample, strict=True)
+        array if kind is None else rng.choice(np.array([kind.low, kind.high], array.dtype), array.shape)
+        for array, kind in zip(drawn, _quantizations(module), strict=True)
     ]
     return [list(quantized), drawn, ends]
 
 
-def _limits(array: np.ndarray, plain: np.ndarray) -> np.iinfo | None:
-    """The range of a quantized input; None for one that the model takes as it is."""
-    is_quantized = np.issubdtype(array.dtype, np.integer) and np.issubdtype(np.asarray(plain).dtype, np.floating)
-    return np.iinfo(array.dtype) if is_quantized else None
+def _quantizations(module: ir.Module) -> list[Quantization | None]:
+    main = functions(module)["main"]
+    return interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
 
 
 def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, ...]]:

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import (
-    Advice,
     Capture,
     calibration_advice,
     capture,
@@ -28,7 +27,7 @@ from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decompositions import decomposed
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.passes import run_phases
-from tosaic.support.errors import Error, ModelError
+from tosaic.support.errors import Advice, Error, ModelError
 from tosaic.support.mlir import walk
 
 
