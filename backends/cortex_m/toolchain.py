@@ -157,17 +157,23 @@ def llvm_ir(sources: Sequence[KernelSource]) -> str:
                 op.operation.attributes["no_unwind"] = ir.UnitAttr.get()
                 if any(isinstance(value.type, ir.F32Type) for inner in walk(op) for value in inner.results):
                     op.operation.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(_SCALAR_FLOATS)])
-        return _old_float_syntax(str(dialect("llvm").translate_module_to_llvmir(module.operation)))
+        return _hexadecimal_floats(str(dialect("llvm").translate_module_to_llvmir(module.operation)))
 
 
-def _old_float_syntax(text: str) -> str:
-    """Hexadecimal f32 constants as LLVM 22 reads them: the bits of the f64 of the same value."""
+_FLOAT = re.compile(r"\bf0x([0-9A-F]{8})\b|(?<![\w.])-?\d+\.\d+e[+-]\d+\b")
+
+
+def _hexadecimal_floats(text: str) -> str:
+    """Every f32 constant as the bits of the f64 of the same value, which each version of LLVM reads.
+
+    LLVM 24 prints the shortest decimal that rounds to an f32; LLVM 22 refuses a decimal that is not an f32 exactly.
+    """
 
     def double(match: re.Match[str]) -> str:
-        (value,) = struct.unpack(">f", bytes.fromhex(match[1]))
-        return f"0x{struct.pack('>d', value).hex().upper()}"
+        bits = bytes.fromhex(match[1]) if match[1] else struct.pack(">f", float(match[0]))
+        return f"0x{struct.pack('>d', *struct.unpack('>f', bits)).hex().upper()}"
 
-    return re.sub(r"\bf0x([0-9A-F]{8})\b", double, text)
+    return "\n".join(line if "double" in line else _FLOAT.sub(double, line) for line in text.split("\n"))
 
 
 def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:

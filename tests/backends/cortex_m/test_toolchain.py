@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 
+import numpy as np
 import pytest
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
@@ -60,6 +62,23 @@ def test_clang_that_does_not_end_is_an_error_of_that_kernel(tmp_path):
     made = compile_kernels([_store("slow")], CORTEX_M55, tmp_path, seconds=0.001)
     assert "more than 0.001 s" in made.errors["slow"]
     assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("value", [0.0507986955, -1.0e-7, 3.4028235e38, 1.17549435e-38, 1.5, 123456.789])
+def test_a_float_constant_keeps_its_bits(tmp_path, value):
+    single = float(np.float32(value))
+    text = f"""func.func @scale(%out: memref<1xf32>, %params: memref<0xi8>, %scratch: memref<0xi8>)
+        attributes {{llvm.bareptr}} {{
+          %zero = arith.constant 0 : index
+          %factor = arith.constant {single!r} : f32
+          %x = memref.load %out[%zero] : memref<1xf32>
+          %y = arith.mulf %x, %factor : f32
+          memref.store %y, %out[%zero] : memref<1xf32>
+          return
+        }}"""
+    source = KernelSource("scale", "mlir", text)
+    assert f", 0x{struct.pack('>d', single).hex().upper()}" in toolchain.llvm_ir([source])
+    assert not compile_kernels([source], CORTEX_M55, tmp_path).errors
 
 
 def test_two_kernels_of_one_name_are_refused(tmp_path):
