@@ -65,8 +65,8 @@ class Workload:
 class KernelFamily(ABC):
     """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
-    Families are asked by `rank`, then by name, best untuned guess first: 0 is what tosaic generates for a core's own
-    instructions, 1 a library's kernels, 2 what covers every function.
+    Families are asked by `rank`, then by name, best untuned guess first: -1 is what knows a special case of another
+    family, 0 what tosaic generates for a core's own instructions, 1 a library's kernels, 2 what covers every function.
 
     Args:
         libraries: the folders of support libraries at hand, by name.

@@ -14,15 +14,15 @@ from tosaic.passes.quantize.quantization import (
     float_constant,
     quantized_view,
 )
-from tosaic.support.attributes import enum_of, ints_of
+from tosaic.support.attributes import enum_of
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
-_ACCUMULATOR = {"i8": "i32", "i16": "i48"}
-_LIMITS = {"i32": 2**31 - 1, "i48": 2**47 - 1}
+ACCUMULATOR = {"i8": "i32", "i16": "i48"}
+LIMITS = {"i32": 2**31 - 1, "i48": 2**47 - 1}
 _CHANNEL = {"tosa.conv2d": 0, "tosa.conv3d": 0, "tosa.transpose_conv2d": 0}
 
 
@@ -31,14 +31,14 @@ def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Integer convolution, bias in units of input scale x weight scale, one factor per output channel."""
     x, weight = quantized_view(op.operands[0]), dequantized_view(op.operands[1])
     bias = float_constant(op.operands[2])
-    if x is None or weight is None or bias is None or x[1].storage not in _ACCUMULATOR:
+    if x is None or weight is None or bias is None or x[1].storage not in ACCUMULATOR:
         return None
     channels = shape_of(op.results[0])[-1]
     weight_scales = _output_channel_scales(op, weight[1], channels)
     if weight_scales is None or len(set(weight[1].zero_points)) > 1 or weight[1].storage not in ("i4", "i8"):
         return None
     units = [x[1].scale * scale for scale in weight_scales]
-    accumulator = _ACCUMULATOR[x[1].storage]
+    accumulator = ACCUMULATOR[x[1].storage]
     offsets = _bias(op, bias, units, accumulator, channels)
     points = [zero_point(one.zero_point, one.storage) for one in (x[1], weight[1])]
 
@@ -57,44 +57,20 @@ def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
 def matmul(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Integer matrix product; the right operand may be quantized per column."""
     a, b = quantized_view(op.operands[0]), dequantized_view(op.operands[1])
-    if a is None or b is None or a[1].storage != b[1].storage or a[1].storage not in _ACCUMULATOR:
+    if a is None or b is None or a[1].storage != b[1].storage or a[1].storage not in ACCUMULATOR:
         return None
     if b[1].axis not in (None, 2) or len(set(b[1].zero_points)) > 1:
         return None
     depth = shape_of(op.operands[0])[-1]
-    if a[1].storage == "i8" and depth * largest_magnitude(a[1]) * largest_magnitude(b[1]) > _LIMITS["i32"]:
-        raise _overflow(op, f"{depth:,} products")
+    if a[1].storage == "i8" and depth * largest_magnitude(a[1]) * largest_magnitude(b[1]) > LIMITS["i32"]:
+        raise overflow(op, f"{depth:,} products")
     product = emit(
         "matmul",
         [a[0], b[0], zero_point(a[1].zero_point, a[1].storage), zero_point(b[1].zero_point, b[1].storage)],
         shape_of(op.results[0]),
-        _ACCUMULATOR[a[1].storage],
+        ACCUMULATOR[a[1].storage],
     )
     return requantize(product, [a[1].scale * scale for scale in b[1].scales], out)
-
-
-@lowers("tosa.avg_pool2d")
-def average_pool(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """The pool keeps its input's quantization, then a RESCALE where the output's differs.
-
-    Without padding, and where the quantizations differ, a depthwise convolution by ones sums exactly and rounds once.
-    """
-    view = quantized_view(op.operands[0])
-    if view is None or view[1].storage not in _ACCUMULATOR:
-        return None
-    x, quantization = view
-    padded = any(ints_of(op, "pad"))
-    if quantization != out and not padded and quantization.storage == "i8":
-        return _pool_by_ones(op, x, quantization, out)
-    area = math.prod(ints_of(op, "kernel"))
-    if area * largest_magnitude(quantization) > _LIMITS["i32"]:
-        raise _overflow(op, f"{area:,} elements")
-    points = [zero_point(quantization.zero_point, quantization.storage) for _ in range(2)]
-    result = tensor(shape_of(op.results[0]), quantization.storage)
-    pooled = rebuild(op, [x, *points], result, acc_type=element("i32"))
-    if quantization == out:
-        return pooled
-    return requantize(pooled, [quantization.scale], out, input_zp=quantization.zero_point)
 
 
 @lowers("tosa.reduce_sum")
@@ -116,39 +92,16 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
-    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in _ACCUMULATOR:
+    if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in ACCUMULATOR:
         return None
     x, quantization = view
     shape = shape_of(op.results[0])
     weight = int(scale[0]) * int(scale[2])
-    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, _ACCUMULATOR[quantization.storage]))
+    total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, ACCUMULATOR[quantization.storage]))
     if quantization.zero_point:
         offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")
     return requantize(total, [quantization.scale / weight], out)
-
-
-def _pool_by_ones(op: ir.Operation, x: ir.Value, quantization: Quantization, out: Quantization) -> ir.Value:
-    kernel = ints_of(op, "kernel")
-    channels = shape_of(x)[-1]
-    operands = [
-        x,
-        constant(np.ones((*kernel, channels, 1), np.int8)),
-        constant(np.zeros(channels, np.int32)),
-        zero_point(quantization.zero_point, "i8"),
-        zero_point(0, "i8"),
-    ]
-    total = emit(
-        "depthwise_conv2d",
-        operands,
-        shape_of(op.results[0]),
-        "i32",
-        acc_type=element("i32"),
-        pad=[0] * 4,
-        stride=ints_of(op, "stride"),
-        dilation=[1, 1],
-    )
-    return requantize(total, [quantization.scale / int(np.prod(kernel))], out)
 
 
 def largest_magnitude(quantization: Quantization) -> int:
@@ -172,13 +125,13 @@ def _parts(op: ir.Operation, weight: tuple[ir.Value, Quantization], largest: int
         sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).sum((0, 1)).reshape(-1)
     else:
         sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).reshape(len(stored), -1).sum(1)
-    rest = _LIMITS["i32"] - np.abs(bias.astype(np.float64))
+    rest = LIMITS["i32"] - np.abs(bias.astype(np.float64))
     if (sums * largest <= rest).all():
         return 1
     inner = shape_of(op.operands[0])[-1]
     per_channel = inner and np.prod(shape_of(weight[0])[1:-1]) * largest_magnitude(weight[1]) * largest
     if op.name != "tosa.conv2d" or stored is None or (per_channel > rest).any():
-        raise _overflow(op, "the sum of its weights times the largest input")
+        raise overflow(op, "the sum of its weights times the largest input")
     return -(-inner // int((rest // per_channel).min()))
 
 
@@ -204,7 +157,7 @@ def _in_parts(
     return total, unit
 
 
-def _overflow(op: ir.Operation, what: str) -> PassError:
+def overflow(op: ir.Operation, what: str) -> PassError:
     return PassError(
         "an int32 accumulator can overflow",
         where=describe(op.location),
@@ -229,7 +182,7 @@ def _output_channel_scales(op: ir.Operation, weight: Quantization, channels: int
 
 def _bias(op: ir.Operation, bias: np.ndarray, units: Sequence[float], accumulator: str, channels: int) -> ir.Value:
     scaled = np.rint(np.broadcast_to(bias, channels) / np.array(units))
-    limit = _LIMITS[accumulator]
+    limit = LIMITS[accumulator]
     if not np.isfinite(scaled).all():
         raise PassError("a bias is not a finite number", where=describe(op.location))
     if np.abs(scaled).max(initial=0) > limit:

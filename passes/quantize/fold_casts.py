@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.quantize import arithmetic, compute, layer_norm, movement, softmax  # noqa: F401  (lowerings register)
+from tosaic.passes.quantize import (  # noqa: F401  (lowerings register)
+    arithmetic,
+    averages,
+    compute,
+    layer_norm,
+    movement,
+    softmax,
+)
 from tosaic.passes.quantize.lowering import LOWERINGS
 from tosaic.passes.quantize.multipliers import requantize
 from tosaic.passes.quantize.quantization import (

@@ -188,16 +188,32 @@ def test_convolution_of_int16_accumulates_in_48_bits():
     assert off_by(got, ideal(wanted, ("", 0.01, 0), "int16"))[0] <= 1
 
 
-@pytest.mark.parametrize(("out", "expected"), [(X, ["avg_pool2d"]), (Y, ["depthwise_conv2d", "rescale"])])
-def test_average_pool(out, expected):
+@pytest.mark.parametrize(
+    ("image", "kernel", "out", "expected"),
+    [
+        ((4, 4), (4, 4), X, ["avg_pool2d"]),
+        ((4, 4), (4, 4), Y, ["conv2d", "rescale"]),
+        ((25, 5), (25, 5), Y, ["conv2d", "rescale", "conv2d", "rescale"]),
+        ((67, 1), (67, 1), Y, ["depthwise_conv2d", "rescale"]),
+        ((4, 4), (2, 4), Y, ["depthwise_conv2d", "rescale"]),
+    ],
+)
+def test_average_pool(image, kernel, out, expected):
     b = Casts()
-    x = b.input((1, 4, 4, 8), X[0])
-    window = "<{acc_type = f32, kernel = array<i64: 4, 4>, stride = array<i64: 1, 1>, pad = array<i64: 0, 0, 0, 0>}>"
-    module = b.module(b.requantized(b.op("tosa.avg_pool2d", [x, b.zeros(), b.zeros()], (1, 1, 1, 8), window), out[0]))
-    data = integers(1, (1, 4, 4, 8))
+    x = b.input((2, *image, 8), X[0])
+    down, right = kernel
+    window = (
+        f"<{{acc_type = f32, kernel = array<i64: {down}, {right}>, stride = array<i64: {down}, {right}>, "
+        "pad = array<i64: 0, 0, 0, 0>}>"
+    )
+    rows = image[0] // down
+    pooled = b.op("tosa.avg_pool2d", [x, b.zeros(), b.zeros()], (2, rows, 1, 8), window)
+    module = b.module(b.requantized(pooled, out[0]))
+    data = integers(1, (2, *image, 8))
     (got,) = run(module, [data])
-    assert names(module) == expected
-    assert off_by(got, ideal(((data.astype(float) - 3) * 0.02).mean((1, 2), keepdims=True), out))[0] <= 1
+    assert [name for name in names(module) if name != "reshape"] == expected
+    real = (data.astype(float) - 3) * 0.02
+    assert off_by(got, ideal(real.reshape(2, rows, down, right, 8).mean((2, 3))[:, :, None], out))[0] <= 1
 
 
 def test_bilinear_resize():

@@ -17,10 +17,13 @@ from tosaic.backends.cortex_m.kernels.emit import (
     store_lanes,
 )
 from tosaic.backends.cortex_m.kernels.linalg import named
+from tosaic.backends.cortex_m.kernels.mve_i16 import widened
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of, is_chain, match_window, workload
 from tosaic.backends.target import Core
-from tosaic.support.attributes import ints_of
+from tosaic.support.attributes import bool_of, enum_of, ints_of
 from tosaic.support.functions import computing_ops
-from tosaic.support.mlir import constant_value, element_type, ir, shape_of
+from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.values import is_argument
 from tosaic.tuner.space import Schedule, Variant
 
 _WIDTHS = {"i8": 8, "i16": 16}
@@ -32,33 +35,19 @@ _HALF_WINDOW = 255
 class Pool(KernelFamily):
     """Pooling of int8 or int16 NHWC tensors; average pooling where no window reaches into the padding.
 
-    Variant `halves` sums int8 in sixteen bits, for windows that cannot overflow them. Knob `vectors` is the number of
-    channel vectors that one walk over the window covers.
+    An average may also be a convolution by ones, of each channel or of columns, with a RESCALE behind it. Variant
+    `halves` sums int8 in sixteen bits, for windows that cannot overflow them. Knob `vectors` is the number of channel
+    vectors that one walk over the window covers.
     """
 
     name = "pool"
+    rank = -1
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)
-        if len(ops) != 1 or ops[0].name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
+        if not ops or not is_argument(ops[0].operands[0]) or not is_chain(ops, function):
             return None
-        (op,) = ops
-        element = str(element_type(op.operands[0]))
-        kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
-        zeros = [constant_value(operand) for operand in list(op.operands)[1:]]
-        if element not in _WIDTHS or any(zero is None for zero in zeros) or (zeros and any(pad)):
-            return None
-        attributes = {
-            "average": op.name == "tosa.avg_pool2d",
-            "element": element,
-            "shape": shape_of(op.operands[0]),
-            "result": shape_of(op.results[0]),
-            "kernel": kernel,
-            "stride": stride,
-            "pad": pad,
-        }
-        constants = {"zero_points": np.array([zero.item() for zero in zeros if zero is not None], np.int32)}
-        return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, constants)
+        return _match_pool(*ops) if len(ops) == 1 else _match_sum(*ops) if len(ops) == 2 else None
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
@@ -71,7 +60,7 @@ class Pool(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         halves = schedule.variant == "halves"
-        return _write(workload.attributes, workload.constants["zero_points"], int(schedule["vectors"]), halves)
+        return _write(workload, int(schedule["vectors"]), halves)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         result, kernel = _integers(workload.attributes["result"]), _integers(workload.attributes["kernel"])
@@ -84,15 +73,86 @@ class Pool(KernelFamily):
         }
 
 
-def _write(attributes: Mapping[str, object], zero_points: np.ndarray, vectors: int, halves: bool) -> KernelSource:
-    element, average = str(attributes["element"]), bool(attributes["average"])
+def _match_pool(op: ir.Operation) -> Workload | None:
+    if op.name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
+        return None
+    element = str(element_type(op.operands[0]))
+    kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
+    zeros = constants_after_first(op)
+    if element not in _WIDTHS or zeros is None or (zeros and any(pad)):
+        return None
+    constants = {}
+    if zeros:
+        # The spec's reciprocal_scale (1.0, AVG_POOL2D).
+        count = kernel[0] * kernel[1]
+        k = (count - 1).bit_length()
+        multiplier, shift = np.array((((1 << 30) + 1) << k) // count), np.array(30 + k)
+        constants = _constants(multiplier, shift, count * int(zeros[0].item()), zeros[1])
+    shapes = (shape_of(op.operands[0]), shape_of(op.results[0]))
+    return _workload((element, element), shapes, (kernel, stride, pad), constants)
+
+
+def _match_sum(op: ir.Operation, rescale: ir.Operation) -> Workload | None:
+    """A convolution by ones and one scale behind it: each channel's, or that of an image of one channel, whose columns
+    are channels to us."""
+    if op.name not in ("tosa.conv2d", "tosa.depthwise_conv2d") or rescale.name != "tosa.rescale":
+        return None
+    geometry, operands = match_window(op, dtype_of(op.operands[0])), constants_after_first(op)
+    scale = constants_after_first(rescale)
+    element, result = str(element_type(op.operands[0])), str(element_type(rescale.results[0]))
+    if geometry is None or operands is None or scale is None or not {element, result} <= set(_WIDTHS):
+        return None
+    weights, bias, zero, _ = operands
+    if (weights != 1).any() or bias.any() or any(geometry.pad) or geometry.dilation != (1, 1):
+        return None
+    columns = op.name == "tosa.conv2d"
+    one_channel = geometry.channels == len(weights) == 1 and (geometry.kernel[1], geometry.stride[1]) == (1, 1)
+    if not (one_channel and geometry.columns >= LANES if columns else weights.shape[3] == 1):
+        return None
+    multiplier, shift, input_zero, output_zero = scale
+    flags = [bool_of(rescale, name) for name in ("input_unsigned", "output_unsigned", "per_channel")]
+    if any(flags) or input_zero.any() or enum_of(rescale, "rounding_mode") != "SINGLE_ROUND":
+        return None
+    taps = geometry.kernel[0] * geometry.kernel[1]
+    if taps << _WIDTHS[element] > 1 << 31:
+        return None
+    if not bool_of(rescale, "scale32"):
+        multiplier, shift = widened(multiplier, shift)
+    before, after = list(shape_of(op.operands[0])), list(shape_of(op.results[0]))
+    shapes = [(n, h, 1, w) if columns else (n, h, w, c) for n, h, w, c in (before, after)]
+    constants = _constants(multiplier, shift, taps * int(zero.item()), output_zero)
+    return _workload((element, result), shapes, (geometry.kernel, geometry.stride, geometry.pad), constants)
+
+
+def _constants(multiplier: np.ndarray, shift: np.ndarray, offset: int, zero_point: np.ndarray) -> dict[str, np.ndarray]:
+    """Of an average: the sum less `offset` is scaled, and gets `zero_point`."""
+    return {"multiplier": multiplier, "shift": shift, "offset": np.array(offset), "zero_point": zero_point}
+
+
+def _workload(
+    elements: tuple[str, str],
+    shapes: Sequence[tuple[int, ...]],
+    window: Sequence[tuple[int, ...]],
+    constants: Mapping[str, np.ndarray],
+) -> Workload:
+    attributes: dict[str, object] = {"average": bool(constants)}
+    attributes |= zip(("element", "result_element"), elements, strict=True)
+    attributes |= zip(("shape", "result"), shapes, strict=True)
+    attributes |= zip(("kernel", "stride", "pad"), window, strict=True)
+    return workload(Pool.name, attributes, constants)
+
+
+def _write(workload: Workload, vectors: int, halves: bool) -> KernelSource:
+    attributes = workload.attributes
+    element, result_element = str(attributes["element"]), str(attributes["result_element"])
+    average = bool(attributes["average"])
     batch, height, width, channels = shape = _integers(attributes["shape"])
     _, rows, columns, _ = result = _integers(attributes["result"])
     kernel, stride, pad = (_integers(attributes[name]) for name in ("kernel", "stride", "pad"))
-    fn = Function("kernel", [memref(shape, element)], [memref(result, element)])
+    fn = Function("kernel", [memref(shape, element)], [memref(result, result_element)])
     lanes = 8 if halves else LANES if average else 128 // _WIDTHS[element]
     averaging = _Halves if halves else _Average
-    pool = averaging(element, kernel, zero_points) if average else _Maximum(element, lanes)
+    pool = averaging(element, result_element, workload.constants) if average else _Maximum(element, lanes)
     groups = _groups(channels, lanes, vectors)
     with fn.loop(batch) as n, fn.loop(rows) as y, fn.loop(columns) as x:
         y_range = _window(fn, y, stride[0], pad[0], kernel[0], height)
@@ -103,8 +163,10 @@ def _write(attributes: Mapping[str, object], zero_points: np.ndarray, vectors: i
                 sums = _reduce(fn, pool, n, y_range, x_range, at, counts, memref(shape, element))
                 for value, place, count in zip(sums, at, counts, strict=True):
                     done = pool.finish(fn, value)
-                    kind = f"vector<{lanes}x{element}>"
-                    store_lanes(fn, done, "%out0", memref(result, element), f"{n}, {y}, {x}, {place}", kind, count)
+                    kind = f"vector<{lanes}x{result_element}>"
+                    store_lanes(
+                        fn, done, "%out0", memref(result, result_element), f"{n}, {y}, {x}, {place}", kind, count
+                    )
     return named(KernelSource("kernel", "mlir", str(fn)), "pool")
 
 
@@ -173,21 +235,16 @@ class _Maximum:
 
 
 class _Average:
-    """The sum in int32, divided as AVG_POOL2D says (spec 1.0, reciprocal_scale and apply_scale_32)."""
+    """The sum in int32, scaled and rounded once (spec 1.0, apply_scale_32)."""
 
     accumulator = ACCUMULATOR
 
-    def __init__(self, element: str, kernel: Sequence[int], zero_points: np.ndarray) -> None:
-        self.element, self.loaded = element, f"vector<4x{element}>"
-        count = kernel[0] * kernel[1]
-        k = (count - 1).bit_length()
-        multiplier = (((1 << 30) + 1) << k) // count
-        highest = (1 << (_WIDTHS[element] - 1)) - 1
-        input_zero, output_zero = (int(zero) for zero in zero_points)
-        self._scale = Requantization(
-            np.array([multiplier], np.int32), np.array([30 + k], np.int8), count * input_zero, output_zero,
-            -highest - 1, highest,
-        )  # fmt: skip
+    def __init__(self, element: str, result_element: str, constants: Mapping[str, np.ndarray]) -> None:
+        self.loaded, self.result_element = f"vector<4x{element}>", result_element
+        highest = (1 << (_WIDTHS[result_element] - 1)) - 1
+        offset, zero_point = (int(constants[name].item()) for name in ("offset", "zero_point"))
+        multiplier, shift = (constants[name].reshape(1) for name in ("multiplier", "shift"))
+        self._scale = Requantization(multiplier, shift, offset, zero_point, -highest - 1, highest)
 
     def initial(self, fn: Function) -> str:
         return fn.constant(0, ACCUMULATOR)
@@ -198,7 +255,7 @@ class _Average:
 
     def finish(self, fn: Function, value: str) -> str:
         scaled = self._scale.apply(fn, value, self._scale.factors(fn))
-        return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to {self.loaded}")
+        return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to vector<4x{self.result_element}>")
 
 
 class _Halves(_Average):
@@ -206,8 +263,8 @@ class _Halves(_Average):
 
     accumulator = "vector<8xi16>"
 
-    def __init__(self, element: str, kernel: Sequence[int], zero_points: np.ndarray) -> None:
-        super().__init__(element, kernel, zero_points)
+    def __init__(self, element: str, result_element: str, constants: Mapping[str, np.ndarray]) -> None:
+        super().__init__(element, result_element, constants)
         self.loaded = f"vector<8x{element}>"
 
     def initial(self, fn: Function) -> str:
@@ -228,6 +285,8 @@ class _Halves(_Average):
         low = fn.binary("arith.andi", even, low_half, ACCUMULATOR)
         both = fn.binary("arith.ori", low, fn.binary("arith.shli", odd, half, ACCUMULATOR), ACCUMULATOR)
         halves = fn.op(f"vector.bitcast {both} : {ACCUMULATOR} to {self.accumulator}")
+        if self.result_element == "i16":
+            return halves
         return fn.op(f"arith.trunci {halves} : {self.accumulator} to {self.loaded}")
 
 

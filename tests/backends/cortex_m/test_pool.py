@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from family_cases import Build, outcomes_of, task_of
 
@@ -20,6 +21,19 @@ for e in ("i8", "i16"):
         CASES[f"average {e} {c}"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
             "avg", g.input((2, 7, 6, c), e), (7, 6), zero=z, out_zero=o
         )
+for c in (4, 7, 40):
+    CASES[f"columns i8 to i8 {c}"] = lambda g, c=c: g.requantize(
+        g.conv2d(g.input((2, 13, c, 1)), np.ones((1, 13, 1, 1)), np.zeros(1), input_zero=9), "i8", 0.11, output_zero=-5
+    )
+    CASES[f"columns i8 to i16 {c}"] = lambda g, c=c: g.rescale(
+        g.conv2d(g.input((2, 64, c, 1)), np.ones((1, 64, 1, 1)), np.zeros(1), input_zero=-128), "i16", 1 << 30, 30
+    )
+    CASES[f"columns i16 to i8 {c}"] = lambda g, c=c: g.requantize(
+        g.conv2d(g.input((2, 12, c, 1), "i16"), np.ones((1, 4, 1, 1)), np.zeros(1), stride=(4, 1)), "i8", 9e-4
+    )
+    CASES[f"channels i8 to i8 {c}"] = lambda g, c=c: g.requantize(
+        g.depthwise_conv2d(g.input((2, 7, 6, c)), np.ones((3, 2, c, 1)), np.zeros(c), stride=(2, 1)), "i8", 0.2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +51,19 @@ def test_every_schedule_equals_the_reference(name, outcomes):
 def test_an_average_whose_windows_differ_in_size_is_left_to_the_generic_path():
     task = task_of(lambda g: g.pool("avg", g.input((1, 7, 6, 5)), (3, 3), (2, 2), (1, 1, 1, 0)))
     assert {variant.name for variant in task.space.variants} == {"linalg.loops"}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda g: g.conv2d(g.input((1, 4, 4, 1)), np.full((1, 4, 1, 1), 2), np.zeros(1)),
+        lambda g: g.conv2d(g.input((1, 4, 4, 1)), np.ones((1, 4, 1, 1)), np.ones(1)),
+        lambda g: g.conv2d(g.input((1, 4, 4, 1)), np.ones((1, 4, 2, 1)), np.zeros(1)),
+        lambda g: g.conv2d(g.input((1, 4, 4, 2)), np.ones((1, 4, 1, 2)), np.zeros(1)),
+        lambda g: g.conv2d(g.input((1, 4, 4, 1)), np.ones((1, 4, 1, 1)), np.zeros(1), pad=(1, 1, 0, 0)),
+    ],
+    ids=["of twos", "with a bias", "two columns", "two channels", "padded"],
+)
+def test_other_convolutions_are_no_pools(build):
+    task = task_of(lambda g: g.requantize(build(g), "i8", 0.1))
+    assert not any(variant.name.startswith("pool.") for variant in task.space.variants)
