@@ -8,7 +8,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, is_float, is_quantized
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, computed, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.lowerings.op_quantization import Joined
 from tosaic.frontend.lowerings.registry import op_quantization
@@ -41,13 +41,8 @@ def _floats(program: ExportedProgram) -> Iterator[Advice]:
     """A cast that is not folded stands at one end at least of what stays float."""
     if not is_quantized(program):
         return
-    inputs = set(program.graph_signature.user_inputs)
-    dependent = {node for node in program.graph.nodes if node.name in inputs}
-    for node in program.graph.nodes:
-        if node.op != "call_function" or not dependent.intersection(node.all_input_nodes):
-            continue
-        dependent.add(node)
-        if node.target not in QUANTIZE + DEQUANTIZE and is_float(node) and node.users and _is_float_island(node):
+    for node in computed(program):
+        if node.target not in QUANTIZE + DEQUANTIZE and is_float(node) and _is_float_island(node):
             hint = "use ops that have a quantized form, or keep it in float knowingly"
             yield Advice(f"`{node.target}` stays float32", str(origin(node)), hint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,18 +16,25 @@ from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.origin import Origin, origin
 
 _BIAS_LIMIT = 2.0**30  # half of int32, for what correction adds
 
 
-def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> None:
+def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> dict[str, tuple[Origin, float]]:
     """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
 
     Args:
         prepared: a calibrated graph, its observers in place; its biases are replaced.
         batches: what the error is measured on; all of them are held in memory at once.
+
+    Returns:
+        For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
+        that comes before it quantized too.
     """
-    _Corrector(prepared, len(batches)).run(*zip(*batches, strict=True), enable_io_processing=False)
+    run = _Corrector(prepared, len(batches))
+    run.run(*zip(*batches, strict=True), enable_io_processing=False)
+    return run.sqnr
 
 
 def make_room_for_biases(prepared: GraphModule) -> None:
@@ -57,6 +65,7 @@ class _Corrector(Interpreter):
     def __init__(self, prepared: GraphModule, count: int) -> None:
         super().__init__(prepared)
         self.count = count
+        self.sqnr: dict[str, tuple[Origin, float]] = {}
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
         values = list(super().placeholder(target, args, kwargs))
@@ -85,6 +94,8 @@ class _Corrector(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
+        if n.op == "call_module" and isinstance(result, _Twin):
+            self._measure(n.all_input_nodes[0], result)
         op, bias = op_quantization(n), _own_bias(n)
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
@@ -98,6 +109,12 @@ class _Corrector(Interpreter):
         shape = [1] * result.exact[0].ndim
         shape[axis] = -1
         return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
+
+    def _measure(self, node: Node, result: _Twin) -> None:
+        exact, rounded = torch.stack(result.exact).double(), torch.stack(result.rounded).double()
+        signal, noise = exact.square().sum().item(), (exact - rounded).square().sum().item()
+        if node.op != "get_attr" and signal and noise:
+            self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))
 
 
 def _bias(node: Node) -> Node | None:

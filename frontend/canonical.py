@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,6 +44,19 @@ def is_float(argument: object) -> bool:
 def is_quantized(program: ExportedProgram) -> bool:
     """Whether the graph already holds quantize or dequantize ops."""
     return any(node.target in QUANTIZE + DEQUANTIZE for node in program.graph.nodes)
+
+
+def computed(program: ExportedProgram) -> Iterator[Node]:
+    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
+    dependent = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if (
+            node.op == "call_function"
+            and node.users
+            and any(source.name in dependent for source in node.all_input_nodes)
+        ):
+            dependent.add(node.name)
+            yield node
 
 
 def canonical(program: ExportedProgram) -> ExportedProgram:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.export import ExportedProgram, default_decompositions
 from torch.fx import Node
 
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical, computed
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.origin import naming_ops, origin
 from tosaic.support.errors import ModelError
@@ -43,6 +43,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
+def importable(program: ExportedProgram) -> ExportedProgram:
+    """The program itself, or in its canonical form, where it holds ops without a lowering: taken apart."""
+    return decomposed(canonical(program)) if unknown_ops(program) else program
+
+
 def _refuse(nodes: list[Node]) -> None:
     raise ModelError(
         f"no lowering for {', '.join(sorted({str(node.target) for node in nodes}))}",
@@ -54,20 +59,7 @@ def _refuse(nodes: list[Node]) -> None:
 def unknown_ops(program: ExportedProgram) -> list[Node]:
     """The nodes in use that depend on the user's inputs and have no lowering."""
     known = {*registered(), *QUANTIZE, *DEQUANTIZE, operator.getitem}
-    return [node for node in _computed(program) if node.target not in known]
-
-
-def _computed(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
-    dependent = set(program.graph_signature.user_inputs)
-    for node in program.graph.nodes:
-        if (
-            node.op == "call_function"
-            and node.users
-            and any(source.name in dependent for source in node.all_input_nodes)
-        ):
-            dependent.add(node.name)
-            yield node
+    return [node for node in computed(program) if node.target not in known]
 
 
 def _decomposition(target: Any) -> Callable | None:

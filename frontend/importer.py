@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, canonical, complete_arguments
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, complete_arguments
 from tosaic.frontend.constant import Constant
-from tosaic.frontend.decompositions import decomposed, unknown_ops
+from tosaic.frontend.decompositions import importable
 from tosaic.frontend.exclusion import is_excluded
 from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import op_quantization, registered
@@ -24,14 +24,15 @@ from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
 
-_TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
+TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 
 
-def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.Module:
+def import_program(program: ExportedProgram, exclude: Sequence[str] = (), returning: Sequence[Node] = ()) -> ir.Module:
     """Import a program, quantized or not, into a new context.
 
     Args:
         exclude: module paths and op types whose ops carry `tosaic.float`, so that they stay float32.
+        returning: nodes of a program that needs no decomposition whose values `main` returns behind its own results.
 
     Returns:
         A verified module with one public `main`: float32, int32 (from int64) or bool tensors, in the user's layout.
@@ -39,11 +40,10 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = ()) -> ir.
     Raises:
         ModelError: ops without a lowering, all of them, with the user's lines; a dtype or a constant that does not fit.
     """
-    if unknown_ops(program):
-        program = decomposed(canonical(program))
+    program = importable(program)
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
-        _Importer(program, Builder(module), exclude).run()
+        _Importer(program, Builder(module), exclude).run(returning)
         try:
             module.operation.verify()
         except ir.MLIRError as error:
@@ -57,7 +57,7 @@ class _Importer:
         self.env: dict[Node, Any] = {}
         self.state = {**program.state_dict, **program.constants}
 
-    def run(self) -> None:
+    def run(self, returning: Sequence[Node]) -> None:
         signature = self.program.graph_signature
         weights = {
             **signature.inputs_to_parameters,
@@ -81,7 +81,8 @@ class _Importer:
             for node in self.program.graph.nodes:
                 if node.op == "call_function" and node.users:
                     self._visit(node)
-            results = [self.builder.stored(self.builder.value(self.env[node])) for node in self._outputs()]
+            given = [self.env[node] for node in (*self._outputs(), *returning)]
+            results = [self.builder.stored(self.builder.value(operand)) for operand in given]
             func.ReturnOp(results)
         kind = ir.FunctionType.get(types, [result.type for result in results])
         main.operation.attributes["function_type"] = ir.TypeAttr.get(kind)
@@ -172,7 +173,7 @@ class _Importer:
             scales, zero_points, axis = [scales], [zero_points], None
         if not np.all(np.isfinite(scales)) or min(scales) <= 0:
             raise ModelError("a quantization scale is not a positive number", why=f"it is {min(scales)}")
-        shift = _TO_SIGNED if dtype == torch.uint8 else 0
+        shift = TO_SIGNED if dtype == torch.uint8 else 0
         return Quantization(
             str(mlir.mlir_type(compiled_dtype(torch.int8 if shift else dtype))),
             tuple(map(float, scales)),
@@ -185,16 +186,16 @@ class _Importer:
     def _quantize(self, node: Node) -> Operand:
         source = self.env[arguments(node)[0]]
         if isinstance(source, Constant):
-            return Constant(_signed(self._compute(node).numpy()))
+            return Constant(signed(self._compute(node).numpy()))
         return self.builder.quantize(source, self._quantization(node))
 
     def _dequantize(self, node: Node) -> Operand:
         source = self.env[arguments(node)[0]]
         if isinstance(source, Constant):
-            return Constant(_signed(source.array), self._quantization(node))
+            return Constant(signed(source.array), self._quantization(node))
         return self.builder.dequantize(self.builder.as_quantized(source, self._quantization(node)))
 
 
-def _signed(stored: np.ndarray) -> np.ndarray:
+def signed(stored: np.ndarray) -> np.ndarray:
     """Stored integers of uint8 as int8; the zero points move with them."""
-    return (stored.astype(np.int16) - _TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored
+    return (stored.astype(np.int16) - TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored

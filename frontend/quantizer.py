@@ -22,8 +22,10 @@ from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
+from tosaic.frontend.decompositions import importable
 from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
 from tosaic.frontend.formats import ACTIVATIONS, bias_format, weight_format
+from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, OneToOne, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import naming_ops
@@ -61,8 +63,10 @@ def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str]
         calibrate(prepared, capture.calibration)
         share_formats(prepared, averages_apart=activations == "int8")
         make_room_for_biases(prepared)
-        correct_biases(prepared, capture.calibration[:_CORRECTING])
-        return torch.export.export(convert_pt2e(prepared), capture.inputs)
+        measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
+        program = importable(torch.export.export(convert_pt2e(prepared), capture.inputs))
+        note_sqnr(program, measured)
+        return program
 
 
 class TosaQuantizer(Quantizer):

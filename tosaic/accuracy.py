@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.support.errors import Advice, Error
+from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, returned
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
 from tosaic.support.quantization import Quantization
@@ -86,16 +86,6 @@ def measure_accuracy(
             )
         )
     return tuple(measured)
-
-
-def noisy_outputs(measured: Sequence[OutputAccuracy]) -> Iterator[Advice]:
-    """A warning for each output that lost more than a user would expect."""
-    for output in measured:
-        if output.sqnr_db is not None and output.sqnr_db < NOISY_DB:
-            what = f"`{output.name}` has only {output.sqnr_db:.1f} dB against the float model on calibration data"
-            yield Advice(
-                what, "", "--activations int16, --exclude a module, or calibration data more like the real one"
-            )
 
 
 def check_accuracy(measured: Sequence[OutputAccuracy], least_db: float | None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch.export import ExportedProgram
 
 import tosaic
-from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy, noisy_outputs
+from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
@@ -28,6 +28,7 @@ from tosaic.frontend import (
     run_float_on,
     save_float,
 )
+from tosaic.layers import LayerAccuracy, check_layers, measure_layers, noisy_outputs
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
@@ -51,7 +52,7 @@ class Middle:
 
     Args:
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
-        accuracy: how far it is from the float model.
+        accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
         inputs: arguments that `main` allows, to try kernels and regions on.
@@ -60,6 +61,7 @@ class Middle:
     captured: Capture
     meaning: bytes
     accuracy: Sequence[OutputAccuracy]
+    layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
     placement: Placement
     inputs: Sequence[np.ndarray]
@@ -106,6 +108,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             environment=tuner.environment,
             firmware=firmware,
             accuracy=tuple(middle.accuracy),
+            layers=tuple(middle.layers),
             calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
             ops=placed_ops(placed),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
@@ -171,7 +174,9 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
                 meaning = bytecode(module)
     with stations.station("check"):
         accuracy = _accuracy(captured, program, meaning)
+        layers = measure_layers(program, options.quantization.exclude, captured.calibration[0])
         if options.prove:
+            check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
         inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
@@ -180,9 +185,9 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     warnings = (
         *calibration_advice(captured),
         *quantization_advice(program),
-        *noisy_outputs(accuracy),
+        *noisy_outputs(accuracy, layers, options.model),
     )
-    return Middle(captured, meaning, accuracy, warnings, placement, inputs)
+    return Middle(captured, meaning, accuracy, layers, warnings, placement, inputs)
 
 
 def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:

@@ -13,6 +13,7 @@ from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
+from tosaic.layers import LayerAccuracy
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import computing_ops
@@ -21,7 +22,7 @@ from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.tuner.database import Environment
 
 FILE = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Manifest:
         target: what it was built for; it runs on that, wherever the name may lead by then.
         environment: what its trials depend on.
         accuracy: of each output that is no plain integer, on calibration data.
+        layers: the accuracy of each tensor that is rounded to integers.
         calibration: of each input.
         ops: of the placed module, in order.
         regions: of the NPU.
@@ -142,6 +144,7 @@ class Manifest:
     environment: Environment
     firmware: Firmware
     accuracy: tuple[OutputAccuracy, ...]
+    layers: tuple[LayerAccuracy, ...]
     calibration: tuple[InputStatistics, ...]
     ops: tuple[PlacedOp, ...]
     kernels: tuple[KernelRecord, ...]

@@ -11,6 +11,7 @@ from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
+from tosaic.layers import LayerAccuracy, worst
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
 from tosaic.tuner.tune import TuningResult
@@ -39,6 +40,7 @@ def compile_result(build: Build) -> dict:
         "trials_of_other_environments": manifest.trials.of_other_environments,
         "tuning_interrupted": manifest.trials.interrupted,
         "accuracy": msgspec.to_builtins(manifest.accuracy),
+        "layers": msgspec.to_builtins(manifest.layers),
         "warnings": msgspec.to_builtins(manifest.warnings),
         "seconds": manifest.seconds,
     }
@@ -65,6 +67,8 @@ def print_compile_report(build: Build) -> None:
             + (", then interrupted" if trials.interrupted else ""),
         ),
         ("SQNR", _accuracy(manifest.accuracy)),
+        ("noisiest layers", _noisiest(manifest.layers)),
+        ("roundings", _roundings(manifest.layers)),
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
@@ -139,6 +143,7 @@ def print_run_report(report: RunReport) -> None:
             ("CPU kernels", _cpu_cost(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
+            ("noisiest layers", f"{_noisiest(report.build.manifest.layers)}, on calibration data"),
             ("outputs", ", ".join(map(str, report.files))),
         ]
     )
@@ -203,6 +208,19 @@ def _exactness(report: RunReport) -> str:
 def _accuracy(outputs: Sequence[OutputAccuracy]) -> str:
     known = ", ".join("exact" if output.sqnr_db is None else f"{output.sqnr_db:.1f}" for output in outputs)
     return f"{known} dB against float on calibration data, per output" if known else "no output to judge"
+
+
+def _noisiest(layers: Sequence[LayerAccuracy]) -> str:
+    return ", ".join(f"{layer.sqnr_db:.1f} dB {layer.where} {layer}" for layer in worst(layers, 3)) or "not known"
+
+
+def _roundings(layers: Sequence[LayerAccuracy]) -> str:
+    """How the integer module differs from PyTorch's simulation, given the same integers."""
+    other = sorted((layer for layer in layers if layer.quanta), key=lambda layer: -layer.quanta)
+    if not other:
+        return f"all {len(layers)} layers equal PyTorch's simulation"
+    most = f"{other[0].quanta} at most, {other[0].where} {other[0]}"
+    return f"{len(other)} of {len(layers)} layers differ from PyTorch's simulation in steps ({most})"
 
 
 def _cpu_cost(report: RunReport) -> str:

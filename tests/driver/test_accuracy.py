@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import NETS
 
-from tosaic import compilation
+from tosaic import compilation, layers
 from tosaic.accuracy import OutputAccuracy, check_accuracy, sqnr_db
+from tosaic.passes.quantize import compute
 from tosaic.support.errors import Error
 from tosaic.support.mlir import dense, dense_values, ir, walk
 
@@ -75,6 +78,42 @@ def test_the_ratio_stands_in_the_report(succeed, tosaic, tmp_path):
     assert f"{output['sqnr_db']:.1f} dB against float on calibration data" in table
 
 
+def test_every_layer_stands_in_the_manifest(succeed, tosaic, tmp_path):
+    rows = succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")["layers"]
+    assert {layer["op"] for layer in rows} >= {"x", "aten.relu.default", "aten.adaptive_avg_pool2d.default"}
+    assert all(layer["sqnr_db"] > 20 and layer["quanta"] <= 1 and layer["differing"] < 0.1 for layer in rows)
+    convolution = next(layer for layer in rows if layer["op"] == "aten.relu.default")
+    assert convolution["where"].startswith("nets.py:") and convolution["outputs"] == ["output_0"]
+    assert "noisiest layers" in tosaic("run", tmp_path / "build", "--random", 1).stdout
+
+
+def test_a_layer_whose_weights_are_negated_is_named(monkeypatch, refused, tmp_path):
+    right = layers.import_program
+
+    def wrong(*arguments):
+        module = right(*arguments)
+        with module.context, ir.Location.unknown():
+            constant = weights_of(module, 8, 3, 3, 8)
+            constant.attributes["values"] = dense(-dense_values(constant.attributes["values"]))
+        return module
+
+    monkeypatch.setattr(layers, "import_program", wrong)
+    message = refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert "the integer module computes something else than the quantized model in `aten." in message
+    assert "\n  at: nets.py:" in message and "given the same integers, 9" in message
+
+
+def test_a_zero_point_off_by_one(monkeypatch, refused, tmp_path):
+    right = compute.requantize
+
+    def wrong(x, real, out):
+        return right(x, real, replace(out, zero_points=(out.zero_point + (out.zero_point < 127),)))
+
+    monkeypatch.setattr(compute, "requantize", wrong)
+    message = refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert "by 1 steps at most and +" in message and "this is a fault of tosaic's" in message
+
+
 def test_more_than_int8_gives_can_be_asked_for(refused, succeed, tmp_path):
     ask = ("compile", f"{NETS}:net", "-o", tmp_path / "build", "--min-sqnr", 60)
     message = refused(*ask)
@@ -102,10 +141,10 @@ def test_a_noisy_model_is_warned_of(tosaic, tmp_path):
     (tmp_path / "model.py").write_text(NOISY)
     result = tosaic("compile", f"{tmp_path / 'model.py'}:cancelling", "-o", tmp_path / "build")
     assert result.exit_code == 0
-    assert (
-        "warning: `output_0` has only" in result.stderr
-        and "dB against the float model on calibration data" in result.stderr
-    )
+    assert "warning: `output_0` has only" in result.stderr
+    assert "dB against the float model on calibration data; it is lost first in `aten.sub.Tensor`" in result.stderr
+    assert "at: model.py:9 aten.sub.Tensor" in result.stderr and "try: --exclude sub" in result.stderr
+    assert f"`tosaic accuracy {tmp_path / 'model.py'}:cancelling` advises" in result.stderr
 
 
 def test_what_is_another_function():

@@ -1,0 +1,93 @@
+"""The layers of a quantized program: each tensor that is rounded to a format, and the op that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Interpreter, Node
+
+from tosaic.frontend.canonical import QUANTIZE, arguments, computed
+from tosaic.frontend.importer import TO_SIGNED, signed
+from tosaic.frontend.origin import Origin, origin
+
+_SQNR = "tosaic_sqnr_db"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A quantize node of a program.
+
+    Args:
+        sqnr_db: what quantization leaves of the float model here, in dB; None where there is none, or no noise.
+        outputs: the numbers of the program's outputs that depend on it.
+    """
+
+    node: Node
+    sqnr_db: float | None
+    outputs: tuple[int, ...]
+
+    @property
+    def origin(self) -> Origin:
+        """The op whose result it rounds; of an input, its name is the op."""
+        return origin(arguments(self.node)[0])
+
+    @property
+    def zero_point(self) -> int:
+        """The integer that stands for 0; uint8 is compiled as int8."""
+        zero_point, _, _, dtype = arguments(self.node)[2:6]
+        return zero_point - TO_SIGNED if dtype == torch.uint8 else zero_point
+
+
+def layers(program: ExportedProgram) -> list[Layer]:
+    """The layers of what depends on an input, in program order."""
+    nodes = [node for node in computed(program) if node.target is QUANTIZE[0]]
+    reached = [_behind(output) for output in arguments(program.graph.output_node())[0]]
+    return [
+        Layer(node, node.meta.get(_SQNR), tuple(index for index, seen in enumerate(reached) if node in seen))
+        for node in nodes
+    ]
+
+
+def note_sqnr(program: ExportedProgram, measured: Mapping[str, tuple[Origin, float]]) -> None:
+    """Keep with each layer its ratio against the float model, by the name and the origin of the node that it rounds."""
+    for layer in layers(program):
+        known = measured.get(arguments(layer.node)[0].name)
+        if known and known[0] == layer.origin:
+            layer.node.meta[_SQNR] = known[1]
+
+
+def run_layers(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    """The integers of each layer in PyTorch's simulation of one sample, as they are compiled."""
+    run = _Recorder(program)
+    with torch.no_grad():
+        run.run(*inputs)
+    return [signed(run.seen[layer.node.name].numpy()) for layer in layers(program)]
+
+
+def _behind(output: Any) -> set[Node]:
+    """What an output is computed from."""
+    waiting, seen = [output] if isinstance(output, Node) else [], set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += node.all_input_nodes
+    return seen
+
+
+class _Recorder(Interpreter):
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__(program.module())
+        self.wanted = {layer.node.name for layer in layers(program)}
+        self.seen: dict[str, torch.Tensor] = {}
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n.name in self.wanted:
+            self.seen[n.name] = result
+        return result

@@ -1,0 +1,167 @@
+"""Layer by layer: the quantized program against the float model, and the integer module against that program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+
+from tosaic.accuracy import NOISY_DB, OutputAccuracy, sqnr_db
+from tosaic.backends.reference import evaluate
+from tosaic.frontend import import_program
+from tosaic.frontend.layers import Layer, layers, run_layers
+from tosaic.passes import run_phase
+from tosaic.support.errors import Advice, Error
+from tosaic.support.functions import body_of, retype
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
+from tosaic.support.values import is_argument
+
+_AGREED_DB = 48.0  # what int16 loses by TABLEs of 512 chords; steps of int8 that are all off by one have less
+_FEW = 16  # elements, of which roundings may well all fall to one side
+
+
+@dataclass(frozen=True)
+class LayerAccuracy:
+    """A tensor that is rounded to integers, by the op that makes it.
+
+    Args:
+        op, module, where: the ATen op, the path of its module and the user's line; of an input, its name.
+        sqnr_db: the quantized program against the float model in dB, what comes before it quantized too; None where
+            there is no float model, or no noise.
+        quanta: the largest difference between the integer module and the quantized program in steps, both given
+            the same integers; 0 where all are equal.
+        differing: the share of elements that differ.
+        mean: the mean difference in steps.
+        agreement_db: the integer module against the quantized program; None where they are equal.
+        elements: how many there are.
+        outputs: the names of the outputs that depend on it.
+    """
+
+    op: str
+    module: str
+    where: str
+    sqnr_db: float | None
+    quanta: int
+    differing: float
+    mean: float
+    agreement_db: float | None
+    elements: int
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op}{f' in module `{self.module}`' if self.module else ''}"
+
+    @property
+    def is_other_function(self) -> bool:
+        """Whether the integer module computes here something else than the quantized program: more than roundings."""
+        if self.agreement_db is None or self.agreement_db >= _AGREED_DB:
+            return False
+        return self.quanta > 1 or (abs(self.mean) > 0.5 and self.elements >= _FEW)
+
+
+def measure_layers(
+    program: ExportedProgram, exclude: Sequence[str], sample: Sequence[torch.Tensor]
+) -> tuple[LayerAccuracy, ...]:
+    """Each layer of a quantized program, in program order, on one sample.
+
+    The program is lowered with every layer as a result of `main`; then what reads a layer takes PyTorch's integers
+    instead of its own, so that no layer inherits the roundings of those before it.
+    """
+    known = layers(program)
+    if not known:
+        return ()
+    module = import_program(program, exclude, [layer.node for layer in known])
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    stored = run_layers(program, sample)
+    given = _cut(module, [tensor.numpy() for tensor in sample], stored)
+    computed = evaluate(module, given)[-len(known) :]
+    return tuple(_compare(layer, *pair) for layer, *pair in zip(known, computed, stored, strict=True))
+
+
+def _cut(module: ir.Module, sample: Sequence[np.ndarray], stored: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Make each layer's readers read a new argument; returns what `main` takes then."""
+    main = functions(module)["main"]
+    block = body_of(main)
+    end = block.operations[len(block.operations) - 1].operation
+    results = list(end.operands)[-len(stored) :]
+    given: dict[ir.Value, np.ndarray] = dict(zip(block.arguments, sample, strict=True))
+    for result, integers in zip(results, stored, strict=True):
+        if is_argument(result):
+            given[result] = integers
+            continue
+        argument = block.add_argument(result.type, end.location)
+        for use in list(result.uses):
+            if use.owner.operation != end:
+                use.owner.operation.operands[use.operand_number] = argument
+        given[argument] = integers
+    for attributes in ("arg_attrs", "res_attrs"):
+        if attributes in main.attributes:
+            del main.attributes[attributes]
+    retype(main)
+    return [array.astype(numpy_dtype(element_type(value))) for value, array in given.items()]
+
+
+def lost_at(measured: Sequence[LayerAccuracy], output: str) -> LayerAccuracy | None:
+    """The first layer before an output that is noisier than a user would expect; None where none is."""
+    noisy = (layer for layer in measured if layer.sqnr_db is not None and layer.sqnr_db < NOISY_DB)
+    return next((layer for layer in noisy if output in layer.outputs), None)
+
+
+def noisy_outputs(outputs: Sequence[OutputAccuracy], measured: Sequence[LayerAccuracy], model: str) -> Iterator[Advice]:
+    """A warning for each output that lost more than a user would expect, with the layer where it is lost first."""
+    for output in outputs:
+        if output.sqnr_db is None or output.sqnr_db >= NOISY_DB:
+            continue
+        what = f"`{output.name}` has only {output.sqnr_db:.1f} dB against the float model on calibration data"
+        where, excluded = "", "a module"
+        if layer := lost_at(measured, output.name):
+            what += f"; it is lost first in `{layer.op}`, which has {layer.sqnr_db:.1f} dB"
+            where, excluded = f"{layer.where} {layer}", layer.module or layer.op.split(".")[1]
+        hint = f"--exclude {excluded}, --activations int16, or what `tosaic accuracy {model}` advises"
+        yield Advice(what, where, hint)
+
+
+def worst(measured: Sequence[LayerAccuracy], count: int) -> list[LayerAccuracy]:
+    """The noisiest layers, worst first."""
+    known = [(layer.sqnr_db, layer) for layer in measured if layer.sqnr_db is not None]
+    return [layer for _, layer in sorted(known, key=lambda pair: pair[0])[:count]]
+
+
+def check_layers(measured: Sequence[LayerAccuracy]) -> None:
+    """Refuse an integer module that is not the quantized program.
+
+    Raises:
+        Error: a layer differs by more than roundings; the message names the first.
+    """
+    for layer in measured:
+        if layer.is_other_function:
+            raise Error(
+                f"the integer module computes something else than the quantized model in `{layer.op}`",
+                where=f"{layer.where} {layer}",
+                why=f"given the same integers, {layer.differing:.1%} of its result differ, by {layer.quanta} steps "
+                f"at most and {layer.mean:+.2f} on average",
+                hint="this is a fault of tosaic's; --no-prove builds it all the same",
+            )
+
+
+def _compare(layer: Layer, ours: np.ndarray, theirs: np.ndarray) -> LayerAccuracy:
+    theirs, ours = (stored.astype(np.int64) - layer.zero_point for stored in (theirs, ours))
+    difference = ours - theirs
+    origin = layer.origin
+    return LayerAccuracy(
+        op=origin.op,
+        module=origin.module,
+        where=f"{Path(origin.file).name}:{origin.line}" if origin.line else "",
+        sqnr_db=layer.sqnr_db,
+        quanta=int(np.abs(difference).max(initial=0)),
+        differing=float((difference != 0).mean()) if difference.size else 0.0,
+        mean=float(difference.mean()) if difference.size else 0.0,
+        agreement_db=sqnr_db([theirs], [ours]),
+        elements=difference.size,
+        outputs=tuple(f"output_{number}" for number in layer.outputs),
+    )
