@@ -211,7 +211,7 @@ class CycleModel:
         if number not in self._sequences:
             block = self._blocks[number]
             sequence, pc = [], block.pc
-            while pc < block.pc + block.size:
+            while len(sequence) < block.instructions:
                 if pc not in self._listing:
                     raise SimulatorError(f"the code at {pc:#010x} ran but is not in the ELF's disassembly")
                 size, mnemonic, operands = self._listing[pc]

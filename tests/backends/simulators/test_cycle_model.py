@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
+from tosaic.backends.simulators import cycle_model
+from tosaic.backends.simulators.counting import Block, CountedRegion
 from tosaic.backends.simulators.cycle_model import CycleModel, decoder, issue_cycles
 from tosaic.support.errors import SimulatorError
 
@@ -110,3 +113,10 @@ def test_a_file_that_is_no_elf(tmp_path):
     (tmp_path / "bad.elf").write_text("not an ELF")
     with pytest.raises(SimulatorError, match=r"llvm-objdump cannot read bad\.elf"):
         CycleModel(tmp_path / "bad.elf", {}, "cortex-m55", PIPELINE)
+
+
+def test_the_last_halfword_of_a_page_that_qemu_counts_twice(monkeypatch):
+    listing = {0: (4, "dbg", "#0x2"), 4: (2, "movs", "r0, #0x0"), 6: (2, "bx", "lr")}
+    monkeypatch.setattr(cycle_model, "disassemble", lambda elf, cpu: listing)
+    model = CycleModel(Path("model.elf"), {0: Block(0, 10, 3)}, "cortex-m55", PIPELINE)
+    assert model.cycles(CountedRegion(0, 0, 0, 2, {}, 1)) == 1
