@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.python_file import call, is_function
+from tosaic.frontend.samples import read_samples
 from tosaic.support.errors import ModelError
 
 Batch = tuple[Tensor, ...]
@@ -46,13 +45,13 @@ class Capture:
         return _input_names(self.program)
 
 
-def capture(model: str, calibration: Path | None = None, inputs: Sequence[Any] | None = None) -> Capture:
+def capture(model: str, calibration: str | Path | None = None, inputs: Sequence[Any] | None = None) -> Capture:
     """Capture a model.
 
     Args:
         model: a `.pt2` file, `file.py:factory` where the factory returns (module, example inputs[, calibration
             batches]), or `zoo:NAME`.
-        calibration: an `.npz` of arrays named after the inputs, or in their order; the leading axis counts samples.
+        calibration: what `read_samples` reads.
         inputs: example inputs in place of the model's own.
 
     Raises:
@@ -63,7 +62,7 @@ def capture(model: str, calibration: Path | None = None, inputs: Sequence[Any] |
     _check_inputs(program, examples)
     names = _input_names(program)
     if calibration is not None:
-        batches = _read_calibration(Path(calibration), names, examples)
+        batches = read_samples(calibration, names, examples, "calibration")
     batches = tuple(_as_batch(batch) for batch in batches) or (examples,)
     for batch in batches:
         _check_batch(batch, examples, names)
@@ -78,11 +77,10 @@ def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgra
         module, examples, batches = zoo.load(name)
         examples = _as_batch(inputs or examples)
         return name, _export(module, examples), examples, batches
-    path, _, factory = model.rpartition(":")
-    if path.endswith(".py"):
-        module, own_inputs, samples = _call_factory(Path(path), factory)
+    if is_function(model):
+        module, own_inputs, samples = _call_factory(model)
         examples = _as_batch(inputs or own_inputs)
-        return factory, _export(module, examples), examples, samples
+        return model.rpartition(":")[2], _export(module, examples), examples, samples
     if model.endswith(".pt2"):
         program = read_program(Path(model))
         saved, _ = program.example_inputs or ((), {})
@@ -106,30 +104,11 @@ def read_program(path: Path) -> ExportedProgram:
         ) from None
 
 
-def _call_factory(path: Path, factory: str) -> tuple[nn.Module, Any, Iterable]:
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    source = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.absolute()))
-    try:
-        spec.loader.exec_module(source)
-    except Exception as error:
-        raise ModelError(f"{path} does not import", why=f"{type(error).__name__}: {_first_line(error)}") from error
-    finally:
-        sys.path.remove(str(path.parent.absolute()))
-    function = getattr(source, factory, None)
-    if not callable(function):
-        known = [name for name, value in vars(source).items() if callable(value) and not name.startswith("_")]
-        raise ModelError(f"{path} has no function `{factory}`", hint=f"it has {', '.join(known) or 'none'}")
-    try:
-        made = function()
-    except Exception as error:
-        raise ModelError(f"{path}:{factory} raised", why=f"{type(error).__name__}: {_first_line(error)}") from error
+def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:
+    made = call(text)
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise ModelError(
-            f"{path}:{factory} must return (module, example inputs) or (module, example inputs, calibration batches)",
+            f"{text} must return (module, example inputs) or (module, example inputs, calibration batches)",
             why=f"it returned {type(made).__name__}",
         )
     return made[0], made[1], made[2] if len(made) == 3 else ()
@@ -182,36 +161,6 @@ def _placeholders(program: ExportedProgram) -> list[torch.fx.Node]:
 
 def _input_names(program: ExportedProgram) -> list[str]:
     return [node.name for node in _placeholders(program)]
-
-
-def _read_calibration(path: Path, names: list[str], examples: Batch) -> list[Batch]:
-    if not path.is_file():
-        raise ModelError(f"there is no calibration file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:
-        raise ModelError(f"{path} cannot be read as .npz", why=_first_line(error)) from None
-    if len(arrays) != len(names):
-        raise ModelError(f"{path} holds {len(arrays)} arrays, the model takes {len(names)} inputs: {', '.join(names)}")
-    ordered = [arrays[name] for name in names] if set(arrays) == set(names) else list(arrays.values())
-    counts = {len(array) if array.ndim else 0 for array in ordered}
-    if len(counts) != 1 or 0 in counts:
-        raise ModelError(
-            f"the arrays of {path} must hold equally many samples, at least one", why=f"they hold {counts}"
-        )
-    return [
-        tuple(_sample(array[i], example) for array, example in zip(ordered, examples, strict=True))
-        for i in range(counts.pop())
-    ]
-
-
-def _sample(array: np.ndarray, example: Tensor) -> Tensor:
-    """One sample; a batch axis of size 1 may be left out."""
-    tensor = torch.from_numpy(np.array(array))
-    if example.shape[:1] == (1,) and tensor.shape == example.shape[1:]:
-        return tensor[None]
-    return tensor
 
 
 def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:

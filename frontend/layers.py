@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from tosaic.frontend.canonical import QUANTIZE, arguments, computed
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
+from tosaic.frontend.exclusion import names_of
 from tosaic.frontend.importer import TO_SIGNED, signed
 from tosaic.frontend.origin import Origin, origin
 
@@ -35,6 +37,18 @@ class Layer:
     def origin(self) -> Origin:
         """The op whose result it rounds; of an input, its name is the op."""
         return origin(arguments(self.node)[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a user calls the ops between the layers before and this one: each by its module and itself."""
+        waiting, found = [arguments(self.node)[0]], dict[str, None]()
+        while waiting:
+            node = waiting.pop()
+            if node.op == "call_function" and node.target not in DEQUANTIZE:
+                waiting += node.all_input_nodes
+                if node.target is not operator.getitem:
+                    found[names_of(node)[-1]] = None
+        return tuple(found)
 
     @property
     def zero_point(self) -> int:

@@ -23,8 +23,8 @@ from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decompositions import importable
-from tosaic.frontend.exclusion import is_excluded, refuse_unmatched
-from tosaic.frontend.formats import ACTIVATIONS, bias_format, weight_format
+from tosaic.frontend.exclusion import is_named, refuse_unmatched
+from tosaic.frontend.formats import ACTIVATIONS, Activations, bias_format, weight_format
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, OneToOne, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
@@ -39,29 +39,32 @@ _KEY = "quantization_annotation"
 _CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 
 
-def quantize(capture: Capture, activations: str = "int8", exclude: Sequence[str] = ()) -> ExportedProgram:
+def quantize(
+    capture: Capture, activations: str = "int8", exclude: Sequence[str] = (), int16: Sequence[str] = ()
+) -> ExportedProgram:
     """Quantize a captured model: int8 weights per channel, int32 biases, activations as asked.
 
     Args:
         capture: the model; its calibration batches are run in order. A graph that holds Q/DQ is returned as it is.
         activations: `int8` (affine) or `int16` (symmetric).
-        exclude: module paths (`encoder.0`) and op types (`softmax`) that stay float32.
+        exclude: modules (`encoder.0`), ops (`softmax`), or ops of a module (`encoder.0:softmax`) that stay float32.
+        int16: the same of what has int16 activations.
 
     Raises:
-        ModelError: `activations` is unknown, or an exclusion matches nothing.
+        ModelError: `activations` is unknown, or a name names nothing.
     """
     if activations not in ACTIVATIONS:
         raise ModelError(f"activations cannot be `{activations}`", hint=f"choose {' or '.join(ACTIVATIONS)}")
-    refuse_unmatched(capture.program.graph, exclude)
+    refuse_unmatched(capture.program.graph, (*exclude, *int16))
     if is_quantized(capture.program):
         return capture.program
     with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
         warnings.simplefilter("ignore")
         module = capture.program.module()
         raise_core_aten(module)
-        prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude)))
+        prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude), tuple(int16)))
         calibrate(prepared, capture.calibration)
-        share_formats(prepared, averages_apart=activations == "int8")
+        share_formats(prepared)
         make_room_for_biases(prepared)
         measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
         program = importable(torch.export.export(convert_pt2e(prepared), capture.inputs))
@@ -76,14 +79,15 @@ class TosaQuantizer(Quantizer):
     arithmetic op shares that op's output, so that no rounding stands between the two.
     """
 
-    def __init__(self, activations: str = "int8", exclude: tuple[str, ...] = ()) -> None:
+    def __init__(self, activations: str = "int8", exclude: tuple[str, ...] = (), int16: tuple[str, ...] = ()) -> None:
         self.activations = ACTIVATIONS[activations]
-        self.calibrated = self.activations.calibrated()
-        self.exclude = exclude
+        self.exclude, self.int16 = exclude, int16
 
     def annotate(self, model: GraphModule) -> GraphModule:
         found = pointwise_regions(model.graph, self._excluded)
-        tables = [region for region in found if not (self.activations.symmetric and region.has_steps)]
+        tables = [
+            region for region in found if not (self._activations(region.nodes[-1]).symmetric and region.has_steps)
+        ]
         regions = {node: region for region in tables for node in region.nodes}
         for node in model.graph.nodes:
             if node in regions:
@@ -96,11 +100,24 @@ class TosaQuantizer(Quantizer):
         """Nothing to check: `annotate` writes only what the importer reads."""
 
     def _excluded(self, node: Node) -> bool:
-        return is_excluded(node, self.exclude)
+        return is_named(node, self.exclude)
+
+    def _activations(self, node: Node) -> Activations:
+        """A node's integers; what only moves or averages values has those that it reads."""
+        if isinstance(op_quantization(node), Shared | Averaged) or node.target is operator.getitem:
+            source = next((source for source in node.all_input_nodes if is_float(source)), None)
+            if source and self._activations(source).symmetric:
+                return self._activations(source)
+        return ACTIVATIONS["int16"] if is_named(node, self.int16) else self.activations
+
+    def _calibrated(self, node: Node) -> Format:
+        return self._activations(node).calibrated()
 
     def _region(self, node: Node, region: Region) -> None:
         """Only what the region reads and what it gives have a format."""
-        inputs: dict[Node, Format] = {region.source: self.calibrated} if region.source in node.all_input_nodes else {}
+        inputs: dict[Node, Format] = (
+            {region.source: self._calibrated(region.nodes[-1])} if region.source in node.all_input_nodes else {}
+        )
         _note(node, inputs, self._result(node) if node is region.nodes[-1] else None)
 
     def _annotate(self, node: Node) -> None:
@@ -116,20 +133,20 @@ class TosaQuantizer(Quantizer):
         elif isinstance(op, Shared):
             self._shared(node)
         elif isinstance(op, Averaged | Joined) and is_float(node) and all(map(_is_quantized, _float_operands(node))):
-            self._finish(node, dict.fromkeys(_float_operands(node), self.calibrated))
+            self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
 
     def _weighted(self, node: Node, op: Weighted) -> None:
         image, weight, *rest = arguments(node)[:3]
         if weight.op != "get_attr":
             self._arithmetic(node)
             return
-        inputs: dict[Node, Format] = {image: self.calibrated, weight: weight_format(node, op)}
+        inputs: dict[Node, Format] = {image: self._calibrated(node), weight: weight_format(node, op)}
         if rest and rest[0] is not None:
             inputs[rest[0]] = bias_format(node, op)
         self._finish(node, inputs)
 
     def _arithmetic(self, node: Node) -> None:
-        self._finish(node, dict.fromkeys(_float_operands(node), self.calibrated))
+        self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
 
     def _finish(self, node: Node, inputs: dict[Node, Format]) -> None:
         """Formats for the operands, and for the result or that of a clamp behind it."""
@@ -137,21 +154,21 @@ class TosaQuantizer(Quantizer):
         op = op_quantization(user) if user and not self._excluded(user) else None
         if user and isinstance(op, Clamp):
             _note(node, inputs, None)
-            _note(user, {}, self.calibrated)
+            _note(user, {}, self._calibrated(node))
         elif isinstance(op, OneToOne) and op.saturation:
-            _note(node, inputs, self.activations.calibrated(*op.saturation))
+            _note(node, inputs, self._activations(node).calibrated(*op.saturation))
         else:
-            _note(node, inputs, self.calibrated)
+            _note(node, inputs, self._calibrated(node))
 
     def _one_to_one(self, node: Node) -> None:
         x, *others = arguments(node)
         if is_float(x) and not (others and isinstance(others[0], Node)):  # as in a division by integers
-            _note(node, {x: self.calibrated}, self._result(node))
+            _note(node, {x: self._calibrated(node)}, self._result(node))
 
     def _result(self, node: Node) -> Format:
         op = op_quantization(node)
         known = op.result if isinstance(op, OneToOne) else None
-        return self.activations.calibrated(*known) if known else self.calibrated
+        return self._activations(node).calibrated(*(known or ()))
 
     def _shared(self, node: Node) -> None:
         """One format, where what comes in is quantized; a list has none, but its items have."""
@@ -159,7 +176,7 @@ class TosaQuantizer(Quantizer):
         if not operands or not all(_is_quantized(source) for source in operands):
             return
         shared = SharedQuantizationSpec((operands[0], node))
-        inputs: dict[Node, Format] = {operands[0]: self.calibrated, **dict.fromkeys(operands[1:], shared)}
+        inputs: dict[Node, Format] = {operands[0]: self._calibrated(node), **dict.fromkeys(operands[1:], shared)}
         _note(node, inputs, None if isinstance(node.meta.get("val"), list | tuple) else shared)
 
     def _item(self, node: Node) -> None:

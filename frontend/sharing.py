@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
@@ -19,14 +20,13 @@ from tosaic.frontend.observer import RangeObserver
 _GAIN_DB = 3.0
 
 
-def share_formats(prepared: GraphModule, averages_apart: bool) -> None:
+def share_formats(prepared: GraphModule) -> None:
     """Give averages their operand's format, and operands that of what they are joined to, where their own gains little.
 
     An operand that nothing but the concatenation reads has its format in any case: it is rounded once.
 
     Args:
         prepared: a calibrated graph in which each of these tensors has an observer of its own; some are replaced.
-        averages_apart: whether the passes round an average once to a format of its own.
     """
     sharing = _Sharing(prepared)
     for node in list(prepared.graph.nodes):
@@ -35,7 +35,8 @@ def share_formats(prepared: GraphModule, averages_apart: bool) -> None:
             continue
         if isinstance(op, Averaged):
             source = sharing.observer(arguments(node)[0])
-            if source and not (averages_apart and op.apart(node) and sharing.loss(result, source) >= _GAIN_DB):
+            apart = source and source.dtype == torch.int8 and op.apart(node)
+            if source and not (apart and sharing.loss(result, source) >= _GAIN_DB):
                 sharing.replace(result, source)
         elif isinstance(op, Joined):
             for operand in dict.fromkeys(map(sharing.observer, node.all_input_nodes)):

@@ -51,9 +51,10 @@ compiling = _together(
                  help="A name that `tosaic targets` lists, or a TOML file."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
-    click.option("--calibration", type=FILE, help=".npz of inputs to calibrate with."),
+    click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
-    click.option("--exclude", multiple=True, help="Module, or op such as softmax, that stays f32; repeatable."),
+    click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
+    click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
@@ -77,9 +78,10 @@ def _options(
     target: str,
     accelerator: str | None,
     arena_size: int | None,
-    calibration: Path | None,
+    calibration: str | None,
     activations: str,
     exclude: tuple[str, ...],
+    int16: tuple[str, ...],
     kernels: str,
     cmsis_nn: Path | None,
     tune_trials: int,
@@ -97,7 +99,7 @@ def _options(
         model=model,
         target=find_target(target, accelerator, arena_size),
         calibration=calibration,
-        quantization=QuantizationOptions(activations, exclude),  # type: ignore[arg-type]
+        quantization=QuantizationOptions(activations, exclude, int16),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
         kernels=kernels,  # type: ignore[arg-type]
         cmsis_nn=cmsis_nn,
@@ -150,6 +152,52 @@ def tune(as_json: bool, **arguments) -> None:
         console.print_json(tuning_result(result))
     else:
         print_tuning_report(result)
+
+
+@main.command()
+@compiling
+@click.option("--data", required=True, help="Samples: .npz, .npy, a folder of them, or file.py:function.")
+@click.option("--labels", help="Right classes, for top-1 and top-5: .npy, or file.py:function.")
+@click.option("--metric", help="file.py:function of (outputs, labels) that returns a number.")
+@click.option("--samples", "count", type=click.IntRange(min=1), default=256, show_default=True, help="Used at most.")
+@click.option(
+    "--layers",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="How many of the noisiest layers are tried in int16 and f32.",
+)
+@click.option(
+    "--auto-exclude",
+    "least_db",
+    type=float,
+    metavar="DB",
+    help="Find the cheapest layers to raise for so many dB, and print the command.",
+)
+@as_json
+@console.reports_errors
+def accuracy(
+    data: str,
+    labels: str | None,
+    metric: str | None,
+    count: int,
+    layers: int,
+    least_db: float | None,
+    as_json: bool,
+    **arguments,
+) -> None:
+    """Measure on your data what MODEL loses by quantization, layer by layer, and what int16 or f32 would buy."""
+    options = _options(**arguments)
+    from tosaic.report import print_sensitivity, sensitivity_result
+    from tosaic.sensitivity import analyze
+
+    found = analyze(options, data, labels, metric, count, layers, least_db)
+    if as_json:
+        console.print_json(sensitivity_result(found))
+    else:
+        print_sensitivity(found, least_db)
+    if not found.exact:
+        raise SystemExit(1)
 
 
 @main.command()

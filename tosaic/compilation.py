@@ -158,12 +158,13 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     Raises:
         Error: the model cannot be lowered for the target.
     """
+    wanted = options.quantization
     with stations.station("capture"):
         captured = capture(options.model, options.calibration)
     with stations.station("quantize"):
-        program = quantize(captured, options.quantization.activations, options.quantization.exclude)
+        program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
-        module = import_program(program, options.quantization.exclude)
+        module = import_program(program, wanted.exclude)
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []
@@ -174,7 +175,7 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
                 meaning = bytecode(module)
     with stations.station("check"):
         accuracy = _accuracy(captured, program, meaning)
-        layers = measure_layers(program, options.quantization.exclude, captured.calibration[0])
+        layers = measure_layers(program, wanted.exclude, captured.calibration[0])
         if options.prove:
             check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)

@@ -39,6 +39,7 @@ class LayerAccuracy:
         agreement_db: the integer module against the quantized program; None where they are equal.
         elements: how many there are.
         outputs: the names of the outputs that depend on it.
+        names: what `--exclude` and `--int16` call its ops.
     """
 
     op: str
@@ -51,6 +52,7 @@ class LayerAccuracy:
     agreement_db: float | None
     elements: int
     outputs: tuple[str, ...]
+    names: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.op}{f' in module `{self.module}`' if self.module else ''}"
@@ -164,4 +166,5 @@ def _compare(layer: Layer, ours: np.ndarray, theirs: np.ndarray) -> LayerAccurac
         agreement_db=sqnr_db([theirs], [ours]),
         elements=difference.size,
         outputs=tuple(f"output_{number}" for number in layer.outputs),
+        names=layer.names,
     )

@@ -24,11 +24,13 @@ def default_records() -> Path:
 class QuantizationOptions:
     """Args:
     activations: `int8` or `int16`; weights are always int8.
-    exclude: module names or ATen op names that stay f32.
+    exclude: modules, ops, or ops of a module (`attention:softmax`), that stay f32.
+    int16: the same of what has int16 activations.
     """
 
     activations: Literal["int8", "int16"] = "int8"
     exclude: tuple[str, ...] = ()
+    int16: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class CompileOptions:
     """Args:
     model: a `.pt2`, a `file.py:factory` or `zoo:NAME`.
     target: where the firmware runs.
-    calibration: an .npz of inputs to calibrate with; the model's own when None.
+    calibration: inputs to calibrate with, as `read_samples` of the frontend reads them; the model's own when None.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
@@ -70,7 +72,7 @@ class CompileOptions:
 
     model: str
     target: Target
-    calibration: Path | None = None
+    calibration: str | Path | None = None
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"

@@ -14,6 +14,7 @@ from tosaic.console import stderr, stdout
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
+from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.tuner.tune import TuningResult
 
 
@@ -147,6 +148,53 @@ def print_run_report(report: RunReport) -> None:
             ("outputs", ", ".join(map(str, report.files))),
         ]
     )
+
+
+def sensitivity_result(found: Sensitivity) -> dict:
+    """What `accuracy --json` prints."""
+    return {
+        "samples": found.samples,
+        "exact": found.exact,
+        "cost": msgspec.to_builtins(found.cost),
+        "layers": msgspec.to_builtins(found.layers),
+        "alternatives": msgspec.to_builtins(found.alternatives),
+        "scores": msgspec.to_builtins(found.scores),
+        "advice": msgspec.to_builtins(found.advice),
+        "command": found.command,
+    }
+
+
+def print_sensitivity(found: Sensitivity, least_db: float | None) -> None:
+    """Each layer, worst first; what raising the worst would give and take; a task's metric; the advice."""
+    table = Table("SQNR dB", "op", "module", "from", box=None)
+    for layer in found.layers:
+        table.add_row(f"{layer.sqnr_db:.1f}", layer.op, layer.module, layer.where)
+    stdout.print(table)
+    choices = Table("raised", "to", "SQNR dB", "cycles", "flash B", "arena B", box=None)
+    choices.add_row("nothing", "", *_cost(found.cost))
+    for one in found.alternatives:
+        names = " ".join(one.layer.names) if one.layer else "everything"
+        choices.add_row(names, one.kind, *_cost(one.cost, found.cost))
+    stdout.print(choices)
+    if found.scores:
+        scores = Table("metric", "PyTorch, float", "integer module", "board", box=None)
+        for score in found.scores:
+            scores.add_row(score.name, *(f"{value:.4g}" for value in (score.in_float, score.integer, score.board)))
+        stdout.print(scores)
+    equal = "equals the integer module" if found.exact else "does NOT equal the integer module"
+    _print_facts([("samples", str(found.samples)), ("board", equal)])
+    if found.advice:
+        stdout.print(f"{least_db:g} dB: {found.command}", markup=False, highlight=False, soft_wrap=True)
+    elif least_db is not None:
+        stdout.print(f"{least_db:g} dB: nothing that was tried gives them; try more layers with --layers", markup=False)
+
+
+def _cost(cost: Cost, base: Cost | None = None) -> list[str]:
+    decibels = "exact" if cost.sqnr_db is None else f"{cost.sqnr_db:.1f}"
+    if base and cost.sqnr_db is not None and base.sqnr_db is not None:
+        decibels += f" ({cost.sqnr_db - base.sqnr_db:+.1f})"
+    cycles = f"{cost.cycles:,}" + (f" ({cost.cycles / base.cycles - 1:+.1%})" if base and base.cycles else "")
+    return [decibels, cycles, f"{cost.flash_bytes:,}", f"{cost.arena_bytes:,}"]
 
 
 def targets_result(targets: Iterable[Target]) -> dict:

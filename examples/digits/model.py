@@ -68,6 +68,18 @@ def scans() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
 
 
+def held_back() -> torch.Tensor:
+    """The images that the training never sees, f32[N, 1, 1, 8, 8]."""
+    images, _ = scans()
+    return images[-HELD_BACK:, None]
+
+
+def held_back_labels() -> torch.Tensor:
+    """Their digits, i64[N]."""
+    _, labels = scans()
+    return labels[-HELD_BACK:]
+
+
 def digits() -> tuple[nn.Module, tuple[torch.Tensor], list[tuple[torch.Tensor]]]:
     """The trained module, an example input, and 64 training scans to calibrate with."""
     module = DigitReader()

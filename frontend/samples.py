@@ -1,0 +1,100 @@
+"""Samples of a model's inputs, and labels, from files or from a user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tosaic.frontend.python_file import call, is_function, reason
+from tosaic.support.errors import ModelError
+
+Batch = tuple[Tensor, ...]
+_SUFFIXES = (".npz", ".npy")
+
+
+def read_samples(source: str | Path, names: Sequence[str], examples: Batch, role: str = "data") -> list[Batch]:
+    """Samples, each one tensor for each of a model's inputs.
+
+    Args:
+        source: an `.npz` of arrays named after the inputs, or in their order, whose leading axis counts samples; an
+            `.npy` of a model with one input; a folder of such files, which are read in the order of their names; or
+            `file.py:function`, which returns samples (each a tensor or array, or a tuple of them).
+        examples: a sample of the right shape.
+        role: what messages call the file.
+
+    Raises:
+        ModelError: it cannot be read, holds no sample, or its arrays do not fit the inputs.
+    """
+    if is_function(str(source)):
+        made = call(str(source))
+        rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in _sequence(str(source), made)]
+    else:
+        rows = [row for file in _files(Path(source), role) for row in _rows(file, names)]
+    if not rows:
+        raise ModelError(f"{source} holds no sample", hint="give at least one")
+    if any(len(row) != len(examples) for row in rows):
+        raise ModelError(f"a sample of {source} does not hold {len(examples)} arrays, one for each input")
+    return [tuple(_sample(array, example) for array, example in zip(row, examples, strict=True)) for row in rows]
+
+
+def read_labels(source: str | Path, count: int) -> np.ndarray:
+    """The right class of each sample, int64 [count].
+
+    Args:
+        source: an `.npy`, or `file.py:function` that returns integers.
+
+    Raises:
+        ModelError: it cannot be read, or does not hold `count` integers.
+    """
+    labels = np.asarray(call(str(source)) if is_function(str(source)) else _load(Path(source), "labels"))
+    if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
+        raise ModelError(f"the labels in {source} are {labels.dtype} {list(labels.shape)}", why=f"{count} integers fit")
+    return labels.astype(np.int64)
+
+
+def _sequence(source: str, made: Any) -> Sequence[Any]:
+    if isinstance(made, list | tuple | Tensor | np.ndarray):
+        return list(made)
+    raise ModelError(f"{source} must return samples", why=f"it returned {type(made).__name__}", hint="return a list")
+
+
+def _files(path: Path, role: str) -> list[Path]:
+    if not path.exists():
+        raise ModelError(f"there is no {role} file {path}")
+    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES) if path.is_dir() else [path]
+
+
+def _load(path: Path, role: str) -> Any:
+    if not path.is_file():
+        raise ModelError(f"there is no {role} file {path}")
+    kind = path.suffix if path.suffix in _SUFFIXES else ".npz"
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return {name: loaded[name] for name in loaded.files} if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+    except Exception as error:
+        raise ModelError(f"{path} cannot be read as {kind}", why=reason(error)) from None
+
+
+def _rows(path: Path, names: Sequence[str]) -> list[tuple[np.ndarray, ...]]:
+    loaded = _load(path, "data")
+    arrays = loaded if isinstance(loaded, dict) else {names[0]: loaded}
+    if len(arrays) != len(names):
+        raise ModelError(f"{path} holds {len(arrays)} arrays, the model takes {len(names)} inputs: {', '.join(names)}")
+    ordered = [arrays[name] for name in names] if set(arrays) == set(names) else list(arrays.values())
+    counts = {len(array) if array.ndim else 0 for array in ordered}
+    if len(counts) != 1 or 0 in counts:
+        raise ModelError(
+            f"the arrays of {path} must hold equally many samples, at least one", why=f"they hold {counts}"
+        )
+    return list(zip(*ordered, strict=True))
+
+
+def _sample(array: Any, example: Tensor) -> Tensor:
+    """One sample; a batch axis of size 1 may be left out."""
+    tensor = torch.as_tensor(np.array(array)) if not isinstance(array, Tensor) else array
+    return tensor[None] if example.shape[:1] == (1,) and tensor.shape == example.shape[1:] else tensor
