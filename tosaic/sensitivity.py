@@ -48,8 +48,9 @@ class Cost:
         return math.inf if self.sqnr_db is None else self.sqnr_db
 
     def price(self, before: Cost) -> float:
-        """Cycles for a decibel more than `before`."""
-        return max(1, self.cycles - before.cycles) / (self.decibels - before.decibels)
+        """Cycles for a decibel more than `before`; infinite where there is none."""
+        gain = self.decibels - before.decibels
+        return max(1, self.cycles - before.cycles) / gain if gain >= _NOTHING_DB else math.inf
 
 
 @dataclass(frozen=True)
@@ -182,20 +183,18 @@ class _Trial:
         )
 
     def cheapest(self, tried: Sequence[Alternative], now: Cost, least_db: float) -> Alternative | None:
-        """Layers are raised one after another, most decibels a cycle first, as long as that gains, until it does."""
+        """Layers are raised one after another, least cycles for a decibel first, where that gains, until it does."""
+        if now.decibels >= least_db:
+            return Alternative(None, "int16", self.options.quantization, now)
         quantization, cost = self.options.quantization, now
-        found = [one for one in tried if one.layer is None and one.cost.decibels >= least_db]
-        single = [one for one in tried if one.layer is not None and one.cost.decibels >= now.decibels + _NOTHING_DB]
-        for one in sorted(single, key=lambda one: one.cost.price(now)):
-            assert one.layer is not None
-            if cost.decibels >= least_db:
+        found = [one for one in tried if one.layer is None]
+        for one in sorted((one for one in tried if one.layer), key=lambda one: one.cost.price(now)):
+            if cost.decibels >= least_db or one.layer is None:
                 break
             more = _raised(quantization, one.layer.names, one.kind)
             if (then := self.measure(more)).decibels >= cost.decibels + _NOTHING_DB:
                 quantization, cost = more, then
                 found.append(Alternative(None, one.kind, more, then))
-        if now.decibels >= least_db:
-            return Alternative(None, "int16", self.options.quantization, now)
         enough = [one for one in found if one.cost.decibels >= least_db]
         return min(enough, key=lambda one: one.cost.cycles, default=None)
 

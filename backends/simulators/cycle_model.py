@@ -210,7 +210,8 @@ class CycleModel:
     def _sequence(self, number: int) -> list[Instruction]:
         if number not in self._sequences:
             block = self._blocks[number]
-            sequence, pc = [], block.pc
+            sequence: list[Instruction] = []
+            pc = block.pc
             while len(sequence) < block.instructions:
                 if pc not in self._listing:
                     raise SimulatorError(f"the code at {pc:#010x} ran but is not in the ELF's disassembly")
