@@ -15,6 +15,8 @@ from torch.fx import Interpreter, Node
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
 from tosaic.frontend.exclusion import names_of
 from tosaic.frontend.importer import TO_SIGNED, signed
+from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import Origin, origin
 
 _SQNR = "tosaic_sqnr_db"
@@ -36,17 +38,18 @@ class Layer:
     @property
     def origin(self) -> Origin:
         """The op whose result it rounds; of an input, its name is the op."""
-        return origin(arguments(self.node)[0])
+        source = arguments(self.node)[0]
+        return origin(arguments(source)[0] if source.target is operator.getitem else source)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a user calls the ops between the layers before and this one: each by its module and itself."""
+        """What a user calls the ops that compute it from the layers before: each by its module and itself."""
         waiting, found = [arguments(self.node)[0]], dict[str, None]()
         while waiting:
             node = waiting.pop()
             if node.op == "call_function" and node.target not in DEQUANTIZE:
                 waiting += node.all_input_nodes
-                if node.target is not operator.getitem:
+                if node.target is not operator.getitem and not isinstance(op_quantization(node), Shared):
                     found[names_of(node)[-1]] = None
         return tuple(found)
 
@@ -70,8 +73,9 @@ def layers(program: ExportedProgram) -> list[Layer]:
 def note_sqnr(program: ExportedProgram, measured: Mapping[str, tuple[Origin, float]]) -> None:
     """Keep with each layer its ratio against the float model, by the name and the origin of the node that it rounds."""
     for layer in layers(program):
-        known = measured.get(arguments(layer.node)[0].name)
-        if known and known[0] == layer.origin:
+        source = arguments(layer.node)[0]
+        known = measured.get(source.name)
+        if known and known[0] == origin(source):
             layer.node.meta[_SQNR] = known[1]
 
 
