@@ -153,7 +153,7 @@ def analyze(
         rows = worst(build.manifest.layers, len(build.manifest.layers))
         tried = list(_alternatives(trial, rows, layers))
         advice = trial.cheapest(tried, cost, least_db) if least_db is not None else None
-    return Sensitivity(options, len(samples), given.exact, cost, rows, tried, scores, advice)
+    return Sensitivity(options, len(samples), given.exact or not given.defined, cost, rows, tried, scores, advice)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The oracle: a TOSA module executed by `tosa_reference_model`, which every other form must equal to the bit."""
 
+from tosaic.backends.reference.bounds import UnknownBoundError, beyond_bounds
 from tosaic.backends.reference.model import evaluate, serialize
 
-__all__ = ["evaluate", "serialize"]
+__all__ = ["UnknownBoundError", "beyond_bounds", "evaluate", "serialize"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import pytest
 from conftest import NETS
 
@@ -13,6 +14,7 @@ from tosaic import compilation
 from tosaic.backends.firmware import build as firmware_build
 from tosaic.backends.firmware.program import KernelCall, NpuCall, Program
 
+MIXED = f"{NETS.parent / 'mixed.py'}:mixed"
 CAUGHT = "the firmware does not compute the integer module\n  because: sample 0: output 0"
 
 
@@ -90,3 +92,25 @@ def test_no_prove_builds_it_all_the_same(monkeypatch, succeed, tosaic, tmp_path)
     succeed("compile", f"{NETS}:net", "-o", tmp_path / "build", "--no-prove")
     ran = tosaic("run", tmp_path / "build", "--random", 1)
     assert ran.exit_code == 1 and "NO: sample 0" in ran.stdout
+
+
+def test_floats_beyond_their_bounds(monkeypatch, succeed, tosaic, tmp_path):
+    """Floats are judged call by call, by TOSA's bounds: roundings pass, other weights do not."""
+    compiling = ("compile", MIXED, "--exclude", "second", "--exclude", "sigmoid", "--no-prove")
+    right = compilation.assemble
+
+    def plant(factor: float) -> None:
+        def change(program: Program) -> Program:
+            index, call = first(program, KernelCall, lambda call: len(call.kernel.params) >= 4 * 576)
+            weights = np.frombuffer(call.kernel.params, np.float32) * np.float32(factor)
+            return with_call(program, index, replace(call, kernel=replace(call.kernel, params=weights.tobytes())))
+
+        monkeypatch.setattr(compilation, "assemble", lambda *arguments: change(right(*arguments)))
+        succeed(*compiling, "-o", tmp_path / "build")
+
+    plant(1 + 1e-7)
+    assert succeed("run", tmp_path / "build", "--random", 3)["right"]
+    plant(-1.0)
+    ran = tosaic("run", tmp_path / "build", "--random", 3)
+    assert ran.exit_code == 1 and "TOSA allows" in ran.stdout
+    assert tosaic("verify", tmp_path / "build").exit_code == 1
