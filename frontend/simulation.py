@@ -10,7 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from tosaic.frontend.capture import Capture, read_program
+from tosaic.frontend.capture import Capture
+from tosaic.frontend.program_file import read_program
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
