@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -17,6 +18,8 @@ from tosaic.backends.firmware.build import Tensor
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
+
+SEAL = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,11 @@ class Build:
         """Read a build folder.
 
         Raises:
-            Error: there is none, or another version of tosaic wrote it.
+            Error: there is none, another version of tosaic wrote it, or a file of it has changed since.
         """
-        return Build(folder, Manifest.read(folder))
+        manifest = Manifest.read(folder)
+        _check_seal(folder)
+        return Build(folder, manifest)
 
     @property
     def elf(self) -> Path:
@@ -115,6 +120,29 @@ def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
+
+
+def seal(folder: Path) -> None:
+    """Write the digests of all files of a build folder, as `sha256sum` does, so that damage is noticed."""
+    (folder / SEAL).unlink(missing_ok=True)
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    (folder / SEAL).write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in files))
+
+
+def _check_seal(folder: Path) -> None:
+    try:
+        lines = (folder / SEAL).read_text().splitlines()
+        changed = [name for digest, name in (line.split("  ", 1) for line in lines) if _sha256(folder / name) != digest]
+    except (OSError, ValueError) as error:
+        raise Error(f"`{folder}` is damaged", why=str(error), hint="compile again") from None
+    if changed or not any(line.endswith(f"  {FILE}") for line in lines):
+        why = f"not as the compilation wrote it: {', '.join(changed or [SEAL])}"
+        raise Error(f"`{folder}` is damaged", why=why, hint="compile again")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 @contextmanager

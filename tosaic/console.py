@@ -17,8 +17,9 @@ from rich.console import Console
 from tosaic.support.errors import Error
 
 _PIPE_WIDTH = 150
-stdout = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-stderr = Console(stderr=True)
+# Names of files and models are no markup.
+stdout = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False)
+stderr = Console(stderr=True, markup=False)
 
 
 def print_json(result: dict) -> None:
@@ -50,8 +51,8 @@ def reports_errors(command: Callable) -> Callable:
         except Error as error:
             if debug:
                 traceback.print_exc()
-            stderr.print("[bold red]error:[/] ", end="")
-            stderr.print(str(error), markup=False, highlight=False, soft_wrap=True)
+            stderr.print("error: ", end="", style="bold red")
+            stderr.print(str(error), highlight=False, soft_wrap=True)
             sys.exit(1)
         except KeyboardInterrupt:
             stderr.print("interrupted")

@@ -11,6 +11,8 @@ import pytest
 import torch
 from conftest import NETS
 
+from tosaic.build import seal
+
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"
 
 
@@ -170,6 +172,39 @@ def test_a_build_that_lost_a_file(refused, build, tmp_path, missing):
     (folder / missing).unlink()
     command = ("verify", folder) if missing == "placed.mlirbc" else ("run", folder, "--random", 1)
     assert str(folder) in refused(*command)
+
+
+@pytest.mark.parametrize(
+    "file", ["manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.elf", "SHA256SUMS"]
+)
+def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    data = bytearray((folder / file).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / file).write_bytes(data)
+    message = refused("run", folder, "--random", 1)
+    assert str(folder) in message and "compile again" in message
+
+
+@pytest.mark.parametrize(
+    "old, new, where",
+    [
+        ('"name": "x"', '"name": "../../x"', "$.firmware.inputs[0].name"),
+        ('"machine": "mps3-an547"', '"machine": "mps3-an547,dumpdtb=/tmp/x"', "$.target.board.machine"),
+        ('"format": 3', '"format": 2', ""),
+        ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
+    ],
+)
+def test_a_manifest_that_was_written_by_hand(refused, build, tmp_path, old, new, where):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    text = (folder / "manifest.json").read_text()
+    assert old in text
+    (folder / "manifest.json").write_text(text.replace(old, new))
+    seal(folder)
+    message = refused("run", folder, "--random", 1)
+    assert where in message and "compile again" in message
 
 
 @pytest.mark.parametrize(
