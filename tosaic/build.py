@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware.build import Tensor
+from tosaic.console import stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
+from tosaic.support.scratch import held
 
 SEAL = "SHA256SUMS"
 
@@ -151,26 +152,39 @@ def replacing(folder: Path) -> Iterator[Path]:
 
     Raises:
         Error: `folder` exists and is not a build, or cannot be written.
+        OSError: its disk is full.
     """
     folder = folder.absolute()
-    if folder.exists() and not (folder / FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
-    missing = [parent for parent in folder.parents if not parent.exists()]
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise Error(f"cannot write `{folder}`", why=str(error)) from None
-    try:
+    old = folder.with_name(f".{folder.name}.old")
+    with ExitStack() as stack:
+        try:
+            if folder.exists() and not (folder / FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
+            stack.callback(_remove_empty, [parent for parent in folder.parents if not parent.exists()])
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            fresh = stack.enter_context(held(folder.with_name(f".{folder.name}.new"), lambda: _say_waiting(folder)))
+        except OSError as error:
+            raise Error(f"cannot write `{folder}`", why=str(error)) from None
+        _settle(folder, old)
         yield fresh
         if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             os.replace(folder, old)
-            shutil.rmtree(old)
         os.replace(fresh, folder)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        with suppress(OSError):
-            for parent in missing:
-                parent.rmdir()
-        raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _settle(folder: Path, old: Path) -> None:
+    """Where a process was killed between the two renames, the old build is the one that is there."""
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _say_waiting(folder: Path) -> None:
+    stderr.print(f"waiting for another compilation that writes {folder}")

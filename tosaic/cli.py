@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +134,8 @@ def compile_command(output: Path, as_json: bool, **arguments) -> None:
         console.print_json(compile_result(build))
     else:
         print_compile_report(build)
+    if build.manifest.trials.interrupted:
+        sys.exit(console.INTERRUPTED)
 
 
 @main.command()
@@ -150,6 +153,8 @@ def tune(as_json: bool, **arguments) -> None:
         console.print_json(tuning_result(result))
     else:
         print_tuning_report(result)
+    if result.interrupted:
+        sys.exit(console.INTERRUPTED)
 
 
 @main.command()
