@@ -10,8 +10,10 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
+from tosaic.support.errors import ModelError
 
 _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
@@ -50,17 +52,35 @@ def canonical(program: ExportedProgram) -> ExportedProgram:
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused:
         program = program.run_decompositions({_ATTENTION: _attention})
-    return _without_input_mutations(program)
+    return _with_plain_results(_without_input_mutations(program))
 
 
 def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
-    """What a model writes over its inputs is no result of it."""
+    """What a model writes over its inputs is no result of it.
+
+    Raises:
+        ModelError: it writes over its own tensors, which would make each call another function.
+    """
     specs, output = program.graph_signature.output_specs, program.graph.output_node()
+    for spec in specs:
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            raise ModelError(
+                f"the model keeps a state: it writes to `{spec.target}`",
+                hint="make it an input and a result; a model that trains is exported after .eval()",
+            )
     kept = [index for index, spec in enumerate(specs) if spec.kind is not OutputKind.USER_INPUT_MUTATION]
     if len(kept) < len(specs):
         output.args = (tuple(arguments(output)[0][index] for index in kept),)
         specs[:] = [specs[index] for index in kept]
         program.graph_module.recompile()
+    return program
+
+
+def _with_plain_results(program: ExportedProgram) -> ExportedProgram:
+    """The program with its results in a plain tuple: Hugging Face's classes are known to their makers only."""
+    signature = program.module_call_graph[0].signature
+    if signature is not None and not signature.out_spec.is_leaf():
+        signature.out_spec = tree_structure((0,) * signature.out_spec.num_leaves)
     return program
 
 

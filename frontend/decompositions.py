@@ -58,16 +58,20 @@ def unknown_ops(program: ExportedProgram) -> list[Node]:
 
 
 def _computed(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
+    """The nodes in use that depend on the user's inputs or on chance; all others are constants or assertions."""
     dependent = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
         if (
             node.op == "call_function"
             and node.users
-            and any(source.name in dependent for source in node.all_input_nodes)
+            and (any(source.name in dependent for source in node.all_input_nodes) or _is_random(node))
         ):
             dependent.add(node.name)
             yield node
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _decomposition(target: Any) -> Callable | None:

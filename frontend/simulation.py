@@ -27,7 +27,9 @@ def run_float_on(
     module = (model.program if isinstance(model, Capture) else model).module()
     with torch.no_grad():
         results = [module(*map(torch.as_tensor, inputs)) for inputs in samples]
-    return [[tensor.numpy() for tensor in tree_leaves(result)] for result in results]
+    return [
+        [tensor.numpy() for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)] for result in results
+    ]
 
 
 def save_float(capture: Capture, path: Path) -> None:
