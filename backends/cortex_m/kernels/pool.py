@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.kernels.emit import (
 from tosaic.backends.cortex_m.kernels.linalg import named
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
-from tosaic.support.functions import computing_ops
+from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
@@ -43,6 +43,8 @@ class Pool(KernelFamily):
         if len(ops) != 1 or ops[0].name not in ("tosa.max_pool2d", "tosa.avg_pool2d"):
             return None
         (op,) = ops
+        if list(body_of(function).arguments) != [op.operands[0]]:
+            return None
         element = str(element_type(op.operands[0]))
         kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
         zeros = [constant_value(operand) for operand in list(op.operands)[1:]]

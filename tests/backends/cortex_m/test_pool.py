@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from family_cases import Build, outcomes_of, task_of
 
@@ -32,6 +33,12 @@ def test_every_schedule_equals_the_reference(name, outcomes):
     assert len(outcomes[name]) > 1
     for outcome in outcomes[name]:
         assert outcome.exact, outcome
+
+
+def test_the_maximum_of_a_constant_is_left_to_the_generic_path():
+    image = np.arange(7 * 6 * 5).reshape(1, 7, 6, 5) % 100
+    task = task_of(lambda g: g.pool("max", g.const(image, "i8"), (3, 3), (2, 2), (1, 1, 1, 0)))
+    assert {variant.name for variant in task.space.variants} == {"linalg.loops"}
 
 
 def test_an_average_whose_windows_differ_in_size_is_left_to_the_generic_path():
