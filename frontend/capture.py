@@ -95,9 +95,9 @@ def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgra
 def _call_factory(path: Path, factory: str) -> tuple[nn.Module, Any, Iterable]:
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"tosaic_factory_{path.stem}", path)
     assert spec and spec.loader
-    source = importlib.util.module_from_spec(spec)
+    source = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
     sys.path.insert(0, str(path.parent.absolute()))
     try:
         spec.loader.exec_module(source)

@@ -55,6 +55,9 @@ class MaximumTask:
     def space(self) -> Space:
         return Space(tuple(Variant(name) for name in BODIES))
 
+    def code(self, schedule: Schedule) -> str:
+        return ""
+
     def features(self, schedule: Schedule) -> dict[str, float]:
         return {}
 
