@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.campaigns import models
+from benchmarks.campaigns import files, models
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
 
 
@@ -40,6 +40,7 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
 
 
 _command("models", models.trial, 2000)
+_command("files", files.trial, 1000)
 
 
 if __name__ == "__main__":
