@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.campaigns import files, models
+from benchmarks.campaigns import files, kills, models
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
 
 
@@ -41,6 +41,8 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
 
 _command("models", models.trial, 2000)
 _command("files", files.trial, 1000)
+_command("kills", kills.kill_trial, 6)
+_command("disk", kills.disk_trial, 24)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def read_target(path: Path) -> Target:
         file = msgspec.toml.decode(path.read_bytes(), type=_TargetFile)
     except OSError as error:
         raise Error(f"cannot read the target `{path}`", why=error.strerror or str(error)) from None
-    except msgspec.DecodeError as error:
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise Error(f"`{path}` declares no target", why=str(error)) from None
     if file.accelerator is not None and file.accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", file.accelerator, ACCELERATORS)

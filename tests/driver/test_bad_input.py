@@ -111,6 +111,13 @@ def test_a_target_that_does_not_exist(compile_refused, option, value, words):
     assert words in compile_refused(NET, option, value)
 
 
+def test_a_target_file_that_is_none(compile_refused, tmp_path):
+    (tmp_path / "target.toml").write_bytes(b'name = "\x8a"\n')
+    assert f"`{tmp_path / 'target.toml'}` declares no target" in compile_refused(
+        NET, "--target", tmp_path / "target.toml"
+    )
+
+
 def test_too_small_a_memory_says_who_uses_it(compile_refused):
     message = compile_refused(NET, "--arena-size", 1000)
     assert "the model needs more memory than `cortex-m55` has" in message
@@ -223,8 +230,9 @@ def test_inputs_that_do_not_fit(refused, build, tmp_path, array, words):
 
 
 def test_an_input_file_that_is_none(refused, build, tmp_path):
-    (tmp_path / "x.npy").write_text("not numpy")
-    assert f"cannot read `{tmp_path / 'x.npy'}`" in refused("run", build, "--input", tmp_path / "x.npy")
+    for content in (b"not numpy", b"", b"PK\x03\x04" + bytes(100)):
+        (tmp_path / "x.npy").write_bytes(content)
+        assert f"cannot read `{tmp_path / 'x.npy'}`" in refused("run", build, "--input", tmp_path / "x.npy")
     assert f"cannot read `{tmp_path / 'y.npy'}`" in refused("run", build, "--input", tmp_path / "y.npy")
 
 
