@@ -34,9 +34,11 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
     @click.option("--count", default=count, show_default=True)
     def run(first: int, count: int) -> None:
         tally = Tally()
-        for number, outcome in run_all(trial, range(first, first + count)):
-            tally.note(f"{name} {number}", outcome)
-        tally.close()
+        try:
+            for number, outcome in run_all(trial, range(first, first + count)):
+                tally.note(f"{name} {number}", outcome)
+        finally:
+            tally.close()
 
 
 _command("models", models.trial, 2000)

@@ -37,6 +37,7 @@ class Tally:
     def note(self, name: str, outcome: Outcome) -> None:
         """Count an outcome; a fault is printed at once."""
         self.kinds[outcome.kind] += 1
+        click.echo(f"\r{self.kinds.total()} ", nl=False, err=True)
         if outcome.fault:
             self.faults.append(name)
             click.echo(f"{name}: {outcome.kind}: {outcome.detail}")
@@ -58,18 +59,18 @@ def run_all(trial: Callable[[int], Outcome], numbers: Iterable[int]) -> Iterator
             except BrokenProcessPool:
                 outcome, pool = Outcome("died", "its process ended", True), _pool()
             except TimeoutError:
-                _kill(pool)
+                _end(pool)
                 outcome, pool = Outcome("hangs", f"no end within {_SECONDS:g} s", True), _pool()
             yield number, outcome
     finally:
-        pool.shutdown()
+        _end(pool)
 
 
 def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=_PER_PROCESS)
 
 
-def _kill(pool: ProcessPoolExecutor) -> None:
+def _end(pool: ProcessPoolExecutor) -> None:
     for pid in list(pool._processes):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
