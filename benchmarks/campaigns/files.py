@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from click.testing import CliRunner, Result
 
-from benchmarks.campaigns.planted_bugs import Planted, planted
+from benchmarks.campaigns.planted_model import Planted, planted
 from benchmarks.campaigns.trials import Outcome
 from tosaic.build import seal
 from tosaic.cli import main

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tosaic
 from benchmarks.campaigns import random_modules
-from benchmarks.campaigns.trials import Outcome
+from benchmarks.campaigns.trials import Here, Outcome
 from tosaic.accuracy import NOISY_DB
 from tosaic.console import quiet_libraries
 from tosaic.options import QuantizationOptions, Tuning
@@ -26,7 +26,7 @@ def trial(seed: int) -> Outcome:
             f"{random_modules.__file__}:seed_{seed}",
             tosaic.find_target(TARGETS[seed % len(TARGETS)]),
             quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
-            tuning=Tuning(records=folder / "records.db", workers=1),
+            tuning=Tuning(records=folder / "records.db", executor=Here()),
         )
         try:
             build = tosaic.compile_model(options, folder / "build")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
+from benchmarks.campaigns import planted_model
+from benchmarks.campaigns.trials import Here
 from tosaic import compilation, placement
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels import emit, pointwise
@@ -27,7 +25,7 @@ from tosaic.tuner.database import Record
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuning import Tuner
 
-MODEL = f"{Path(__file__)}:planted"
+MODEL = f"{planted_model.__file__}:planted"
 PROVEN = "the firmware does not compute the integer module"
 MEANT = "the integer module computes something else than the quantized model"
 REFUTED = "wrong: output 0 differs at byte"
@@ -52,30 +50,6 @@ class Bug:
     caught: str
     refused: bool = True
     target: str = "cortex-m55"
-
-
-class Planted(nn.Module):
-    """Convolutions, a sum, a difference, a pool, a table and two results: f32[1, 3, 12, 12] -> f32[1, 5], f32[1, 8]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.second = nn.Conv2d(8, 8, 3, padding=1)
-        self.classifier = nn.Linear(8, 5)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x = torch.relu(self.first(x))
-        y = self.second(x)
-        x = (y - x) + torch.sigmoid(y)
-        x = nn.functional.max_pool2d(x, 2).mean((2, 3))
-        return self.classifier(x), x * 2
-
-
-def planted() -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
-    """`MODEL`."""
-    batches = torch.randn(8, 1, 3, 12, 12, generator=torch.Generator().manual_seed(1))
-    return Planted().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
 def _imported(change: Callable[[ir.Module], None]) -> Plant:
@@ -140,13 +114,9 @@ def _generated(change: Callable[[KernelSource], KernelSource], families: str = "
 
 
 @contextmanager
-def _here(*_: Any) -> Iterator[Any]:
-    """An executor that measures in this process: a worker's generators would be right."""
-
-    def submit(measure: Any, task: Any, schedules: Any) -> Any:
-        return SimpleNamespace(result=lambda: measure(task, schedules))
-
-    yield SimpleNamespace(submit=submit)
+def _here(*_: Any) -> Iterator[Here]:
+    """A worker's generators would be right."""
+    yield Here()
 
 
 def _op(module: ir.Module, name: str) -> ir.Operation:
