@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.campaigns import files, kills, models
+from benchmarks.campaigns import files, kills, models, planted_bugs
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
 
 
@@ -43,6 +43,7 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
 
 _command("models", models.trial, 2000)
 _command("files", files.trial, 1000)
+_command("bugs", planted_bugs.trial, len(planted_bugs.BUGS))
 _command("kills", kills.kill_trial, 6)
 _command("disk", kills.disk_trial, 24)
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.campaigns import planted_model
-from benchmarks.campaigns.trials import Here
+from benchmarks.campaigns.trials import Here, Outcome
 from tosaic import compilation, placement
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels import emit, pointwise
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import build as firmware_build
 from tosaic.backends.firmware.program import Call, KernelCall, NpuCall, Program
+from tosaic.cli import main
 from tosaic.frontend.observer import RangeObserver
 from tosaic.passes.quantize import compute
 from tosaic.support.mlir import dense, dense_values, ir, shape_of, walk
@@ -291,3 +295,21 @@ BUGS = (
     Bug("two results are swapped", _assembled(_swap_results), PROVEN),
     Bug("tensors overlap in the memory plan", _overlap, PROVEN),
 )
+
+
+def trial(number: int) -> Outcome:
+    """A planted bug: there is no build, or one that does without what was wrong, and the reason is said."""
+    bug = BUGS[number]
+    with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name, pytest.MonkeyPatch.context() as patch:
+        bug.plant(patch)
+        build = Path(name, "build")
+        options = ("--target", bug.target, "-o", str(build), "--records", str(Path(name, "records.db")))
+        result = CliRunner().invoke(main, ["compile", MODEL, *options])
+        if result.exit_code != bug.refused or build.exists() == bug.refused:
+            return Outcome("missed", f"{bug.name}: exit code {result.exit_code}, {result.output[-600:]}", fault=True)
+        said = result.stderr if bug.refused else (build / "manifest.json").read_text()
+        if bug.caught not in said:
+            return Outcome("missed", f"{bug.name}: {result.stderr}", fault=True)
+        if not bug.refused and CliRunner().invoke(main, ["run", str(build), "--random", "1"]).exit_code:
+            return Outcome("missed", f"{bug.name}: the build differs", fault=True)
+    return Outcome("caught")
