@@ -29,7 +29,7 @@ _INDICES = re.compile(r"data/(weights/model_weights|constants/model_constants)_c
 _EXAMPLES = "data/sample_inputs/model.pt"
 _FORMAT = ("archive_format", "archive_version", "byteorder", ".data/version")
 _UNREAD = re.compile(r"\.data/serialization_id|version|extra(/(?!\.\.)[\w.-]+)+")
-_WORD = re.compile(r"[\w.+]*|Symbol\('\w+'(, \w+=True)*\)")  # the symbol of a size is refused later, by its input
+_WORD = re.compile(r"[\w.+-]*|Symbol\('\w+'(, \w+=True)*\)")  # the symbol of a size is refused later, by its input
 _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.\w+", re.ASCII)
 _NAMESPACES = {"aten", "prims"}
 _NO_OPS = {"from_file", "save"}  # of ATen: they name files

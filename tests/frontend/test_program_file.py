@@ -24,17 +24,17 @@ WEIGHTS = "data/weights/model_weights_config.json"
 
 
 class Model(nn.Module):
-    """Parameters, a buffer, a constant, a keyword and a nested result: f32[2, 4] -> {f32[2, 4], (f32[2, 4],)}."""
+    """Parameters, a buffer, a constant, a keyword and a nested result: f32[2, 4] -> {f32[2, 4], (f32[2, 2],)}."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layers = nn.ModuleDict({"layer-1": nn.Linear(4, 4)})
         self.register_buffer("shift", torch.ones(4))
 
     def forward(self, x: Tensor, *, y: Tensor) -> dict[str, object]:
         with torch.no_grad():
-            z = self.layer(x)
-        return {"z": z + y + self.shift, "more": (torch.einsum("ij,jk->ik", x, self.layer.weight) + torch.arange(4),)}
+            z = self.layers["layer-1"](x)
+        return {"z": z + y + self.shift, "more": (torch.einsum("ij,kj->ik", x, z) + torch.arange(2),)}
 
 
 class Harm:
@@ -144,7 +144,7 @@ def test_a_module_among_the_example_inputs(saved):
 
 
 def test_weights_in_the_legacy_format(saved):
-    saved.put("data/weights/model.pt", pickled({"layer.weight": Harm(saved.harm)}))
+    saved.put("data/weights/model.pt", pickled({"weight": Harm(saved.harm)}))
     saved.refused("record `model/data/weights/model.pt` is none of a program's")
 
 
