@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tosaic.support.names import Name
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -19,7 +21,7 @@ class Memory:
         tightly_coupled: whether the core alone reaches it, and no NPU.
     """
 
-    name: str
+    name: Name
     base: int
     size: int
     bytes_per_cycle: float | None = None
@@ -69,10 +71,10 @@ class Core:
         pipeline: what turns executed instructions into cycles; None where the core has no cycle model.
     """
 
-    name: str
-    triple: str
-    isa: tuple[str, ...]
-    float_abi: str
+    name: Name
+    triple: Name
+    isa: tuple[Name, ...]
+    float_abi: Name
     pipeline: Pipeline | None = None
 
     @property
@@ -116,8 +118,8 @@ class Board:
         trials: where batches of candidate kernels lie; None takes the target's layout.
     """
 
-    machine: str
-    cpu: str | None = None
+    machine: Name
+    cpu: Name | None = None
     trials: Layout | None = None
 
 
@@ -130,11 +132,11 @@ class Target:
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
     """
 
-    name: str
+    name: Name
     core: Core
     board: Board
     layout: Layout
-    accelerator: str | None = None
+    accelerator: Name | None = None
 
     @property
     def trials(self) -> Layout:

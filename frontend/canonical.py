@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
+from tosaic.support.errors import ModelError
 
 _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
@@ -47,16 +49,20 @@ def is_quantized(program: ExportedProgram) -> bool:
 
 
 def computed(program: ExportedProgram) -> Iterator[Node]:
-    """The nodes in use that depend on the user's inputs; all others are constants or assertions."""
+    """The nodes in use that depend on the user's inputs or on chance; all others are constants or assertions."""
     dependent = set(program.graph_signature.user_inputs)
     for node in program.graph.nodes:
         if (
             node.op == "call_function"
             and node.users
-            and any(source.name in dependent for source in node.all_input_nodes)
+            and (any(source.name in dependent for source in node.all_input_nodes) or _is_random(node))
         ):
             dependent.add(node.name)
             yield node
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def canonical(program: ExportedProgram) -> ExportedProgram:
@@ -64,17 +70,35 @@ def canonical(program: ExportedProgram) -> ExportedProgram:
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused:
         program = program.run_decompositions({_ATTENTION: _attention})
-    return _without_input_mutations(program)
+    return _with_plain_results(_without_input_mutations(program))
 
 
 def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
-    """What a model writes over its inputs is no result of it."""
+    """What a model writes over its inputs is no result of it.
+
+    Raises:
+        ModelError: it writes over its own tensors, which would make each call another function.
+    """
     specs, output = program.graph_signature.output_specs, program.graph.output_node()
+    for spec in specs:
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            raise ModelError(
+                f"the model keeps a state: it writes to `{spec.target}`",
+                hint="make it an input and a result; a model that trains is exported after .eval()",
+            )
     kept = [index for index, spec in enumerate(specs) if spec.kind is not OutputKind.USER_INPUT_MUTATION]
     if len(kept) < len(specs):
         output.args = (tuple(arguments(output)[0][index] for index in kept),)
         specs[:] = [specs[index] for index in kept]
         program.graph_module.recompile()
+    return program
+
+
+def _with_plain_results(program: ExportedProgram) -> ExportedProgram:
+    """The program with its results in a plain tuple: Hugging Face's classes are known to their makers only."""
+    signature = program.module_call_graph[0].signature
+    if signature is not None and not signature.out_spec.is_leaf():
+        signature.out_spec = tree_structure((0,) * signature.out_spec.num_leaves)
     return program
 
 

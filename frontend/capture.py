@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.fx import Node
 
-from tosaic.frontend.canonical import canonical
+from tosaic.frontend.canonical import arguments, canonical
 from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.support.errors import ModelError
@@ -135,12 +137,18 @@ def _check_weights(program: ExportedProgram) -> None:
 
 def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
     placeholders = _placeholders(program)
+    if not placeholders:
+        raise ModelError("the model takes no inputs")
+    if not any(isinstance(result, Node) for result in arguments(program.graph.output_node())[0]):
+        raise ModelError("the model gives no tensor")
     for node in placeholders:
         value = node.meta["val"]
         if not isinstance(value, Tensor):
             raise ModelError(f"the input `{node.name}` is not a tensor", hint="make it a constant of the module")
         if not value.ndim:
             raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
+        if 0 in value.shape:
+            raise ModelError(f"the input `{node.name}` has no elements")
         if any(not isinstance(size, int) for size in value.shape):
             dims = ", ".join(map(str, value.shape))
             raise ModelError(
@@ -154,7 +162,7 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
         )
 
 
-def _placeholders(program: ExportedProgram) -> list[torch.fx.Node]:
+def _placeholders(program: ExportedProgram) -> list[Node]:
     wanted = set(program.graph_signature.user_inputs)
     return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in wanted]
 
@@ -183,13 +191,12 @@ def _as_batch(inputs: Any) -> Batch:
 
 
 def _as_tensor(index: int, item: Any) -> Tensor:
-    try:
-        return item if isinstance(item, Tensor) else torch.as_tensor(item)
-    except (TypeError, ValueError, RuntimeError):
-        raise ModelError(
-            f"example input {index} is a {type(item).__name__}, not a tensor",
-            hint="write a module around the model that takes tensors and nothing else",
-        ) from None
+    if isinstance(item, Tensor | np.ndarray):
+        return torch.as_tensor(item)
+    raise ModelError(
+        f"example input {index} is a {type(item).__name__}, not a tensor",
+        hint="write a module around the model that takes tensors and nothing else",
+    )
 
 
 def _describe(tensor: Tensor) -> str:

@@ -47,7 +47,8 @@ def import_program(program: ExportedProgram, exclude: Sequence[str] = (), return
         try:
             module.operation.verify()
         except ir.MLIRError as error:
-            raise ModelError("the imported model is not valid TOSA", why=mlir.diagnostics(error)) from None
+            where, why = mlir.diagnosis(error)
+            raise ModelError("the imported model is not valid TOSA", where=where, why=why) from None
     return module
 
 
@@ -99,6 +100,7 @@ class _Importer:
         self.builder.stays_float = is_named(node, self.exclude)
         with origin(node).location():
             try:
+                self._check_elements(node)
                 self.env[node] = self._lower(node)
             except ModelError as error:
                 if error.where:
@@ -106,6 +108,11 @@ class _Importer:
                 raise ModelError(error.what, where=str(origin(node)), why=error.why, hint=error.hint) from None
             except Exception as error:
                 raise failure(node, error) from error
+
+    def _check_elements(self, node: Node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and not value.numel():
+            raise ModelError(f"the result of `{node.target}` has no elements", hint="leave it out")
 
     def _lower(self, node: Node) -> Any:
         if node.target is operator.getitem:

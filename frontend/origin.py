@@ -15,7 +15,7 @@ from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments
 from tosaic.support.errors import Error, ModelError
 from tosaic.support.mlir import ir
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME = re.compile(r'File "(?P<file>[^"\x00-\x1f\x7f]+)", line (?P<line>\d+)')
 _TORCH = str(Path(torch.__file__).parent)
 
 

@@ -10,7 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from tosaic.frontend.capture import Capture, read_program
+from tosaic.frontend.capture import Capture
+from tosaic.frontend.program_file import read_program
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
@@ -26,7 +27,9 @@ def run_float_on(
     module = (model.program if isinstance(model, Capture) else model).module()
     with torch.no_grad():
         results = [module(*map(torch.as_tensor, inputs)) for inputs in samples]
-    return [[tensor.numpy() for tensor in tree_leaves(result)] for result in results]
+    return [
+        [tensor.numpy() for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)] for result in results
+    ]
 
 
 def save_float(capture: Capture, path: Path) -> None:

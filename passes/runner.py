@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from tosaic.passes.module_pass import ModulePass
 from tosaic.support.errors import Error, PassError
 from tosaic.support.functions import body_of
 from tosaic.support.mlir import copy_of, functions, ir, numpy_dtype
+from tosaic.support.scratch import lasting_folder
 
 When: TypeAlias = Literal["before", "after"]
 Callback: TypeAlias = Callable[[When, ModulePass, ir.Module], None]
@@ -152,7 +152,7 @@ def _verify(module: ir.Module, one: ModulePass) -> None:
 
 
 def _explain(error: Exception, one: ModulePass, before: ir.Module, failures: Path | None) -> PassError:
-    folder = failures or Path(tempfile.mkdtemp(prefix="tosaic-"))
+    folder = failures or lasting_folder()
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / f"before-{one.slug}.mlir"
     saved.write_text(before.operation.get_asm(enable_debug_info=True))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import platformdirs
 
+from tosaic.support.scratch import held
+
 
 def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], None]) -> Path:
     """The file `name` built from `material`; `build(path)` writes it on first use.
 
-    Processes may race: each builds beside and renames, and equal material gives equal files.
+    Processes that want the same file wait for the first.
     """
     digest = hashlib.sha256()
     for part in material:
@@ -25,8 +26,8 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        fresh = Path(folder, name)
-        build(fresh)
-        os.replace(fresh, path)
+    with held(path.with_name(f".{path.name}.new")) as folder:
+        if not path.exists():
+            build(folder / name)
+            os.replace(folder / name, path)
     return path

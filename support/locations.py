@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tosaic.support.mlir import ir
+if TYPE_CHECKING:
+    from tosaic.support.mlir import ir
 
 _PLACE = re.compile(r'"([^"]+)":(\d+)(?::\d+)?')
 _ATEN = re.compile(r'aten = "([^"]+)"')

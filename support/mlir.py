@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tosaic.support.errors import PassError
+from tosaic.support.locations import describe
 
 if TYPE_CHECKING:
     # Without a stub, the compiled module is of type Any.
@@ -61,7 +62,8 @@ def parse(source: str | bytes) -> ir.Module:
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
-        raise PassError("this is not valid MLIR", why=diagnostics(error)) from None
+        where, why = diagnosis(error)
+        raise PassError("this is not valid MLIR", where=where, why=why) from None
 
 
 def copy_of(module: ir.Module) -> ir.Module:
@@ -74,9 +76,11 @@ def copy_of(module: ir.Module) -> ir.Module:
     return copy
 
 
-def diagnostics(error: ir.MLIRError) -> str:
-    """The diagnostics of an MLIRError as `location: message` lines."""
-    return "\n".join(f"{d.location}: {d.message}" for d in error.error_diagnostics) or str(error)
+def diagnosis(error: ir.MLIRError) -> tuple[str, str]:
+    """Where in the user's model an MLIRError arose, a line each, and what MLIR says of it."""
+    places = dict.fromkeys(describe(one.location) for one in error.error_diagnostics)
+    said = [one.message.replace("\0", "") for one in error.error_diagnostics]
+    return "\n      ".join(filter(None, places)), "\n".join(said) or str(error)
 
 
 def run_pipeline(module: ir.Module, pipeline: str) -> None:
@@ -89,7 +93,8 @@ def run_pipeline(module: ir.Module, pipeline: str) -> None:
         try:
             passmanager.PassManager.parse(pipeline).run(module.operation)
         except ir.MLIRError as error:
-            raise PassError(f"`{pipeline}` failed", why=diagnostics(error)) from None
+            where, why = diagnosis(error)
+            raise PassError(f"`{pipeline}` failed", where=where, why=why) from None
         except ValueError as error:
             raise PassError(f"`{pipeline}` is not a pass pipeline", why=str(error)) from None
 

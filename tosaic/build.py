@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware.build import Tensor
+from tosaic.console import stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
+from tosaic.support.scratch import held
+
+SEAL = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,11 @@ class Build:
         """Read a build folder.
 
         Raises:
-            Error: there is none, or another version of tosaic wrote it.
+            Error: there is none, another version of tosaic wrote it, or a file of it has changed since.
         """
-        return Build(folder, Manifest.read(folder))
+        manifest = Manifest.read(folder)
+        _check_seal(folder)
+        return Build(folder, manifest)
 
     @property
     def elf(self) -> Path:
@@ -117,32 +123,68 @@ def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
 
 
+def seal(folder: Path) -> None:
+    """Write the digests of all files of a build folder, as `sha256sum` does, so that damage is noticed."""
+    (folder / SEAL).unlink(missing_ok=True)
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    (folder / SEAL).write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in files))
+
+
+def _check_seal(folder: Path) -> None:
+    try:
+        lines = (folder / SEAL).read_text().splitlines()
+        changed = [name for digest, name in (line.split("  ", 1) for line in lines) if _sha256(folder / name) != digest]
+    except (OSError, ValueError) as error:
+        raise Error(f"`{folder}` is damaged", why=str(error), hint="compile again") from None
+    if changed or not any(line.endswith(f"  {FILE}") for line in lines):
+        why = f"not as the compilation wrote it: {', '.join(changed or [SEAL])}"
+        raise Error(f"`{folder}` is damaged", why=why, hint="compile again")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
 @contextmanager
 def replacing(folder: Path) -> Iterator[Path]:
     """A fresh folder beside `folder` that takes its place when the body ends well, and vanishes when it does not.
 
     Raises:
         Error: `folder` exists and is not a build, or cannot be written.
+        OSError: its disk is full.
     """
     folder = folder.absolute()
-    if folder.exists() and not (folder / FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
-    missing = [parent for parent in folder.parents if not parent.exists()]
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise Error(f"cannot write `{folder}`", why=str(error)) from None
-    try:
+    old = folder.with_name(f".{folder.name}.old")
+    with ExitStack() as stack:
+        try:
+            if folder.exists() and not (folder / FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise Error(f"`{folder}` exists and is no build", hint="name another folder with -o")
+            stack.callback(_remove_empty, [parent for parent in folder.parents if not parent.exists()])
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            fresh = stack.enter_context(held(folder.with_name(f".{folder.name}.new"), lambda: _say_waiting(folder)))
+        except OSError as error:
+            raise Error(f"cannot write `{folder}`", why=str(error)) from None
+        _settle(folder, old)
         yield fresh
         if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             os.replace(folder, old)
-            shutil.rmtree(old)
         os.replace(fresh, folder)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        with suppress(OSError):
-            for parent in missing:
-                parent.rmdir()
-        raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _settle(folder: Path, old: Path) -> None:
+    """Where a process was killed between the two renames, the old build is the one that is there."""
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _say_waiting(folder: Path) -> None:
+    stderr.print(f"waiting for another compilation that writes {folder}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +136,8 @@ def compile_command(output: Path, as_json: bool, **arguments) -> None:
         console.print_json(compile_result(build))
     else:
         print_compile_report(build)
+    if build.manifest.trials.interrupted:
+        sys.exit(console.INTERRUPTED)
 
 
 @main.command()
@@ -152,6 +155,8 @@ def tune(as_json: bool, **arguments) -> None:
         console.print_json(tuning_result(result))
     else:
         print_tuning_report(result)
+    if result.interrupted:
+        sys.exit(console.INTERRUPTED)
 
 
 @main.command()

@@ -15,7 +15,7 @@ from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate
-from tosaic.build import Build, replacing
+from tosaic.build import Build, replacing, seal
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import (
     Capture,
@@ -121,6 +121,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             with stations.station("prove firmware"):
                 _prove(Build(folder, manifest), middle, tuner)
         manifest.write(folder)
+        seal(folder)
     return Build.load(output)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,10 +17,14 @@ import click
 from rich.console import Console
 
 from tosaic.support.errors import Error
+from tosaic.support.scratch import temporary_files
 
 _PIPE_WIDTH = 150
-stdout = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-stderr = Console(stderr=True)
+INTERRUPTED = 128 + signal.SIGINT
+FAULT = "this is a fault of tosaic"
+# Names of files and models are no markup.
+stdout = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False)
+stderr = Console(stderr=True, markup=False)
 
 
 def print_json(result: dict) -> None:
@@ -39,22 +45,43 @@ def quiet_libraries() -> Iterator[None]:
         logging.disable(before)
 
 
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the body as an exit does, so that nothing is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def reports_errors(command: Callable) -> Callable:
-    """Turn an Error into a message and exit code 1, Ctrl-C into exit code 130; `--debug` shows the traceback."""
+    """Turn what is raised into a message and exit code 1, Ctrl-C into exit code 130; `--debug` shows the traceback."""
 
     @functools.wraps(command)
     def guarded(*args, debug: bool, **kwargs):
         try:
-            with quiet_libraries():
+            with quiet_libraries(), ended_by_sigterm(), temporary_files():
                 return command(*args, **kwargs)
-        except Error as error:
+        except Exception as error:
             if debug:
                 traceback.print_exc()
-            stderr.print("[bold red]error:[/] ", end="")
-            stderr.print(str(error), markup=False, highlight=False, soft_wrap=True)
+            stderr.print("error: ", end="", style="bold red")
+            stderr.print(str(_explained(error)), highlight=False, soft_wrap=True)
             sys.exit(1)
         except KeyboardInterrupt:
             stderr.print("interrupted")
-            sys.exit(130)
+            sys.exit(INTERRUPTED)
 
     return click.option("--debug", is_flag=True, help="Show a traceback with an error.")(guarded)
+
+
+def _explained(error: Exception) -> Error:
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        return Error(error.strerror, where=str(error.filename or ""))
+    return Error(FAULT, why=f"{type(error).__name__}: {error}", hint="--debug shows where; please report it")

@@ -19,6 +19,7 @@ from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.names import Name
 from tosaic.tuner.database import Environment
 
 FILE = "manifest.json"
@@ -65,7 +66,7 @@ class KernelRecord:
 class RegionRecord:
     """A compiled NPU region without its bytes; see `NpuRegion`."""
 
-    name: str
+    name: Name
     cycles: int
     constants_bytes: int
     command_stream_bytes: int

@@ -95,7 +95,7 @@ def show_passes(as_json: bool) -> None:
         table = Table(title=title, title_justify="left", show_header=False, box=None)
         for row in rows:
             table.add_row(*row)
-        console.stdout.print(table, markup=False)
+        console.stdout.print(table)
 
 
 def _show_times(timing: PassTimes) -> None:

@@ -89,7 +89,7 @@ def prove_kernels(
     """
     exact = {task.key: task for task in tasks.values() if task.exact}
     proofs = {key: KernelProof(task) for key, task in exact.items() if best(database, task, objective) is None}
-    known = {key: {record.schedule for record in database.records(key)} for key in proofs}
+    known = {key: _tried(proof.task, database) for key, proof in proofs.items()}
     choices = {key: proof.choices(known[key]) for key, proof in proofs.items()}
     unproven = list(proofs.values())
     while unproven:
@@ -102,6 +102,12 @@ def prove_kernels(
                 proof.refuted.append(f"{schedule}: {proof.outcome.status}: {proof.outcome.message}")
         unproven = [proof for proof in unproven if not proof.outcome.ok]
     return proofs
+
+
+def _tried(task: KernelTask, database: Database) -> set[Schedule]:
+    """The schedules whose present code has a record."""
+    records = database.records(task.key)
+    return {record.schedule for record in records if record.measurement.code == task.code(record.schedule)}
 
 
 def prove_firmware(

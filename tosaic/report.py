@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.target import Target
@@ -75,7 +76,7 @@ def print_compile_report(build: Build) -> None:
     ]
     _print_facts(facts)
     for warning in manifest.warnings:
-        stderr.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(f"warning: {warning}", highlight=False, soft_wrap=True)
 
 
 def tuning_result(result: TuningResult) -> dict:
@@ -241,7 +242,7 @@ def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
 def _print_facts(facts: list[tuple[str, str]]) -> None:
     table = Table(show_header=False, box=None)
     for name, value in facts:
-        table.add_row(f"[bold]{name}[/]", value)
+        table.add_row(Text(name, style="bold"), value)
     stdout.print(table)
 
 

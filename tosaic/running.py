@@ -149,11 +149,11 @@ def _read(file: Path, names: list[str]) -> list[np.ndarray]:
     """The array of an .npy, or those of an .npz: in the order of `names` where it holds just these, else in its own."""
     try:
         loaded = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            return [loaded]
+        return [loaded[name] for name in (names if set(names) == set(loaded.files) else loaded.files)]
+    except Exception as error:
         raise Error(f"cannot read `{file}`", why=str(error)) from None
-    if not isinstance(loaded, np.lib.npyio.NpzFile):
-        return [loaded]
-    return [loaded[name] for name in (names if set(names) == set(loaded.files) else loaded.files)]
 
 
 def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.target import Board, Core, Layout, Memory, Target
 from tosaic.support.errors import Error, unknown_name
+from tosaic.support.names import Name
 
 ENTRY_POINTS = "tosaic.targets"
 
@@ -61,15 +62,15 @@ def find_target(name: str, accelerator: str | None = None, arena_size: int | Non
 class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
     """A core that tosaic does not know: no cycle model, no kernels but portable ones."""
 
-    name: str
-    triple: str
-    isa: tuple[str, ...] = ()
-    float_abi: str = "soft"
+    name: Name
+    triple: Name
+    isa: tuple[Name, ...] = ()
+    float_abi: Name = "soft"
 
 
 class _BoardTable(msgspec.Struct, forbid_unknown_fields=True):
-    machine: str
-    cpu: str | None = None
+    machine: Name
+    cpu: Name | None = None
 
 
 class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,10 +84,10 @@ class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
 class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
     """The schema of a target's TOML file; `code`, `stack`, `arena` and `constants` name memories."""
 
-    name: str
-    core: str | _CoreTable
+    name: Name
+    core: Name | _CoreTable
     board: _BoardTable
-    memory: dict[str, _MemoryTable]
+    memory: dict[Name, _MemoryTable]
     code: str
     stack: str
     arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -104,7 +105,7 @@ def read_target(path: Path) -> Target:
         file = msgspec.toml.decode(path.read_bytes(), type=_TargetFile)
     except OSError as error:
         raise Error(f"cannot read the target `{path}`", why=error.strerror or str(error)) from None
-    except msgspec.DecodeError as error:
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise Error(f"`{path}` declares no target", why=str(error)) from None
     if file.accelerator is not None and file.accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", file.accelerator, ACCELERATORS)

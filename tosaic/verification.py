@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from rich.markup import escape
 from rich.table import Table
 
 from tosaic.backends.ethos_u.vela import compile_region
@@ -371,13 +370,13 @@ def print_verification(verification: Verification) -> None:
     table = Table("call", "on", "from", "equals the reference", box=None)
     for call in verification.calls:
         verdict = f"NO: {call.difference}" if call.difference else call.judgement
-        table.add_row(call.name, call.processor, call.where, escape(verdict))
+        table.add_row(call.name, call.processor, call.where, verdict)
     stdout.print(table)
     verdict = "NO" if not verification.right else "not to the bit, which TOSA does not define for its floats"
     outputs = f"{verdict}: {verification.difference}" if verification.difference else "equal to the bit"
-    stdout.print(f"outputs of {verification.samples} samples: {outputs}", markup=False, highlight=False)
-    stdout.print(f"NPU: {DESCRIPTION[verification.npu]}", markup=False, highlight=False)
+    stdout.print(f"outputs of {verification.samples} samples: {outputs}", highlight=False)
+    stdout.print(f"NPU: {DESCRIPTION[verification.npu]}", highlight=False)
     if begins := verification.begins:
         place = " ".join(part for part in (begins.name, begins.op, begins.where) if part)
-        stdout.print(f"the difference begins in {place}", markup=False, highlight=False)
-        stdout.print(f"  because: {begins.why}", markup=False, highlight=False, soft_wrap=True)
+        stdout.print(f"the difference begins in {place}", highlight=False)
+        stdout.print(f"  because: {begins.why}", highlight=False, soft_wrap=True)

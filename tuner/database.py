@@ -16,18 +16,18 @@ from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule
 
 APPLICATION_ID = 0x705A1C
-FORMAT = 2
-STATUSES = get_args(Status)
+FORMAT = 3
+STATUSES = tuple(status for status in get_args(Status) if status != "late")
 STAMP = ("core", "memory", "toolchain", "simulator", "compiler")
-TEXTS = ("key", "schedule", "status", "message", *STAMP)
-COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", *STAMP)
+TEXTS = ("key", "schedule", "status", "message", "code", *STAMP)
+COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", "code", *STAMP)
 CREATE = f"""
 CREATE TABLE IF NOT EXISTS trials (
     id INTEGER PRIMARY KEY,
     key TEXT NOT NULL, schedule TEXT NOT NULL,
-    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, message TEXT NOT NULL,
+    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, message TEXT NOT NULL, code TEXT NOT NULL,
     {", ".join(f"{column} TEXT NOT NULL" for column in STAMP)},
-    UNIQUE (key, {", ".join(STAMP)}, schedule)
+    UNIQUE (key, {", ".join(STAMP)}, schedule, code)
 )
 """
 INSERT = f"INSERT OR IGNORE INTO trials ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
@@ -92,8 +92,11 @@ class Database:
         self._connection.close()
 
     def append(self, records: Iterable[Record]) -> int:
-        """Write a batch in one transaction; a schedule that has a record keeps it. Returns how many were new."""
-        return self._insert(_row(record, self.environment) for record in records)
+        """Write a batch in one transaction; a schedule that has a record keeps it. Returns how many were new.
+
+        What was late is left out: it tells of the machine's load, and of no kernel.
+        """
+        return self._insert(_row(each, self.environment) for each in records if each.measurement.status in STATUSES)
 
     def records(self, key: str) -> list[Record]:
         """The trials of a workload in this environment, oldest first."""
@@ -150,7 +153,9 @@ class Database:
             _check(fields)
         except (Error, ValueError) as error:
             raise _damaged(self.path, str(error)) from None
-        measurement = Measurement(fields["status"], fields["instructions"], fields["cycles"], message=fields["message"])
+        measurement = Measurement(
+            fields["status"], fields["instructions"], fields["cycles"], message=fields["message"], code=fields["code"]
+        )
         return Record(fields["key"], Schedule.from_json(fields["schedule"]), measurement)
 
     @contextmanager
@@ -196,7 +201,7 @@ def _verify(connection: sqlite3.Connection, path: Path) -> None:
     if tables and version != FORMAT:
         raise DatabaseError(
             f"{path} has format {version}, this tosaic reads format {FORMAT}",
-            hint="export it with the tosaic that wrote it, and import the export into a new file",
+            hint="move the file away; what another version measured would not count",
         )
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
@@ -217,7 +222,7 @@ def _stamp(environment: Environment) -> tuple[str, ...]:
 
 def _row(record: Record, environment: Environment) -> tuple[object, ...]:
     found = record.measurement
-    measured = (found.status, found.instructions, found.cycles, found.message)
+    measured = (found.status, found.instructions, found.cycles, found.message, found.code)
     return (record.key, record.schedule.to_json(), *measured, *_stamp(environment))
 
 

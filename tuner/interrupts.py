@@ -1,4 +1,4 @@
-"""Ctrl-C and foreign code."""
+"""Signals and foreign code."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_interrupt() -> Iterator[None]:
-    """Let Ctrl-C take effect at the end of the block only.
+    """Let Ctrl-C and SIGTERM take effect at the end of the block only.
 
-    Foreign code that calls back into Python, as xgboost does for its data, prints a KeyboardInterrupt and goes on.
+    Foreign code that calls back into Python, as xgboost does for its data, prints an exception and goes on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     caught: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: caught.append(number))
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: caught.append(number)) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-    if caught:
-        raise KeyboardInterrupt
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler or signal.SIG_DFL)
+    for each in caught:
+        signal.raise_signal(each)

@@ -24,6 +24,7 @@ from tosaic.tuner.measurement import Measure, Measurement, Status, TaskT
 from tosaic.tuner.space import Schedule
 
 START_SECONDS = 60.0
+SECONDS_PER_TRIAL = 300.0
 
 
 class Pending(Protocol):
@@ -71,11 +72,11 @@ class LocalWorkers:
 
     A worker that dies, or holds a batch for longer than `seconds_per_trial` for each of its trials, is killed with all
     that it started and replaced; the batch is halved and tried again until the candidate at fault stands alone, which
-    is then a `crash` or a `timeout`. Workers stand in process groups of their own, so that Ctrl-C reaches only the
+    is then a `crash` or `late`. Workers stand in process groups of their own, so that Ctrl-C reaches only the
     caller. Measure and task are pickled to the workers, which must be able to import their modules.
     """
 
-    def __init__(self, count: int, seconds_per_trial: float = 30.0) -> None:
+    def __init__(self, count: int, seconds_per_trial: float = SECONDS_PER_TRIAL) -> None:
         self._seconds_per_trial = seconds_per_trial
         self._queue: deque[Batch] = deque()
         self._workers = [_Worker() for _ in range(count)]
@@ -115,7 +116,7 @@ class LocalWorkers:
             self._receive(busy[cast(Connection, pipe)])
         for worker in list(self._workers):
             if worker.batch is not None and time.monotonic() > worker.deadline:
-                self._give_up(worker, "timeout", f"no answer within {worker.limit:.0f} s")
+                self._give_up(worker, "late", f"no answer within {worker.limit:.0f} s")
         self._dispatch()
 
     def _dispatch(self) -> None:

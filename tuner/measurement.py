@@ -11,7 +11,8 @@ from tosaic.tuner.space import Schedule, Space
 Objective = Literal["cycles", "instructions"]
 """What a tuning run minimizes."""
 
-Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
+Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout", "late"]
+"""`timeout` is a limit of instructions, the same on every machine; `late` one of wall time, which is not recorded."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Measurement:
 
     `cycles` is None too where no cycle model of the core exists.
 
+    `code` is the task's digest of what was measured.
+
     A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
     """
 
@@ -27,6 +30,7 @@ class Measurement:
     instructions: int = 0
     cycles: int | None = None
     message: str = ""
+    code: str = ""
 
     @property
     def ok(self) -> bool:
@@ -48,6 +52,10 @@ class Task(Protocol):
 
     @property
     def space(self) -> Space: ...
+
+    def code(self, schedule: Schedule) -> str:
+        """A digest of the code of `schedule`: a record of other code says nothing about it."""
+        ...
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
-from tosaic.tuner.measure import Executor, LocalWorkers, Pending
+from tosaic.tuner.measure import SECONDS_PER_TRIAL, Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
@@ -66,7 +66,7 @@ def tune(
     batch: int = 96,
     workers: int | None = None,
     executor: Executor | None = None,
-    seconds_per_trial: float = 30.0,
+    seconds_per_trial: float = SECONDS_PER_TRIAL,
     progress: Listener = silent,
 ) -> TuningResult:
     """Search the spaces of `tasks` for the schedules of least cost, and record every trial.
@@ -112,9 +112,11 @@ def tune(
 
 
 def best(database: Database, task: Task, objective: Objective = "cycles") -> Record | None:
-    """The best record of a task, None where no trial in the task's present space has succeeded."""
+    """The best record of a task, None where no trial of present code in its present space has succeeded."""
     records = [record for record in database.records(task.key) if record.schedule in task.space]
-    return _best(records, objective)
+    return next(
+        (each for each in _ranked(records, objective) if each.measurement.code == task.code(each.schedule)), None
+    )
 
 
 class _Job:
@@ -231,9 +233,9 @@ class _Run:
         )
 
     def result(self) -> TuningResult:
-        bests = {job.task.key: _best(job.records, self.objective) for job in self.jobs}
+        bests = {job.task.key: _ranked(job.records, self.objective)[:1] for job in self.jobs}
         return TuningResult(
-            best={key: record for key, record in bests.items() if record is not None},
+            best={key: record for key, records in bests.items() for record in records},
             measured=self.measured,
             reused=self.reused,
             failed=dict(self.failed),
@@ -279,11 +281,12 @@ def _cost(measurement: Measurement, objective: Objective) -> float:
     return cost
 
 
-def _best(records: Iterable[Record], objective: Objective) -> Record | None:
+def _ranked(records: Iterable[Record], objective: Objective) -> list[Record]:
+    """The successes, best first."""
     successes = [record for record in records if record.measurement.ok]
 
     def rank(record: Record) -> tuple[float, int, str]:
         found = record.measurement
         return _cost(found, objective), (found.cycles or 0) + found.instructions, record.schedule.to_json()
 
-    return min(successes, key=rank, default=None)
+    return sorted(successes, key=rank)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.target import Core
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
 from tosaic.support.mlir import functions, ir, parse, shape_of
 from tosaic.tuner.space import Schedule, Space, Variant
@@ -85,6 +85,13 @@ class KernelTask:
         """
         family, workload, own = self._owner(schedule)
         return family.generate(workload, own, self.core)
+
+    def code(self, schedule: Schedule) -> str:
+        """The symbol of a schedule's kernel, which is made of its text; empty where it cannot be generated."""
+        try:
+            return self.generate(schedule).symbol
+        except Error:
+            return ""
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code, by name."""

@@ -15,6 +15,7 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_me
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
+from tosaic.support.names import Name
 from tosaic.support.quantization import Quantization
 
 
@@ -22,7 +23,7 @@ from tosaic.support.quantization import Quantization
 class Tensor:
     """An input or output as a host program needs to know it; `dtype` is numpy's name."""
 
-    name: str
+    name: Name
     shape: tuple[int, ...]
     dtype: str
     quantization: Quantization | None
@@ -32,7 +33,7 @@ class Tensor:
 class CallRecord:
     """One call of the firmware: `processor` is `cpu` or `npu`, `where` the user's source line and op."""
 
-    name: str
+    name: Name
     processor: str
     where: str
     params_bytes: int

@@ -107,7 +107,8 @@ class _Source:
         lines, structures = [], []
         for number, call in enumerate(program.calls):
             if call.where:
-                lines.append(f"    /* {call.where.replace('*/', '* /')} */")
+                where = " ".join(call.where.split()).replace("*/", "* /")  # no line ends, before which \\ joins lines
+                lines.append(f"    /* {where} */")
             if isinstance(call, KernelCall):
                 lines.append(f"    TOSAIC_CALL({number}, {self._kernel_call(number, call)});")
             else:

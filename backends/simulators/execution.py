@@ -31,6 +31,7 @@ class Execution:
         costs: of each region between markers, in order; empty where the runner does not count.
         failure: empty unless the guest faulted, ran into a limit or the runner itself gave up.
         timed_out: whether the failure is a limit of time or instructions.
+        late: whether it is one of time, which another load of the machine may not reach.
     """
 
     exit_code: int
@@ -39,6 +40,7 @@ class Execution:
     costs: tuple[Cost, ...] = ()
     failure: str = ""
     timed_out: bool = False
+    late: bool = False
 
     def check(self, what: str) -> Execution:
         """This execution, if it ended well.

@@ -6,7 +6,7 @@ import math
 import struct
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,8 @@ _HARNESS = Path(__file__).with_name("trial_harness.c")
 _MAX_TENSORS = 14
 _VERDICT = struct.Struct("<III")
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
+_PATIENCE = 10  # times more, for a candidate that was late
+_SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
 
 
 class BuildableTask(Task, Protocol):
@@ -86,12 +88,13 @@ class BatchMeasure:
             Error: the tools or the task are at fault, not a candidate.
         """
         results: dict[int, Measurement] = {}
-        sources: dict[int, KernelSource] = {}
+        generated: dict[int, KernelSource] = {}
         for number, schedule in enumerate(schedules):
             try:
-                sources[number] = task.generate(schedule)
+                generated[number] = task.generate(schedule)
             except Error as error:
                 results[number] = Measurement("illegal", message=str(error))
+        sources = dict(generated)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
             folder = Path(name)
             compiled = compile_kernels(list(sources.values()), self.core, folder / "objects", self.include)
@@ -105,14 +108,16 @@ class BatchMeasure:
                 results |= measured
                 for number in measured:
                     del sources[number]
-        return [results[number] for number in range(len(schedules))]
+        symbols = {number: source.symbol for number, source in generated.items()}
+        return [replace(results[number], code=symbols.get(number, "")) for number in range(len(schedules))]
 
     def _run_batch(
-        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path, data: bytes
+        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path, data: bytes, patience: int = 1
     ) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
 
-        A batch that does not link is halved until the candidate at fault stands alone.
+        A batch that does not link is halved until the candidate at fault stands alone. One that takes too long is tried
+        again by itself with more time.
         """
         elf = folder / "trials.elf"
         parts = self._parts(list(sources.values()), folder)
@@ -124,7 +129,7 @@ class BatchMeasure:
                 return {numbers[0]: Measurement("compile-error", message=str(error))}
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
             return self._run_batch(half, objects, folder, data)
-        timeout = self.timeout * len(sources)
+        timeout = self.timeout * len(sources) * patience
         execution = self.runner.run(elf, {"task.bin": data}, timeout=timeout, region_limit=self.region_limit)
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
@@ -142,7 +147,10 @@ class BatchMeasure:
                 return results
         if execution.failure:
             culprit = list(sources)[len(results)]
-            status: Status = "timeout" if execution.timed_out else "crash"
+            if execution.late and patience < _PATIENCE:
+                alone = {culprit: sources[culprit]}
+                return results | self._run_batch(alone, objects, folder, data, _PATIENCE)
+            status: Status = "late" if execution.late else "timeout" if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
         return results
 
@@ -202,13 +210,12 @@ def example(
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """Inputs of a TOSA module, `data` or random ones, and what `tosa_reference_model` makes of them.
 
-    Random integers span their whole range, floats are standard normal, indices of a gather or scatter stay within
-    bounds.
+    Random integers span their whole range, floats are standard normal, indices and shifts stay within bounds.
     """
     rng = np.random.default_rng(seed)
     parsed = parse(module)
     main = functions(parsed)["main"]
-    bounds = _index_bounds(main)
+    bounds = _bounds(main)
     kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
     if data:
         inputs = tuple(np.frombuffer(d, dtype).reshape(s) for d, (s, dtype) in zip(data, kinds, strict=True))
@@ -217,14 +224,14 @@ def example(
     return inputs, tuple(reference.evaluate(module, inputs))
 
 
-def _index_bounds(main: ir.Operation) -> dict[int, int]:
-    """For arguments that index a gather or scatter: argument number -> number of rows indexed."""
+def _bounds(main: ir.Operation) -> dict[int, int]:
+    """By the number of an argument that indexes a gather or scatter, or shifts: what it must stay below."""
     bounds = {}
     for op in walk(main):
-        if op.name in ("tosa.gather", "tosa.scatter"):
-            index = op.operands[1]
-            if is_argument(index):
-                bounds[ir.BlockArgument(index).arg_number] = shape_of(op.operands[0])[1]
+        if op.name in ("tosa.gather", "tosa.scatter", *_SHIFTS) and is_argument(op.operands[1]):
+            first = op.operands[0]
+            bound = 8 * numpy_dtype(element_type(first)).itemsize if op.name in _SHIFTS else shape_of(first)[1]
+            bounds[ir.BlockArgument(op.operands[1]).arg_number] = bound
     return bounds
 
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tosaic.cli import main
+from tosaic.console import FAULT
 
 NETS = Path(__file__).parent / "models" / "nets.py"
 
@@ -56,7 +57,7 @@ def refused(tosaic) -> Callable[..., str]:
         result = tosaic(*arguments)
         assert result.exit_code == 1, result.output
         assert result.stderr.startswith("error: ")
-        assert "Traceback" not in result.output
+        assert "Traceback" not in result.output and FAULT not in result.output
         assert result.stdout == ""
         return result.stderr
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 from conftest import NETS
 
+from tosaic.build import seal
+
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"
 
 
@@ -109,6 +111,13 @@ def test_a_target_that_does_not_exist(compile_refused, option, value, words):
     assert words in compile_refused(NET, option, value)
 
 
+def test_a_target_file_that_is_none(compile_refused, tmp_path):
+    (tmp_path / "target.toml").write_bytes(b'name = "\x8a"\n')
+    assert f"`{tmp_path / 'target.toml'}` declares no target" in compile_refused(
+        NET, "--target", tmp_path / "target.toml"
+    )
+
+
 def test_too_small_a_memory_says_who_uses_it(compile_refused):
     message = compile_refused(NET, "--arena-size", 1000)
     assert "the model needs more memory than `cortex-m55` has" in message
@@ -173,6 +182,39 @@ def test_a_build_that_lost_a_file(refused, build, tmp_path, missing):
 
 
 @pytest.mark.parametrize(
+    "file", ["manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.elf", "SHA256SUMS"]
+)
+def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    data = bytearray((folder / file).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / file).write_bytes(data)
+    message = refused("run", folder, "--random", 1)
+    assert str(folder) in message and "compile again" in message
+
+
+@pytest.mark.parametrize(
+    "old, new, where",
+    [
+        ('"name": "x"', '"name": "../../x"', "$.firmware.inputs[0].name"),
+        ('"machine": "mps3-an547"', '"machine": "mps3-an547,dumpdtb=/tmp/x"', "$.target.board.machine"),
+        ('"format": 3', '"format": 2', ""),
+        ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
+    ],
+)
+def test_a_manifest_that_was_written_by_hand(refused, build, tmp_path, old, new, where):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    text = (folder / "manifest.json").read_text()
+    assert old in text
+    (folder / "manifest.json").write_text(text.replace(old, new))
+    seal(folder)
+    message = refused("run", folder, "--random", 1)
+    assert where in message and "compile again" in message
+
+
+@pytest.mark.parametrize(
     ("array", "words"),
     [
         (np.zeros((1, 17), np.float32), "has the shape [1, 16], the file has [1, 17]"),
@@ -188,8 +230,9 @@ def test_inputs_that_do_not_fit(refused, build, tmp_path, array, words):
 
 
 def test_an_input_file_that_is_none(refused, build, tmp_path):
-    (tmp_path / "x.npy").write_text("not numpy")
-    assert f"cannot read `{tmp_path / 'x.npy'}`" in refused("run", build, "--input", tmp_path / "x.npy")
+    for content in (b"not numpy", b"", b"PK\x03\x04" + bytes(100)):
+        (tmp_path / "x.npy").write_bytes(content)
+        assert f"cannot read `{tmp_path / 'x.npy'}`" in refused("run", build, "--input", tmp_path / "x.npy")
     assert f"cannot read `{tmp_path / 'y.npy'}`" in refused("run", build, "--input", tmp_path / "y.npy")
 
 

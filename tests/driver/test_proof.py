@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -18,6 +18,7 @@ class Task:
     key: str
     variants: tuple[str, ...]
     exact: bool = True
+    text: str = ""
 
     @property
     def name(self) -> str:
@@ -27,13 +28,19 @@ class Task:
     def space(self) -> Space:
         return Space(tuple(Variant(name, {"unroll": (1, 2)}) for name in self.variants))
 
+    def code(self, schedule: Schedule) -> str:
+        return self.text
+
     def features(self, schedule: Schedule) -> dict[str, float]:
         return {}
 
 
 def judge(task, schedules):
     return [
-        Measurement("wrong", message="byte 3") if s.variant.startswith("bad") else Measurement("ok", 10, 20)
+        replace(
+            Measurement("wrong", message="byte 3") if s.variant.startswith("bad") else Measurement("ok", 10, 20),
+            code=task.text,
+        )
         for s in schedules
     ]
 
@@ -89,3 +96,16 @@ def test_what_the_spec_leaves_inexact_is_not_judged(prove):
 def test_a_proven_task_needs_no_proof(prove, database):
     database.append([Record("conv", Schedule.of("good", unroll=2), Measurement("ok", 1, 1))])
     assert prove({"a": Task("conv", ("bad", "good"))}) == {}
+
+
+def test_a_record_of_other_code_proves_nothing(prove, database):
+    assert set(prove({"a": Task("conv", ("good",), text="of yesterday")})) == {"conv"}
+    today = Task("conv", ("good",), text="of today")
+    assert best(database, today) is None
+    assert set(prove({"a": today})) == {"conv"}
+    assert best(database, today) and prove({"a": today}) == {}
+
+
+def test_what_was_late_is_not_recorded(database):
+    late = Record("conv", Schedule.of("good", unroll=1), Measurement("late", message="no answer within 300 s"))
+    assert database.append([late]) == 0 and database.records("conv") == []

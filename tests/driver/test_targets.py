@@ -14,7 +14,7 @@ from tosaic.backends.cores import find_core
 from tosaic.backends.simulators.execution import Execution
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Core
-from tosaic.build import Build
+from tosaic.build import Build, seal
 from tosaic.support.errors import Error
 from tosaic.targets import find_target, read_target, targets
 
@@ -57,6 +57,7 @@ def test_a_build_runs_on_the_board_that_its_manifest_names(succeed, refused, tmp
     manifest = Build.load(folder).manifest
     board = replace(manifest.target.board, machine="no-such-machine")
     replace(manifest, target=replace(manifest.target, board=board)).write(folder)
+    seal(folder)
     assert "no-such-machine" in refused("run", folder, "--random", 1)
 
 

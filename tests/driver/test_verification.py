@@ -14,7 +14,8 @@ from tosaic.backends.ethos_u.emulator import machine
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
-from tosaic.build import Build
+from tosaic.build import seal
+from tosaic.manifest import Manifest
 from tosaic.support.mlir import dense, dense_values, functions, ir, parse, walk
 
 
@@ -55,10 +56,11 @@ def relinked(build, folder, name):
 
 
 def link(folder):
-    has_npu = bool(Build.load(folder).manifest.regions)
+    has_npu = bool(Manifest.read(folder).regions)
     toolchain.link(
         simulator_objects(folder, CORTEX_M55, has_npu), folder / "model.ld", folder / "model.elf", CORTEX_M55
     )
+    seal(folder)
 
 
 @pytest.mark.parametrize("target", ["cortex-m55", "corstone-300"])
@@ -130,6 +132,7 @@ def test_an_elf_that_is_not_of_its_library(differing, builds, tmp_path):
     folder = tmp_path / "build"
     shutil.copytree(builds / "cortex-m55", folder)
     shutil.copy(damaged / "model.elf", folder / "model.elf")
+    seal(folder)
     begins = differing(folder)["begins"]
     assert (begins["call"], begins["name"]) == (None, "model.elf")
     assert "compile again" in begins["why"]
@@ -144,6 +147,7 @@ def test_a_module_that_a_pass_changed(differing, builds, tmp_path):
     with module.context, ir.Location.unknown():
         bias.attributes["values"] = dense(dense_values(bias.attributes["values"]) + np.int32(1000))
     (folder / "module.mlirbc").write_text(str(module))
+    seal(folder)
     begins = differing(folder)["begins"]
     assert (begins["call"], begins["name"]) == (None, "passes")
     assert "--verify-each" in begins["why"]

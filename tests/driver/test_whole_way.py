@@ -12,7 +12,7 @@ from conftest import NETS
 
 import tosaic as api
 from tosaic.backends.ethos_u.emulator.stream import command_words
-from tosaic.build import Build
+from tosaic.build import Build, seal
 from tosaic.targets import find_target
 
 MODEL = f"{NETS}:net"
@@ -24,7 +24,7 @@ COMPILE_KEYS = {
 RUN_KEYS = {"exact", "instructions", "cycles", "npu_cycles", "npu", "kernels", "sqnr_db", "outputs"}
 DMA_WAIT, KERNEL_WAIT = 17, 18
 FILES = {
-    "manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
+    "manifest.json", "SHA256SUMS", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
     "model.elf", "memory_plan.txt",
 }  # fmt: skip
 
@@ -190,6 +190,7 @@ def test_a_hazard_is_reported_with_the_op_and_the_line_of_the_model(refused, bui
     at = elf.index(words.tobytes()) + 4 * wait
     elf[at : at + 4] = (KERNEL_WAIT | 3 << 16).to_bytes(4, "little")
     (broken / "model.elf").write_bytes(elf)
+    seal(broken)
     message = refused("run", broken, "--random", 1)
     line = next(op["where"] for op in builds["corstone-300"]["ops"] if op["op"] == "CONV2D")
     assert "a DMA_WAIT is missing before it" in message

@@ -49,6 +49,9 @@ class Gemm:
         }
         return Space((Variant("library"), Variant("tiled", tiled, _fits_registers)))
 
+    def code(self, schedule: Schedule) -> str:
+        return ""
+
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         if schedule.variant == "library":
             return {"macs": self.size**3}
@@ -89,6 +92,9 @@ class Line:
     @property
     def space(self) -> Space:
         return Space((Variant("line", {"x": tuple(range(self.length))}),))
+
+    def code(self, schedule: Schedule) -> str:
+        return ""
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         return {"x": float(schedule["x"])}

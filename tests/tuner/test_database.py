@@ -103,7 +103,7 @@ def test_any_record_survives_export_and_import(tmp_path_factory, records):
 
 def _line(**changes):
     fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "status": "ok", "instructions": 1}
-    fields |= {"cycles": 1, "message": "", **dataclasses.asdict(ENVIRONMENT), **changes}
+    fields |= {"cycles": 1, "message": "", "code": "", **dataclasses.asdict(ENVIRONMENT), **changes}
     return json.dumps(fields)
 
 

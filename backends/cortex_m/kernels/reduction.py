@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Function, load_lanes, memref
 from tosaic.backends.cortex_m.kernels.linalg import named
-from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, int_of
-from tosaic.support.functions import computing_ops
+from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Variant
 
@@ -35,11 +35,13 @@ class Reduction(KernelFamily):
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)
-        if not ops or ops[-1].name not in _OPS or len(ops) > 2:
+        if not ops or ops[-1].name not in _OPS or len(ops) > 2 or not is_chain(ops, function):
+            return None
+        if list(body_of(function).arguments) != [ops[0].operands[0]]:
             return None
         op, source, zero_point = ops[-1], ops[-1].operands[0], 0
         if len(ops) == 2:
-            widened = _widened(ops[0]) if op.operands[0] == ops[0].results[0] and op.name == "tosa.reduce_sum" else None
+            widened = _widened(ops[0]) if op.name == "tosa.reduce_sum" else None
             if widened is None:
                 return None
             source, zero_point = ops[0].operands[0], widened

@@ -65,7 +65,9 @@ class Fvp:
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=folder)
             except subprocess.TimeoutExpired:
-                return Execution(1, "", failure=f"`{command[0]}` did not end within {timeout:g} s", timed_out=True)
+                return Execution(
+                    1, "", failure=f"`{command[0]}` did not end within {timeout:g} s", timed_out=True, late=True
+                )
             left = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in files}
         console = done.stdout + done.stderr
         failure = f"`{command[0]}` ended with status {done.returncode}: {console.strip()[-2000:]}"

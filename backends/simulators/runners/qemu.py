@@ -86,7 +86,7 @@ class Qemu:
         elif code < 0 or (code == 1 and "qemu-system-arm:" in console):
             failure = f"QEMU ended with status {code} on `{self.board.machine}`: {console.strip()[-1000:]}"
         written = {name: data for name, data in left.items() if name not in files}
-        return Execution(code, console, written, self._costs(elf, counts), failure, late or counts.limited)
+        return Execution(code, console, written, self._costs(elf, counts), failure, late or counts.limited, late)
 
     def command(self, elf: Path) -> list[str]:
         """The command line that runs `elf`, with semihosting on.

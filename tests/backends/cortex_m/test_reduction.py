@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from family_cases import Build, outcomes_of, task_of
 
@@ -39,7 +40,8 @@ def test_every_schedule_equals_the_reference(name, outcomes):
         lambda g: g.reduce("reduce_max", g.input((3, 5, 7)), 1, nan_mode="PROPAGATE"),
         lambda g: g.reduce("reduce_sum", g.input((3, 5), "f32"), 1),
         lambda g: g.reduce("reduce_sum", g.rescale(g.input((3, 5)), "i32", 1 << 30, 29), 1),
+        lambda g: g.reduce("reduce_max", g.const(np.arange(15).reshape(3, 5), "i8"), 1, nan_mode="PROPAGATE"),
     ],
 )
-def test_other_axes_and_f32_are_left_to_the_generic_path(build):
+def test_other_axes_f32_and_constants_are_left_to_the_generic_path(build):
     assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}

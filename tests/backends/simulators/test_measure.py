@@ -55,6 +55,9 @@ class MaximumTask:
     def space(self) -> Space:
         return Space(tuple(Variant(name) for name in BODIES))
 
+    def code(self, schedule: Schedule) -> str:
+        return ""
+
     def features(self, schedule: Schedule) -> dict[str, float]:
         return {}
 
@@ -125,6 +128,19 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     measure(["good", "crash"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_shifts_are_below_the_width_of_what_is_shifted():
+    (_, amounts), _ = example(
+        """
+        func.func @main(%values: tensor<40xi8>, %amounts: tensor<40xi8>) -> tensor<40xi8> {
+          %0 = tosa.arithmetic_right_shift %values, %amounts {round = false}
+              : (tensor<40xi8>, tensor<40xi8>) -> tensor<40xi8>
+          return %0 : tensor<40xi8>
+        }"""
+        , seed=1,
+    )  # fmt: skip
+    assert set(amounts.flat) == set(range(8))
 
 
 def test_indices_of_a_gather_are_within_bounds():

@@ -1,0 +1,52 @@
+"""Long campaigns against tosaic itself; `make test` runs a slice of each.
+
+    python benchmarks/campaign.py models --count 2000      # random PyTorch modules through the whole way
+    python benchmarks/campaign.py files --count 1000       # damaged files of every kind
+    python benchmarks/campaign.py bugs                     # bugs planted in the compiler
+    python benchmarks/campaign.py kills --count 30         # a tuning run, killed at random moments
+    python benchmarks/campaign.py disk                     # a full disk; needs the right to mount one
+
+Each prints what is a fault, by the number that `--first N --count 1` repeats, then its counts, and exits with 1 where
+there was one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.campaigns import files, kills, models, planted_bugs
+from benchmarks.campaigns.trials import Outcome, Tally, run_all
+
+
+@click.group()
+def main() -> None:
+    """Long campaigns against tosaic itself."""
+
+
+def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
+    @main.command(name, help=(trial.__doc__ or "").splitlines()[0])
+    @click.option("--first", default=0, show_default=True)
+    @click.option("--count", default=count, show_default=True)
+    def run(first: int, count: int) -> None:
+        tally = Tally()
+        try:
+            for number, outcome in run_all(trial, range(first, first + count)):
+                tally.note(f"{name} {number}", outcome)
+        finally:
+            tally.close()
+
+
+_command("models", models.trial, 2000)
+_command("files", files.trial, 1000)
+_command("bugs", planted_bugs.trial, len(planted_bugs.BUGS))
+_command("kills", kills.kill_trial, 6)
+_command("disk", kills.disk_trial, 24)
+
+
+if __name__ == "__main__":
+    main()

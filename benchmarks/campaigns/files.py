@@ -1,0 +1,155 @@
+"""Damaged files of every kind: a command that reads one says so, or gives what the sound file gives."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from click.testing import CliRunner, Result
+
+from benchmarks.campaigns.planted_model import Planted, planted
+from benchmarks.campaigns.trials import Outcome
+from tosaic.build import seal
+from tosaic.cli import main
+from tosaic.console import FAULT
+
+_AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Args:
+        files: what may be damaged, below the folder of `_sound`.
+        command: reads the files of a folder; its result is an array, or None where it gives none.
+        checked: whether a damage that is not refused must leave the result as it is.
+        sealed: whether a build's digests are made anew after the damage.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    command: Callable[[Path], Result]
+    checked: bool = True
+    sealed: bool = False
+
+
+def _tosaic(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def _run(folder: Path) -> Result:
+    return _tosaic("run", folder / "build", "--input", folder / "x.npy", "-o", folder / "out", "--json")
+
+
+def _verify(folder: Path) -> Result:
+    return _tosaic("verify", folder / "build", "--inputs", 1, "--json")
+
+
+def _compile(folder: Path, *arguments: object) -> Result:
+    options = ("-o", folder / "new", "--records", folder / "records.db", "--calibration", folder / "calibration.npz")
+    made = _tosaic("compile", folder / "model.pt2", *options, *arguments, "--json")
+    if made.exit_code:
+        return made
+    return _tosaic("run", folder / "new", "--input", folder / "x.npy", "-o", folder / "out", "--json")
+
+
+def _import(folder: Path) -> Result:
+    return _tosaic("records", "import", folder / "records.jsonl", "--records", folder / "records.db")
+
+
+_BUILD = ("manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.elf", "SHA256SUMS")
+KINDS = (
+    Kind("program", ("model.pt2",), _compile),
+    Kind("build", tuple(f"build/{name}" for name in _BUILD), _run),
+    Kind("build with new digests", ("build/manifest.json", "build/placed.mlirbc"), _run, checked=False, sealed=True),
+    Kind("build with new digests, verified", ("build/manifest.json", "build/float.pt2"), _verify, False, sealed=True),
+    Kind("records", ("records.db",), _compile),
+    Kind("exported records", ("records.jsonl",), _import, checked=False),
+    Kind("calibration", ("calibration.npz",), _compile),
+    Kind("input", ("x.npy",), _run, checked=False),
+    Kind("target", ("target.toml",), lambda folder: _compile(folder, "--target", folder / "target.toml"), False),
+    Kind(
+        "module", ("module.mlir",), lambda folder: _tosaic("opt", folder / "module.mlir", "--pass-pipeline=fuse"), False
+    ),
+)
+
+
+@cache
+def _sound() -> tuple[Path, np.ndarray]:
+    """A folder of sound files, and what the model makes of `x.npy`."""
+    folder = Path(tempfile.mkdtemp(prefix="tosaic-campaign-"))
+    _, example, batches = planted()
+    torch.export.save(torch.export.export(Planted().eval(), example), folder / "model.pt2")
+    np.savez(folder / "calibration.npz", x=np.stack([batch[0].numpy() for batch in batches]))
+    np.save(folder / "x.npy", example[0].numpy())
+    shutil.copy(_AN386, folder / "target.toml")
+    assert _compile(folder, "--save-ir", folder / "ir").exit_code == 0
+    (folder / "new").rename(folder / "build")
+    (folder / "module.mlir").write_bytes(sorted((folder / "ir").iterdir())[8].read_bytes())
+    _tosaic("records", "export", folder / "records.jsonl", "--records", folder / "records.db")
+    return folder, _result(folder)
+
+
+def _result(folder: Path) -> np.ndarray:
+    result = np.concatenate([np.load(file).ravel() for file in sorted((folder / "out").glob("*.npy"))])
+    shutil.rmtree(folder / "out")
+    return result
+
+
+def damage(rng: random.Random, data: bytes) -> bytes:
+    """`data` with bits flipped, a part lost, zeroed, repeated or made noise, or nothing left."""
+    if not data:
+        return b"\0"
+    start = rng.randrange(len(data))
+    end = min(len(data), start + rng.choice((1, 4, 64, 4096)))
+    match rng.choice(("flip", "flip", "flip", "cut", "lose", "zero", "repeat", "noise", "empty")):
+        case "flip":
+            return data[:start] + bytes([data[start] ^ 1 << rng.randrange(8)]) + data[start + 1 :]
+        case "cut":
+            return data[:start]
+        case "lose":
+            return data[:start] + data[end:]
+        case "zero":
+            return data[:start] + bytes(end - start) + data[end:]
+        case "repeat":
+            return data[:end] + data[start:]
+        case "noise":
+            return data[:start] + rng.randbytes(end - start) + data[end:]
+    return b""
+
+
+def trial(number: int) -> Outcome:
+    """A file with a damage, read by a command."""
+    rng, kind = random.Random(number), KINDS[number % len(KINDS)]
+    sound, expected = _sound()
+    with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name:
+        folder = Path(name, "files")
+        shutil.copytree(sound, folder)
+        file = rng.choice(kind.files)
+        (folder / file).write_bytes(damage(rng, (folder / file).read_bytes()))
+        if kind.sealed:
+            seal(folder / "build")
+        result = kind.command(folder)
+        return _judge(kind, file, result, folder, expected)
+
+
+def _judge(kind: Kind, file: str, result: Result, folder: Path, expected: np.ndarray) -> Outcome:
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return Outcome("raises", f"{kind.name}, {file}: {result.exception!r}", fault=True)
+    if FAULT in result.output or "Traceback" in result.output:
+        return Outcome("raises", f"{kind.name}, {file}: {result.stderr[-600:]}", fault=True)
+    if result.exit_code == 1 and (result.stderr.startswith("error: ") or '"exact": false' in result.stdout):
+        return Outcome("refused")
+    if result.exit_code:
+        return Outcome("ends", f"{kind.name}, {file}: code {result.exit_code}, {result.output[-600:]}", fault=True)
+    if not (folder / "out").exists() or np.array_equal(_result(folder), expected):
+        return Outcome("same")
+    return Outcome("other result", f"{kind.name}, {file}", fault=kind.checked)

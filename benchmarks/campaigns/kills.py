@@ -1,0 +1,132 @@
+"""A tuning run that is killed at random moments and started again, and a disk that is too small."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.campaigns.planted_bugs import MODEL
+from benchmarks.campaigns.trials import Outcome
+
+IN_FLIGHT = 96  # the most trials that `tuner.tune.tune` has in flight
+_TRIALS = 400
+_TOSAIC = Path(sys.executable).with_name("tosaic")
+_SIMULATOR = """#!/bin/sh
+for argument; do case $argument in *trials.elf) {nm} --defined-only $argument | grep ' T ' >> {log};; esac; done
+exec {qemu} "$@"
+"""
+
+
+class Run:
+    """A tuning run in a folder of its own, whose simulator keeps a log of the kernels that it was given."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.records, self.log, tools = folder / "records.db", folder / "simulated", folder / "bin"
+        for name in ("bin", "temporary", "outputs"):
+            (folder / name).mkdir()
+        simulator = _SIMULATOR.format(nm=shutil.which("llvm-nm-22"), qemu=shutil.which("qemu-system-arm"), log=self.log)
+        for name, text in (("qemu-system-arm", simulator), ("bwrap", "#!/bin/sh\nexit 1\n")):  # unconfined, for the log
+            (tools / name).write_text(text)
+            (tools / name).chmod(0o755)
+        self.environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(folder / "temporary")}
+
+    def start(self) -> subprocess.Popen[str]:
+        """The command that tunes, from what the records hold."""
+        options = ("--tune-trials", str(_TRIALS), "--records", self.records, "--search", "random", "--workers", "1")
+        return subprocess.Popen(
+            [_TOSAIC, "compile", MODEL, *options, "--seed", str(self.seed), "-o", self.folder / "outputs" / "build"],
+            env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def recorded(self) -> Counter[str]:
+        """How many records there are of each kernel's code."""
+        if not self.records.exists():
+            return Counter()
+        with sqlite3.connect(self.records) as connection:
+            return Counter(dict(connection.execute("SELECT code, COUNT(*) FROM trials GROUP BY code")))
+
+    def simulated(self) -> Counter[str]:
+        """How often the simulator was given each kernel."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return Counter(line.split()[-1] for line in lines)
+
+    def left(self) -> list[str]:
+        """What stands where only a build may stand."""
+        return [path.name for name in ("temporary", "outputs") for path in (self.folder / name).iterdir()]
+
+
+def kill_trial(seed: int, kills: int = 5) -> Outcome:
+    """Tuning, killed a few times: nothing lost but what was in flight, nothing measured twice, nothing left behind."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name:
+        run = Run(Path(name), seed)
+        for _ in range(kills):
+            process = run.start()
+            _wait(process, rng.uniform(1, 20))
+            before = run.recorded()
+            if process.poll() is None:
+                os.kill(process.pid, rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+            _, said = process.communicate()
+            if "Traceback" in said:
+                return Outcome("raises", said[-600:], fault=True)
+            if before - run.recorded():
+                return Outcome("loses records", str(before - run.recorded()), fault=True)
+        _, said = (process := run.start()).communicate()
+        if process.returncode:
+            return Outcome("fails", said[-600:], fault=True)
+        recorded = run.recorded()
+        again = {code: count - 1 for code, count in run.simulated().items() if code in recorded and count > 1}
+        if sum(again.values()) > IN_FLIGHT * kills:
+            return Outcome("measures twice", f"{sum(again.values())} of {sum(recorded.values())}", fault=True)
+        if run.left() != ["build"]:
+            return Outcome("leaves behind", ", ".join(run.left()), fault=True)
+        return Outcome("whole", f"{sum(again.values())} of {sum(recorded.values())} measured again")
+
+
+def _wait(process: subprocess.Popen[str], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def disk_trial(number: int) -> Outcome:
+    """A disk of some size for the output, the records or the temporary files: an error that says so, nothing left."""
+    rng = random.Random(number)
+    size, use = rng.choice((4, 16, 48, 96, 200, 400, 1000, 4000)), ("output", "records", "temporary")[number % 3]
+    with _disk(size) as disk, tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name:
+        places = {kind: disk if kind == use else Path(name) for kind in ("output", "records", "temporary")}
+        done = subprocess.run(
+            [_TOSAIC, "compile", MODEL, "-o", places["output"] / "build", "--records", places["records"] / "r.db"],
+            env=os.environ | {"TMPDIR": str(places["temporary"])}, capture_output=True, text=True,
+        )  # fmt: skip
+        left = [path.name for path in (*disk.iterdir(), *Path(name).iterdir()) if "r.db" not in path.name]
+        if done.returncode == 0:
+            return Outcome("fits") if left == ["build"] else Outcome("leaves behind", str(left), fault=True)
+        words = ("No space left on device", "has space", "database or disk is full")
+        if done.returncode != 1 or not any(word in done.stderr for word in words):
+            return Outcome("ends", f"{use} of {size} KiB: code {done.returncode}, {done.stderr[-600:]}", fault=True)
+        return Outcome("leaves behind", str(left), fault=True) if left else Outcome("refused")
+
+
+@contextmanager
+def _disk(size: int) -> Iterator[Path]:
+    """A disk of `size` KiB."""
+    folder = Path(tempfile.mkdtemp(prefix="tosaic-campaign-"))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+        folder.rmdir()

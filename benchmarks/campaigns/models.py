@@ -1,0 +1,53 @@
+"""A random module through the whole way: compiled, proven, run, and compared."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import tosaic
+from benchmarks.campaigns import random_modules
+from benchmarks.campaigns.trials import Here, Outcome
+from tosaic.accuracy import NOISY_DB
+from tosaic.console import quiet_libraries
+from tosaic.options import QuantizationOptions, Tuning
+from tosaic.running import random_samples
+
+TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
+
+
+def trial(seed: int) -> Outcome:
+    """Module `seed` on one of the targets, every tenth with int16 activations."""
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name, quiet_libraries():
+        folder = Path(name)
+        options = tosaic.CompileOptions(
+            f"{random_modules.__file__}:seed_{seed}",
+            tosaic.find_target(TARGETS[seed % len(TARGETS)]),
+            quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
+            tuning=Tuning(records=folder / "records.db", executor=Here()),
+        )
+        try:
+            build = tosaic.compile_model(options, folder / "build")
+            report = tosaic.run_build(build, random_samples(build, 2, seed))
+        except tosaic.Error as error:
+            return Outcome("refused", str(error), fault=_is_ours(error))
+        except Exception as error:
+            return Outcome("raises", f"{type(error).__name__}: {error}", fault=True)
+        if not report.exact and report.defined:
+            return Outcome("differs", report.difference, fault=True)
+        noisy = [one for one in build.manifest.accuracy if one.sqnr_db is not None and one.sqnr_db < NOISY_DB]
+        said = " ".join(str(warning) for warning in build.manifest.warnings)
+        if any(f"`{one.name}`" not in said for one in noisy):
+            return Outcome("noisy", f"{noisy}, and no warning says so", fault=True)
+        if noisy:
+            return Outcome("noisy and said so", said)
+        return Outcome("exact" if report.defined else "within bounds")
+
+
+def _is_ours(error: tosaic.Error) -> bool:
+    """Whether a refusal is a fault of tosaic's: every module was run by PyTorch on these very inputs."""
+    ours = ("computes something else", "does not compute the integer module", "no kernel of", "invalid module",
+            "is not valid", "did not accept", "cannot serialize", "does not link", "failed")  # fmt: skip
+    return any(words in error.what for words in ours)

@@ -1,0 +1,30 @@
+"""The model that bugs, damage and kills are tried on, in a file that the command line can load by itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Planted(nn.Module):
+    """Convolutions, a sum, a difference, a pool, a table and two results: f32[1, 3, 12, 12] -> f32[1, 5], f32[1, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.relu(self.first(x))
+        y = self.second(x)
+        x = (y - x) + torch.sigmoid(y)
+        x = nn.functional.max_pool2d(x, 2).mean((2, 3))
+        return self.classifier(x), x * 2
+
+
+def planted() -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
+    """The factory."""
+    batches = torch.randn(8, 1, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    return Planted().eval(), (batches[0],), [(batch,) for batch in batches]

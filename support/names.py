@@ -1,0 +1,10 @@
+"""Names that come from files: they reach command lines, linker scripts and paths, so they are words."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^\w[\w.+-]*\Z")]
+"""A word; msgspec refuses another when it reads a file."""

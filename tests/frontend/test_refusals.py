@@ -1,0 +1,114 @@
+"""Models that no firmware can be: each is refused by name, with the line where there is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tosaic.frontend import capture, import_program, load_float, quantize, run_float, save_float
+from tosaic.support.errors import ModelError
+
+x = torch.linspace(-1, 1, 16).reshape(2, 8)
+
+
+class Model(nn.Module):
+    """A function of tensors, beside a layer and a buffer."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function, self.layer = function, nn.Linear(8, 8)
+        self.register_buffer("calls", torch.zeros(8))
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
+
+
+def cut(weight: Tensor) -> Tensor:
+    return weight[None, None, :1, :1]
+
+
+class Pair(NamedTuple):
+    scores: Tensor
+    states: tuple[Tensor, ...]
+    loss: Tensor | None = None
+
+
+MODELS: dict[str, tuple[Callable, tuple]] = {
+    "empty_part": (lambda m, x: torch.cat((x[:, :0], x), 1), (x,)),
+    "empty_result": (lambda m, x: x[:, 8:], (x,)),
+    "cropped_away": (lambda m, x: F.conv_transpose2d(x[None, None], cut(m.layer.weight), stride=2, padding=1), (x,)),
+    "rank_7": (lambda m, x: x.reshape(2, 1, 2, 1, 2, 1, 2) * 2, (x,)),
+    "random": (lambda m, x: x + torch.rand(2, 8), (x,)),
+    "random_like": (lambda m, x: x + torch.rand_like(x), (x,)),
+    "complex": (lambda m, x: torch.view_as_complex(x.reshape(2, 4, 2)).abs(), (x,)),
+    "writes_in_place": (lambda m, x: (x * 1).copy_(torch.fft.fft(x).real), (x,)),
+    "empty_input": (lambda m, x: x + 1, (x[:0],)),
+    "list": (lambda m, x: x[0] + x[1], ([x, x],)),
+    "dict": (lambda m, x: x["a"] + 1, ({"a": x},)),
+    "nested": (lambda m, x, y: x + y[0], (x, (x,))),
+    "none": (lambda m, x, y: x + 1, (x, None)),
+    "scalar": (lambda m, x, k: x * k, (x, 3)),
+    "rank_0": (lambda m, x, k: x * k, (x, torch.tensor(3.0))),
+    "no_input": (lambda m: torch.ones(2), ()),
+    "no_result": (lambda m, x: (), (x,)),
+    "state": (lambda m, x: x + m.calls.add_(1), (x,)),
+    "half": (lambda m, x: x * 2, (x.half(),)),
+    "in_a_class": (lambda m, x: Pair(m.layer(x), (x * 2,)), (x,)),
+}
+
+
+@pytest.fixture
+def factory(monkeypatch):
+    """The name of a model as a factory of this file."""
+
+    def named(name: str) -> str:
+        function, inputs = MODELS[name]
+        monkeypatch.setattr(sys.modules[capture.__module__], "_call_factory", lambda *_: (Model(function), inputs, ()))
+        return f"{__file__}:{name}"
+
+    return named
+
+
+@pytest.mark.parametrize(
+    "name, what, where",
+    [
+        ("empty_part", "the result of `aten.slice.Tensor` has no elements", "test_refusals.py:"),
+        ("empty_result", "the result of `aten.slice.Tensor` has no elements", "test_refusals.py:"),
+        ("cropped_away", "the imported model is not valid TOSA", "test_refusals.py:"),
+        ("random", "no lowering for aten.rand.default", "test_refusals.py:"),
+        ("random_like", "no lowering for aten.rand_like.default", "test_refusals.py:"),
+        ("complex", "no lowering for aten.view_as_complex.default", "test_refusals.py:"),
+        ("writes_in_place", "no lowering for aten.copy.default, aten.fft_fft.default", "test_refusals.py:"),
+        ("empty_input", "the input `inputs_0` has no elements", ""),
+        ("list", "example input 0 is a list, not a tensor", ""),
+        ("dict", "example input 0 is a dict, not a tensor", ""),
+        ("nested", "example input 1 is a tuple, not a tensor", ""),
+        ("none", "example input 1 is a NoneType, not a tensor", ""),
+        ("scalar", "example input 1 is a int, not a tensor", ""),
+        ("rank_0", "the input `inputs_1` has no axes", ""),
+        ("no_input", "the model takes no inputs", ""),
+        ("no_result", "the model gives no tensor", ""),
+        ("state", "the model keeps a state: it writes to `calls`", ""),
+        ("half", "tensors of torch.float16 cannot be compiled", ""),
+    ],
+)
+def test_a_model_is_refused(factory, name, what, where):
+    with pytest.raises(ModelError) as error:
+        import_program(quantize(capture(factory(name))))
+    assert error.value.what.startswith(what)
+    assert where in error.value.where
+
+
+def test_results_in_a_class_of_the_model_are_kept_beside_the_build(factory, tmp_path):
+    captured = capture(factory("in_a_class"))
+    save_float(captured, tmp_path / "float.pt2")
+    got, expected = (run_float(model, (x,)) for model in (load_float(tmp_path / "float.pt2"), captured))
+    assert len(got) == 2 and all(np.array_equal(one, other) for one, other in zip(got, expected, strict=True))
