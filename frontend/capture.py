@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -88,22 +89,6 @@ def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgra
         saved, _ = program.example_inputs or ((), {})
         return Path(model).stem, program, _as_batch(inputs or saved), ()
     raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
-
-
-def read_program(path: Path) -> ExportedProgram:
-    """The program in a `.pt2` file.
-
-    Raises:
-        ModelError: the file is missing or damaged.
-    """
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}")
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        raise ModelError(
-            f"{path} cannot be read as a .pt2 program", why=_first_line(error), hint="write it with torch.export.save"
-        ) from None
 
 
 def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:

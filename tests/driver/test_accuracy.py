@@ -12,6 +12,7 @@ from tosaic import layers
 from tosaic.accuracy import OutputAccuracy, check_accuracy, sqnr_db
 from tosaic.passes.quantize import compute
 from tosaic.support.errors import Error
+from tosaic.support.mlir import dense, dense_values, ir, shape_of, walk
 
 
 def test_the_ratio_stands_in_the_report(succeed, tosaic, tmp_path):
@@ -37,7 +38,8 @@ def test_a_layer_whose_weights_are_negated_is_named(monkeypatch, refused, tmp_pa
     def wrong(*arguments):
         module = right(*arguments)
         with module.context, ir.Location.unknown():
-            constant = weights_of(module, 8, 3, 3, 8)
+            constants = [op for op in walk(module) if op.name == "tosa.const"]
+            constant = next(op for op in constants if shape_of(op.results[0]) == (8, 3, 3, 8))
             constant.attributes["values"] = dense(-dense_values(constant.attributes["values"]))
         return module
 
