@@ -218,7 +218,7 @@ def _region_weights(patch: pytest.MonkeyPatch) -> None:
 
 def _shrink_range(patch: pytest.MonkeyPatch) -> None:
     right = RangeObserver._range
-    patch.setattr(RangeObserver, "_range", lambda self: tuple(0.5 * end for end in right(self)))
+    patch.setattr(RangeObserver, "_range", lambda self: tuple(0.8 * end for end in right(self)))
 
 
 def _move_zero_point(patch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ BUGS = (
     Bug("a sigmoid is lost at import", _imported(lambda m: _drop(m, "tosa.sigmoid")), MEANT),
     Bug("a bias is lost at import", _imported(_change_constant((8,), np.zeros_like)), MEANT),
     Bug("zero points move by one in quantization", _move_zero_point, MEANT),
-    Bug("ranges are observed too small", _shrink_range, "dB against the float model", refused=False),
+    Bug("ranges are observed a fifth too small", _shrink_range, "dB against the float model", refused=False),
     Bug("the operands of a difference are swapped in a pass", _passed("fuse", _swap_operands), PROVEN),
     Bug("a table is negated in a pass", _passed("layout", _change_constant((256,), np.negative)), PROVEN),
     Bug("a channel's weights are negated in a pass", _passed("cpu", _NEGATED), PROVEN),
