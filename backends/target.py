@@ -45,6 +45,9 @@ class Pipeline:
         vector_immediate, lane_insert, lane_extract, shifted_operand: timings that operands decide.
         taken_branch: cycles to refill the front of the pipeline.
         loop_entry: extra cycles of the first `le` of a low-overhead loop, which executes as a branch.
+        offsets_ahead: cycles before its issue at which a gather or scatter takes its offsets.
+        into_interleaving_store: least latency of a computed vector that an interleaving store takes.
+        store_to_load: a load that would issue so many cycles after a vector's store issues one later.
     """
 
     vector: tuple[tuple[str, Timing], ...]
@@ -55,6 +58,9 @@ class Pipeline:
     shifted_operand: Timing
     taken_branch: int
     loop_entry: int
+    offsets_ahead: int = 0
+    into_interleaving_store: int = 0
+    store_to_load: int = 0
 
 
 @dataclass(frozen=True)
