@@ -16,16 +16,16 @@ from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule
 
 APPLICATION_ID = 0x705A1C
-FORMAT = 2
+FORMAT = 3
 STATUSES = get_args(Status)
 STAMP = ("core", "memory", "toolchain", "simulator", "compiler")
 TEXTS = ("key", "schedule", "status", "message", *STAMP)
-COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", *STAMP)
+COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "waits", "message", *STAMP)
 CREATE = f"""
 CREATE TABLE IF NOT EXISTS trials (
     id INTEGER PRIMARY KEY,
     key TEXT NOT NULL, schedule TEXT NOT NULL,
-    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, message TEXT NOT NULL,
+    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, waits INTEGER NOT NULL, message TEXT NOT NULL,
     {", ".join(f"{column} TEXT NOT NULL" for column in STAMP)},
     UNIQUE (key, {", ".join(STAMP)}, schedule)
 )
@@ -150,8 +150,8 @@ class Database:
             _check(fields)
         except (Error, ValueError) as error:
             raise _damaged(self.path, str(error)) from None
-        measurement = Measurement(fields["status"], fields["instructions"], fields["cycles"], message=fields["message"])
-        return Record(fields["key"], Schedule.from_json(fields["schedule"]), measurement)
+        measured = (fields["status"], fields["instructions"], fields["cycles"], fields["waits"], fields["message"])
+        return Record(fields["key"], Schedule.from_json(fields["schedule"]), Measurement(*measured))
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -217,7 +217,7 @@ def _stamp(environment: Environment) -> tuple[str, ...]:
 
 def _row(record: Record, environment: Environment) -> tuple[object, ...]:
     found = record.measurement
-    measured = (found.status, found.instructions, found.cycles, found.message)
+    measured = (found.status, found.instructions, found.cycles, found.waits, found.message)
     return (record.key, record.schedule.to_json(), *measured, *_stamp(environment))
 
 
@@ -241,9 +241,9 @@ def _check(fields: object) -> None:
         raise ValueError(f"a record has exactly the fields {', '.join(COLUMNS)}")
     if not all(isinstance(fields[name], str) for name in TEXTS):
         raise ValueError(f"{', '.join(TEXTS)} are texts")
-    counts = [fields["instructions"], *([] if fields["cycles"] is None else [fields["cycles"]])]
+    counts = [fields["instructions"], fields["waits"], *([] if fields["cycles"] is None else [fields["cycles"]])]
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-        raise ValueError("instructions and cycles are counts")
+        raise ValueError("instructions, cycles and waits are counts")
     if fields["status"] not in STATUSES:
         raise ValueError(f"no status is called {fields['status']!r}")
     if Schedule.from_json(fields["schedule"]).to_json() != fields["schedule"]:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 from tosaic.tuner.space import Schedule, Space
 
 Objective = Literal["cycles", "instructions"]
-"""What a tuning run minimizes."""
+"""What a tuning run minimizes; cycles are those with memory."""
 
 Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
 
@@ -18,7 +18,7 @@ Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
 class Measurement:
     """The outcome of one trial: `instructions` and `cycles` of one call, 0 and None unless `status` is ok.
 
-    `cycles` is None too where no cycle model of the core exists.
+    `cycles` is None too where no cycle model of the core exists; `waits` are the cycles for memory on top of them.
 
     A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
     """
@@ -26,11 +26,16 @@ class Measurement:
     status: Status
     instructions: int = 0
     cycles: int | None = None
+    waits: int = 0
     message: str = ""
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def cycles_with_memory(self) -> int | None:
+        return None if self.cycles is None else self.cycles + self.waits
 
 
 class Task(Protocol):

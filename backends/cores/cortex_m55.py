@@ -36,6 +36,7 @@ PIPELINE = Pipeline(
     shifted_operand=Timing("alu", 1, 2),
     taken_branch=2,
     loop_entry=3,
+    bytes_per_cycle=8,
     offsets_ahead=4,
     into_interleaving_store=3,
     store_to_load=2,

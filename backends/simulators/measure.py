@@ -62,7 +62,7 @@ class BatchMeasure:
     Args:
         runner: runs the trials.
         core: the core to build for.
-        layout: where they lie on the runner's board.
+        layout: where they lie on the runner's board, and how fast the memories are that these stand for.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
         timeout: seconds of wall time for one candidate.
@@ -125,14 +125,16 @@ class BatchMeasure:
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
             return self._run_batch(half, objects, folder, data)
         timeout = self.timeout * len(sources)
-        execution = self.runner.run(elf, {"task.bin": data}, timeout=timeout, region_limit=self.region_limit)
+        execution = self.runner.run(
+            elf, {"task.bin": data}, timeout=timeout, region_limit=self.region_limit, memories=self.layout.memories
+        )
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
         verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
         results: dict[int, Measurement] = {}
         for number, (outcome, tensor, offset), cost in zip(sources, verdicts, execution.costs, strict=False):
             if outcome == _EXACT:
-                results[number] = Measurement("ok", cost.instructions, cost.cycles)
+                results[number] = Measurement("ok", cost.instructions, cost.cycles, cost.waits)
             elif outcome == _DIFFERENT:
                 results[number] = Measurement("wrong", message=f"output {tensor} differs at byte {offset}")
             elif outcome == _INPUT_CHANGED:

@@ -286,6 +286,13 @@ def test_the_objective_decides(executor):
     assert _best_x(database, task, "instructions") == 39
 
 
+def test_cycles_are_those_with_memory(executor):
+    def starved(task, schedules):
+        return [Measurement("ok", instructions=1, cycles=1 + s["x"], waits=100 - 2 * s["x"]) for s in schedules]
+
+    assert _tune([Line("line")], executor, starved, trials=40).best["line"].schedule["x"] == 39
+
+
 def test_records_of_another_compiler_are_not_used_but_reported(executor, tmp_path):
     with Database(tmp_path / "t.db", ENVIRONMENT) as database:
         _tune([Line("line")], executor, database=database, trials=40)

@@ -121,6 +121,17 @@ def test_a_measurement_does_not_depend_on_the_batch_or_the_process():
     assert alone == elsewhere == [batch[2]]
 
 
+def test_operands_are_priced_as_where_the_target_would_put_them():
+    def waits(**options) -> list[int]:
+        layout = find_target("cortex-m55", **options).trials
+        return [m.waits for m in replace(MEASURE, layout=layout)(MaximumTask(), [Schedule("good"), Schedule("table")])]
+
+    in_tcm, with_constants = waits()
+    assert in_tcm == 0 < with_constants  # tensors in DTCM; `table` reads one word of its constants, in DDR
+    assert waits(constants="sram") == [0, 32]  # as fast as the loads, after 32 cycles
+    assert min(waits(accelerator="ethos-u55-128")) > 0  # tensors in SRAM
+
+
 def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     measure(["good", "crash"])
