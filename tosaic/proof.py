@@ -71,7 +71,7 @@ class KernelProof:
     def choices(self, known: set[Schedule]) -> Iterator[Schedule]:
         """What to try, in order, but for schedules that have a record."""
         for variant in self.task.space.variants:
-            schedule = next(variant.schedules(), None)
+            schedule = variant.first()
             if schedule is not None and schedule not in known:
                 yield schedule
 

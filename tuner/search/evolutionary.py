@@ -34,7 +34,7 @@ class Evolutionary(Search):
 
     def __init__(self, space: Space, rng: random.Random, score: Score) -> None:
         super().__init__(space, rng, score)
-        self._starters = [first for v in space.variants if (first := next(v.schedules(), None)) is not None]
+        self._starters = [first for variant in space.variants if (first := variant.first()) is not None]
 
     def choose(self, count: int) -> Iterable[Schedule]:
         if self._unseen is not None and len(self._unseen) <= count:
@@ -76,4 +76,4 @@ class Evolutionary(Search):
             child = Schedule(mother.variant, tuple(self.rng.choice(pair) for pair in pairs))
             if child != mother and child in self.space:
                 return child
-        return self.space.mutate(self.rng, mother)
+        return self.space.neighbor(self.rng, mother) or self.space.sample(self.rng)
