@@ -213,7 +213,7 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
 
 
 def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> TrialCounts:
-    proven = sum(len(proof.refuted) + 1 for proof in proofs.values())
+    proven = sum(proof.tried for proof in proofs.values())
     return TrialCounts(
         measured=proven + (tuned.measured if tuned else 0),
         reused=tuned.reused - proven if tuned else 0,

@@ -22,12 +22,15 @@ from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
 from tosaic.tuner.search.exhaustive import Exhaustive
 from tosaic.tuner.space import Schedule
+from tosaic.tuner.transfer import nearest
 
 if TYPE_CHECKING:
     from tosaic.tuner.cost_model import CostModel
 
 
 FLOOR_SHARE = 0.25
+HINTS = 4
+TRIALS_OF_OTHERS = 4_096
 
 
 @dataclass(frozen=True)
@@ -149,10 +152,14 @@ class _Run:
         if strategy.guided and _coverable([job.task for job in self.jobs], trials):
             strategy = Exhaustive
         self.model = _cost_model(seed) if strategy.guided else None
+        bests = database.bests(objective) if strategy.guided else []
+        if self.model is not None:
+            others = database.recent(TRIALS_OF_OTHERS, [job.task.key for job in self.jobs])
+            self.model.start_from((record, _cost(record.measurement, objective)) for record in others)
         for job in self.jobs:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
             rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
-            job.search = strategy(job.task.space, rng, self._score(job.task))
+            job.search = strategy(job.task.space, rng, self._score(job.task), nearest(job.task, bests, HINTS))
             self._learn(job, job.records)
 
     def _known(self, task: Task) -> list[Record]:
@@ -167,7 +174,7 @@ class _Run:
             cost = _cost(record.measurement, self.objective)
             job.search.observe(record.schedule, cost)
             if self.model is not None:
-                self.model.observe(job.task, record.schedule, cost)
+                self.model.observe(record, cost)
         if records:
             known = job.search.costs
             job.history.curve.append((len(known), min(job.history.best, *known.values())))
@@ -207,7 +214,7 @@ class _Run:
         if len(measurements) != len(schedules):
             raise Error(f"the measure gave {len(measurements)} measurements for {len(schedules)} schedules")
         pairs = zip(schedules, measurements, strict=True)
-        records = [Record(job.task.key, schedule, measurement) for schedule, measurement in pairs]
+        records = [Record(job.task.key, s, measurement, job.task.features(s)) for s, measurement in pairs]
         self._learn(job, records)
         self.database.append(records)
         job.records += records

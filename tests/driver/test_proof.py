@@ -75,6 +75,21 @@ def test_a_wrong_default_gives_way_to_the_next_variant_and_is_told(prove, databa
     assert proven and proven.schedule == Schedule.of("worse", unroll=1)
 
 
+def test_what_is_best_on_the_nearest_task_is_tried_beside_the_default(prove, database):
+    database.append([Record("kin", Schedule.of("good", unroll=2), Measurement("ok", 1, 1))])
+    proof = prove({"a": Task("conv", ("good", "better"))})["conv"]
+    assert proof.tried == 2 and not proof.refuted
+    assert [r.schedule["unroll"] for r in database.records("conv")] == [1, 2]
+
+
+def test_a_schedule_of_the_nearest_task_that_is_wrong_here_leaves_the_default(prove, database):
+    database.append([Record("kin", Schedule.of("bad", unroll=2), Measurement("ok", 1, 1))])
+    task = Task("conv", ("good", "bad"))
+    assert prove({"a": task})["conv"].refuted == ["bad(unroll=2): wrong: byte 3"]
+    proven = best(database, task)
+    assert proven and proven.schedule == Schedule.of("good", unroll=1)
+
+
 def test_a_kernel_without_a_right_variant_is_an_error(prove):
     with pytest.raises(BackendError, match=r"no kernel of `conv` equals the reference model\n.*byte 3"):
         prove({"a": Task("conv", ("bad", "bad2"))})

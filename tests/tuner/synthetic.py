@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tosaic.tuner.database import Environment
+from tosaic.tuner.database import Environment, Record
 from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule, Space, Variant
 
@@ -187,6 +187,12 @@ class Line:
 
     def cost(self, schedule: Schedule) -> int:
         return self.scale * (1 + abs(int(schedule["x"]) - self.valley))
+
+
+def record(task, schedule: Schedule, cost: float) -> Record:
+    """A trial that cost so many cycles, a failed one where they are infinite."""
+    found = success(round(cost)) if math.isfinite(cost) else Measurement("wrong")
+    return Record(task.key, schedule, found, task.features(schedule))
 
 
 def success(cost: int) -> Measurement:

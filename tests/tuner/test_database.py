@@ -102,7 +102,8 @@ def test_any_record_survives_export_and_import(tmp_path_factory, records):
 
 
 def _line(**changes):
-    fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "status": "ok", "instructions": 1}
+    fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "features": "{}"}
+    fields |= {"status": "ok", "instructions": 1}
     fields |= {"cycles": 1, "waits": 1, "message": "", **dataclasses.asdict(ENVIRONMENT), **changes}
     return json.dumps(fields)
 
@@ -117,6 +118,8 @@ def _line(**changes):
         (_line(cycles=-1), "are counts"),
         (_line(cycles=True), "are counts"),
         (_line(waits=None), "are counts"),
+        (_line(features='{"macs": "many"}'), "features are numbers by name"),
+        (_line(features="[]"), "features are numbers by name"),
         (_line(cycles=2**63), "are counts"),
         (_line(key=3), "are texts"),
         (_line(schedule="{}"), "this is not a schedule"),

@@ -29,13 +29,14 @@ class Search(ABC):
         space: the schedules.
         rng: the only source of chance.
         score: the cost model's verdict.
+        hints: schedules that are good on similar tasks.
     """
 
     name: ClassVar[str]
     guided: ClassVar[bool] = False
 
-    def __init__(self, space: Space, rng: random.Random, score: Score) -> None:
-        self.space, self.rng, self.score = space, rng, score
+    def __init__(self, space: Space, rng: random.Random, score: Score, hints: Sequence[Schedule] = ()) -> None:
+        self.space, self.rng, self.score, self.hints = space, rng, score, hints
         self.costs: dict[Schedule, float] = {}
         self._seen: set[Schedule] = set()
         self._unseen = dict.fromkeys(space.schedules()) if space.assignments <= ENUMERABLE else None
