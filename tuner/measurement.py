@@ -11,7 +11,8 @@ from tosaic.tuner.space import Schedule, Space
 Objective = Literal["cycles", "instructions"]
 """What a tuning run minimizes; cycles are those with memory."""
 
-Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
+Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout", "slow"]
+"""`slow` is a trial that was ended once it was sure to cost more than the best known."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ TaskT = TypeVar("TaskT", bound=Task, contravariant=True)
 
 
 class Measure(Protocol[TaskT]):
-    """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate."""
+    """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate.
 
-    def __call__(self, task: TaskT, schedules: Sequence[Schedule]) -> list[Measurement]: ...
+    `best` is the best known of the task: a candidate that is sure to cost more may be given up as `slow`.
+    """
+
+    def __call__(
+        self, task: TaskT, schedules: Sequence[Schedule], best: Measurement | None = None, /
+    ) -> list[Measurement]: ...

@@ -190,7 +190,9 @@ class _Run:
         while True:
             while len(flying) < depth and (step := self._next(pick, size)) is not None:
                 job, schedules = step
-                flying.append((job, schedules, executor.submit(measure, job.task, schedules)))
+                best = _best(job.records, self.objective)
+                pending = executor.submit(measure, job.task, schedules, best.measurement if best else None)
+                flying.append((job, schedules, pending))
             if not flying:
                 return
             job, schedules, pending = flying.popleft()

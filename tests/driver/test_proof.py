@@ -31,7 +31,7 @@ class Task:
         return {}
 
 
-def judge(task, schedules):
+def judge(task, schedules, best=None):
     return [
         Measurement("wrong", message="byte 3") if s.variant.startswith("bad") else Measurement("ok", 10, 20)
         for s in schedules
@@ -41,8 +41,8 @@ def judge(task, schedules):
 class Inline:
     """Runs batches in this process."""
 
-    def submit(self, measure, task, schedules):
-        result = measure(task, schedules)
+    def submit(self, measure, task, schedules, best=None):
+        result = measure(task, schedules, best)
 
         class Done:
             def result(self):

@@ -199,11 +199,11 @@ def success(cost: int) -> Measurement:
     return Measurement("ok", instructions=cost, cycles=2 * cost)
 
 
-def analytic(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def analytic(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     return [success(task.cost(schedule)) for schedule in schedules]
 
 
-def faulty(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def faulty(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     """The candidates below the valley would be the fastest of all, and are wrong; some others fail in every way."""
     by_remainder: dict[int, Status] = {3: "illegal", 5: "compile-error", 7: "crash", 9: "timeout"}
     answers = []
@@ -225,7 +225,7 @@ class Deadly:
     log: Path | None = None
     seconds: float = 0.0
 
-    def __call__(self, task, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def __call__(self, task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
         for schedule in schedules:
             if schedule["x"] == 5:
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -241,7 +241,7 @@ class Slow:
     log: Path
     seconds: float
 
-    def __call__(self, task, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def __call__(self, task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
         for schedule in schedules:
             time.sleep(self.seconds)
             with open(self.log, "a", encoding="utf-8") as log:
@@ -249,5 +249,5 @@ class Slow:
         return analytic(task, schedules)
 
 
-def broken(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def broken(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     raise FileNotFoundError("qemu-system-arm")

@@ -37,7 +37,8 @@ def test_a_neighbor_differs_in_one_knob():
     space, rng = Gemm().space, random.Random(0)
     parent = Schedule.of("tiled", rows=1, columns=1, depth=1, unroll=1, prefetch=0, order="ijk", pack=False)
     for _ in range(100):
-        assert len(set(space.neighbor(rng, parent).knobs) - set(parent.knobs)) == 1
+        neighbor = space.neighbor(rng, parent)
+        assert neighbor is not None and len(set(neighbor.knobs) - set(parent.knobs)) == 1
 
 
 def test_a_neighbor_differs_in_two_knobs_where_one_alone_is_not_legal():

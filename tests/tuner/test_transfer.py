@@ -56,13 +56,13 @@ def test_a_new_task_starts_from_the_best_of_its_kin():
         def __init__(self):
             self.seen = []
 
-        def __call__(self, task, schedules):
+        def __call__(self, task, schedules, best=None):
             self.seen += schedules
             return analytic(task, schedules)
 
     class Inline:
-        def submit(self, measure, task, schedules):
-            found = measure(task, schedules)
+        def submit(self, measure, task, schedules, best=None):
+            found = measure(task, schedules, best)
 
             class Done:
                 def result(self):
