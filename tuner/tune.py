@@ -17,7 +17,7 @@ from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
-from tosaic.tuner.progress import Listener, Progress, silent
+from tosaic.tuner.progress import Listener, Progress, TaskProgress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
 from tosaic.tuner.search.exhaustive import Exhaustive
@@ -128,6 +128,11 @@ class _Job:
         self.history = History(weight, trials=len(records))
         self.search: Search
 
+    def progress(self) -> TaskProgress:
+        found = [cost for cost in self.search.costs.values() if math.isfinite(cost)]
+        first, best = (found[0], min(found)) if found else (None, None)
+        return TaskProgress(self.task.name, self.weight, len(self.records), first, best)
+
 
 class _Run:
     def __init__(
@@ -236,6 +241,7 @@ class _Run:
                 failed=dict(self.failed),
                 inference=inference if math.isfinite(inference) else None,
                 seconds=time.monotonic() - self.started,
+                tasks=[job.progress() for job in self.jobs],
             )
         )
 

@@ -31,7 +31,7 @@ _HARNESS = Path(__file__).with_name("trial_harness.c")
 _MAX_TENSORS = 14
 _VERDICT = struct.Struct("<III")
 _ISSUED_PER_CYCLE = 2
-"""What executes more instructions than that for each cycle of another is slower: no core here issues more in a cycle."""
+"""What executes more instructions than that for each cycle of another is slower."""
 _RESTART = 2_000_000
 """Instructions of a vector kernel that QEMU executes in the time that a run takes to start."""
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
