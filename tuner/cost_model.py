@@ -33,9 +33,11 @@ PARAMETERS = {
 class CostModel:
     """Gradient-boosted trees over every task of a tuning run, and over what is known of others.
 
-    The label is the throughput relative to the best of the same task, 0 for a failed trial: so tasks of different
-    sizes are comparable, and a new task starts from what its kin have taught. Equal observations and an equal seed
-    give equal predictions.
+    The label is the throughput relative to the best of the same task, from 0 for half of it or a failed trial to 1: so
+    tasks of different sizes are comparable, a new task starts from what its kin have taught, and the trees tell the
+    good from the better rather than the bad from the worse.
+
+    Equal observations in equal order and an equal seed give equal predictions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -61,7 +63,7 @@ class CostModel:
         self._best[record.key] = min(cost, self._best.get(record.key, math.inf))
 
     def score(self, task: Task, schedules: Sequence[Schedule]) -> np.ndarray | None:
-        """The predicted relative throughput of each schedule, higher is better; None while too little is known."""
+        """The predicted label of each schedule, higher is better; None while too little is known."""
         with held_interrupt():
             self._train()
             if self._trees is None:
@@ -80,4 +82,4 @@ class CostModel:
         self._trained_on = new
 
     def _labels(self) -> np.ndarray:
-        return np.array([self._best[key] / cost if math.isfinite(cost) else 0.0 for key, cost in self._samples])
+        return np.array([max(0.0, 2 * self._best[key] / cost - 1) for key, cost in self._samples])

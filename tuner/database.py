@@ -237,7 +237,7 @@ def _stamp(environment: Environment) -> tuple[str, ...]:
 def _row(record: Record, environment: Environment) -> tuple[object, ...]:
     found = record.measurement
     measured = (found.status, found.instructions, found.cycles, found.waits, found.message)
-    features = json.dumps(dict(record.features), sort_keys=True)
+    features = json.dumps(dict(record.features))
     return (record.key, record.schedule.to_json(), features, *measured, *_stamp(environment))
 
 
