@@ -32,7 +32,11 @@ CREATE TABLE IF NOT EXISTS trials (
 """
 INSERT = f"INSERT OR IGNORE INTO trials ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
-COSTS: Mapping[Objective, str] = {"cycles": "cycles + waits", "instructions": "instructions"}
+COSTS: Mapping[Objective, str] = {
+    "cycles": "cycles + waits",
+    "core-cycles": "cycles",
+    "instructions": "instructions",
+}
 SAME_ENVIRONMENT = " AND ".join(f"{column} = ?" for column in STAMP)
 
 

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, TypeVar
 
 from tosaic.tuner.space import Schedule, Space
 
-Objective = Literal["cycles", "instructions"]
-"""What a tuning run minimizes; cycles are those with memory."""
+Objective = Literal["cycles", "core-cycles", "instructions"]
+"""What a tuning run minimizes; `cycles` are those with memory, `core-cycles` those of memory that answers at once."""
 
 Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout", "slow"]
 """`slow` is a trial that was ended once it was sure to cost more than the best known."""
@@ -37,6 +37,14 @@ class Measurement:
     @property
     def cycles_with_memory(self) -> int | None:
         return None if self.cycles is None else self.cycles + self.waits
+
+    def cost(self, objective: Objective) -> int | None:
+        """What `objective` counts."""
+        return {
+            "cycles": self.cycles_with_memory,
+            "core-cycles": self.cycles,
+            "instructions": self.instructions,
+        }[objective]
 
 
 class Task(Protocol):

@@ -288,7 +288,7 @@ def _cost_model(seed: int) -> CostModel:
 def _cost(measurement: Measurement, objective: Objective) -> float:
     if not measurement.ok:
         return math.inf
-    cost = measurement.cycles_with_memory if objective == "cycles" else measurement.instructions
+    cost = measurement.cost(objective)
     if not cost or cost < 0:
         raise Error(f"a successful trial has no {objective}", why=f"the measure gave {measurement}")
     return cost

@@ -302,7 +302,10 @@ def test_cycles_are_those_with_memory(executor):
     def starved(task, schedules, best=None):
         return [Measurement("ok", instructions=1, cycles=1 + s["x"], waits=100 - 2 * s["x"]) for s in schedules]
 
-    assert _tune([Line("line")], executor, starved, trials=40).best["line"].schedule["x"] == 39
+    database = Database(":memory:", ENVIRONMENT)
+    assert _tune([Line("line")], executor, starved, database, trials=40).best["line"].schedule["x"] == 39
+    assert _best_x(database, Line("line"), "core-cycles") == 0
+    assert [r.schedule["x"] for r in database.bests("cycles") + database.bests("core-cycles")] == [39, 0]
 
 
 def test_records_of_another_compiler_are_not_used_but_reported(executor, tmp_path):
