@@ -231,7 +231,7 @@ class CycleModel:
         self._listing = disassemble(elf, cpu)
         self._pipeline, self._decode = pipeline, decoder(pipeline)
         self._addresses: dict[int, list[int]] = {}
-        self._costs: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        self._costs: dict[tuple[int, int, bool, tuple[int, ...]], int] = {}
 
     def cycles(self, region: CountedRegion) -> int:
         """Cycles between the region's markers.
@@ -292,7 +292,7 @@ class CycleModel:
 
     def _cost(self, block: Sequence[int], successor: Sequence[int], *, jumped: bool) -> int:
         """Cycles of a block when `successor` comes next, with the stalls that its results cause there."""
-        key = (block[0], block[-1], tuple(successor[:_LOOK_AHEAD]))
+        key = (block[0], block[-1], jumped, tuple(successor[:_LOOK_AHEAD]))
         if key not in self._costs:
             sequence = [self._instruction(address) for address in block]
             ahead = [self._instruction(address) for address in successor[:_LOOK_AHEAD]]

@@ -71,6 +71,13 @@ def test_a_large_space_with_few_legal_schedules_is_known_to_end(kind):
     assert [len(batch) for batch in batches] == [20, 10, 0]
 
 
+def test_chance_finds_the_large_variant_among_many_small_ones():
+    space = Space((*(Variant(f"v{i}") for i in range(7)), Gemm().space.variants[1]))
+    search = STRATEGIES.find("random")(space, random.Random(0), lambda _: None)
+    later = [search.propose(20) for _ in range(4)][-1]
+    assert all(len({s[knob] for s in later}) > 2 for knob in ("rows", "columns", "depth", "prefetch"))
+
+
 def test_observed_records_are_never_proposed():
     task = Line("line", length=30)
     for kind in KINDS:

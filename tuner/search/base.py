@@ -17,6 +17,8 @@ Score = Callable[[Sequence[Schedule]], np.ndarray | None]
 """Predicted worth of schedules, higher is better; None while nothing can be predicted."""
 
 ENUMERABLE = 16_384
+DRAWS_FOR_EACH = 16
+"""Of an unseen schedule: a space may have many variants of one schedule beside a large one."""
 
 
 class Search(ABC):
@@ -77,7 +79,7 @@ class Search(ABC):
             left = [schedule for schedule in self._unseen if schedule not in taken]
             return self.rng.sample(left, min(count, len(left)))
         found: dict[Schedule, None] = {}
-        for _ in range(4 * count):
+        for _ in range(DRAWS_FOR_EACH * count):
             if len(found) == count:
                 break
             schedule = self.space.sample(self.rng)
