@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
+from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
 from tosaic.tuner.progress import Listener, Progress, TaskProgress, silent
@@ -223,10 +224,11 @@ class _Run:
         pairs = zip(schedules, measurements, strict=True)
         records = [Record(job.task.key, s, measurement, job.task.features(s)) for s, measurement in pairs]
         self._learn(job, records)
-        self.database.append(records)
-        job.records += records
-        self.measured += len(records)
-        self.failed.update(m.status for m in measurements if not m.ok)
+        with held_interrupt():  # what is on the disk is counted
+            self.database.append(records)
+            job.records += records
+            self.measured += len(records)
+            self.failed.update(m.status for m in measurements if not m.ok)
         self.report(job)
 
     def report(self, job: _Job | None) -> None:
