@@ -48,7 +48,8 @@ class KernelRecord:
         task: its ops and the shape of its result.
         symbol: of the kernel in C.
         trials: how many schedules of its task have a record; one is the proof of the default alone.
-        trial_instructions, trial_cycles: of the trial that won; None where no trial can tell right from wrong.
+        trial_instructions, trial_cycles, trial_cycles_with_memory: of the trial that won; None where no trial can tell
+            right from wrong.
         refuted: schedules that were tried before it and did not equal the reference, each with what was found.
     """
 
@@ -59,6 +60,7 @@ class KernelRecord:
     trials: int
     trial_instructions: int | None
     trial_cycles: int | None
+    trial_cycles_with_memory: int | None
     refuted: tuple[str, ...] = ()
 
 

@@ -1,9 +1,10 @@
+import itertools
 import math
 import random
 from functools import partial
 
 import pytest
-from synthetic import Gemm, Line
+from synthetic import Gemm, Line, record
 
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
@@ -26,7 +27,7 @@ def _drive(kind, task, batches, size, cost):
         proposed.append(batch)
         for schedule in batch:
             search.observe(schedule, cost(schedule))
-            model.observe(task, schedule, cost(schedule))
+            model.observe(record(task, schedule, cost(schedule)), cost(schedule))
     return proposed
 
 
@@ -70,6 +71,13 @@ def test_a_large_space_with_few_legal_schedules_is_known_to_end(kind):
     assert [len(batch) for batch in batches] == [20, 10, 0]
 
 
+def test_chance_finds_the_large_variant_among_many_small_ones():
+    space = Space((*(Variant(f"v{i}") for i in range(7)), Gemm().space.variants[1]))
+    search = STRATEGIES.find("random")(space, random.Random(0), lambda _: None)
+    later = [search.propose(20) for _ in range(4)][-1]
+    assert all(len({s[knob] for s in later}) > 2 for knob in ("rows", "columns", "depth", "prefetch"))
+
+
 def test_observed_records_are_never_proposed():
     task = Line("line", length=30)
     for kind in KINDS:
@@ -91,6 +99,13 @@ def test_schedules_in_flight_are_not_proposed_again():
 def test_the_default_and_each_variant_come_first():
     search, _ = _search("evolutionary", Gemm())
     assert [schedule.variant for schedule in search.propose(2)] == ["library", "tiled"]
+
+
+def test_what_is_good_on_similar_tasks_comes_right_after_the_default():
+    task = Gemm()
+    hints = list(itertools.islice(task.space.variants[1].schedules(), 7, 10))
+    search = STRATEGIES.find("evolutionary")(task.space, random.Random(5), lambda _: None, hints)
+    assert search.propose(4) == [task.space.default(), *hints]
 
 
 def test_equal_seeds_propose_equally():
