@@ -380,7 +380,7 @@ def _finish(workload: Workload, patches: Patches, channels: int) -> list[str]:
         "{",
         "  v = vaddq_n_s32(v, bias);",
     ]
-    if workload.attributes["left"]:
+    if workload.attributes["form"] != "right":
         lines.append("  v = vshlq_r_s32(v, left);")
     lines.append("  v = vaddq_n_s32(vrshlq_n_s32(vqdmulhq_n_s32(v, multiplier), right), range[0]);")
     if workload.attributes["clamped"]:

@@ -57,7 +57,7 @@ class DepthwiseI16(KernelFamily):
         epilogue = match_epilogue_i16(ops[1:], geometry.channels)
         if epilogue is None or weights.shape[1] > _MOST_TAPS or is_wide(weights, bias):
             return None
-        attributes = {**vars(geometry), "left": epilogue.left, "clamped": epilogue.clamped}
+        attributes = {**vars(geometry), "left": epilogue.form != "right", "clamped": epilogue.clamped}
         return workload(self.name, attributes, {"weights": weights, "bias": bias, **epilogue.constants})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

@@ -85,10 +85,8 @@ class Matmul(KernelFamily):
 
 
 def _gemm(workload: Workload) -> Gemm:
-    rows, depth, columns, left, table = (
-        number(workload, name) for name in ("rows", "depth", "columns", "left", "table")
-    )
-    return Gemm(rows, depth, columns, bool(left), bool(table))
+    rows, depth, columns, table = (number(workload, name) for name in ("rows", "depth", "columns", "table"))
+    return Gemm(rows, depth, columns, workload.attributes["form"] != "right", bool(table))
 
 
 def _seeded(schedule: Schedule) -> Schedule:

@@ -1,0 +1,32 @@
+"""Ordered blocks as inline assembly in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def assembly(
+    entry: Iterable[str],
+    turn: Iterable[str],
+    leave: Iterable[str],
+    turns: int,
+    changes: Sequence[str],
+    reads: Sequence[str],
+    clobbers: Sequence[str],
+) -> list[str]:
+    """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
+
+    Args:
+        changes: C variables in general registers that the code changes; the text names them `%[variable]`.
+        reads: those that it only reads.
+        clobbers: other registers that it changes, besides the vectors and, for the loop, LR.
+    """
+    body = [*turn]
+    if turns > 1:
+        body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
+    lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
+    outputs = ", ".join(f'[{name}] "+r"({name})' for name in changes)
+    inputs = ", ".join(f'[{name}] "r"({name})' for name in reads)
+    vectors = [f"q{i}" for i in range(8)]
+    changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
+    return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]
