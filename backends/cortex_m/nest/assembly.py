@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+_VECTORS = tuple(f"q{i}" for i in range(8))
+
 
 def assembly(
     entry: Iterable[str],
@@ -13,20 +15,24 @@ def assembly(
     changes: Sequence[str],
     reads: Sequence[str],
     clobbers: Sequence[str],
+    constants: Sequence[str] = (),
+    vectors: Sequence[str] = _VECTORS,
 ) -> list[str]:
     """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
 
     Args:
         changes: C variables in general registers that the code changes; the text names them `%[variable]`.
         reads: those that it only reads.
-        clobbers: other registers that it changes, besides the vectors and, for the loop, LR.
+        clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
+        constants: C variables in vector registers, none of `vectors`, that it reads; the text names them `%q[variable]`.
     """
     body = [*turn]
     if turns > 1:
         body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
     outputs = ", ".join(f'[{name}] "+r"({name})' for name in changes)
-    inputs = ", ".join(f'[{name}] "r"({name})' for name in reads)
-    vectors = [f"q{i}" for i in range(8)]
+    inputs = ", ".join(
+        [*(f'[{name}] "r"({name})' for name in reads), *(f'[{name}] "w"({name})' for name in constants)]
+    )
     changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
     return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]

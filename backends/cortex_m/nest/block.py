@@ -137,14 +137,16 @@ class _Dependences:
             self._add(instruction, number)
 
     def _opening(self, hoisted: int) -> list[int]:
-        """The first instructions that start a vector from fixed registers alone."""
-        fixed = self.block.registers
-        starts = [
-            i
-            for i, instruction in enumerate(self.block.body)
-            if all(name in fixed for name in instruction.reads) and any(n not in fixed for n in instruction.writes)
-        ]
-        return starts[:hoisted]
+        """The first instructions that start a vector from registers as they are when the turn begins."""
+        fixed, found, changed = self.block.registers, list[int](), set[str]()
+        for i, instruction in enumerate(self.block.body):
+            touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
+            starts = all(name in fixed for name in instruction.reads) and any(n not in fixed for n in instruction.writes)
+            if len(found) < hoisted and starts and not touched & changed:
+                found.append(i)
+            else:
+                changed |= {name for name in instruction.writes if name in fixed}
+        return found
 
     def vector(self, instruction: Instruction) -> str:
         return next(name for name in instruction.writes if name not in self.block.registers)

@@ -727,7 +727,8 @@ class Kernel:
         registers = tiles * -(-self.pixels // mr) * -(-self.block // nr)
         finished = tiles * self.pixels * self.block
         shared = tiles * -(-self.pixels // self.share)
-        copied = tiles * self.pixels * self.window_pitch if self.staged else 0
+        runs = sum(-(-size // VECTOR) for _, _, _, size in _runs(self.geometry))
+        copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
         if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
             copied //= self.blocks
         counts = {

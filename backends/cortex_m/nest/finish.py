@@ -97,7 +97,8 @@ class Finish:
             lines += self._statement(turn, whole, hoisted, rows, 0, (sum_stride, out_stride))
             done = whole * lanes
         if groups := rest // GROUP:
-            lines += self._statement(self._four(rows), groups, 0, rows, done, (sum_stride, out_stride))
+            turn = [instruction for _ in range(groups) for instruction in self._four(rows)]
+            lines += self._statement(turn, 1, 0, rows, done, (sum_stride, out_stride))
             done += groups * GROUP
         if left := rest % GROUP:
             lines += self._statement(self._four(rows, left), 1, 0, rows, done, (sum_stride, out_stride), left)

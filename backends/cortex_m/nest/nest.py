@@ -56,6 +56,7 @@ class Nest:
         stages: the loops of each stage, by its name; the last stage is the root.
         at: the loop of another stage inside of which a stage is computed: name -> (stage, loop).
         places: where the operand that a stage reads lies, by operand: in place, or in scratch memory in some form.
+        held: vectors of an operand that stay in registers.
         hoisted: loads of a stage's block that are executed a turn ahead.
         trace: the primitives that were applied.
     """
@@ -63,6 +64,7 @@ class Nest:
     stages: Mapping[str, tuple[Loop, ...]]
     at: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
     hoisted: Mapping[str, int] = field(default_factory=dict)
     trace: tuple[Step, ...] = ()
 

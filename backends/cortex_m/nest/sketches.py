@@ -81,7 +81,7 @@ def estimate(kernel: Kernel) -> float:
     """Cycles of a kernel as far as its counts tell: vector pipes hold an instruction for two cycles."""
     counts = kernel.counts()
     inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
-    return inner + 1.4 * counts["finished"] + counts["factors"] / 2 + 12 * counts["entries"] + counts["copied"] / 3 + 60 * counts["border"]
+    return inner + 1.4 * counts["finished"] + counts["factors"] / 2 + 12 * counts["entries"] + 6 * counts["copied"] + 60 * counts["border"]
 
 
 def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
