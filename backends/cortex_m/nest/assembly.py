@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
+# Loads that widen, and stores that narrow, take their address from a low register.
+_LOW = re.compile(r"v(?:ldrb\.[su](?:16|32)|ldrh\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
 _VECTORS = tuple(f"q{i}" for i in range(8))
 
 
@@ -30,9 +33,10 @@ def assembly(
     if turns > 1:
         body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
-    outputs = ", ".join(f'[{name}] "+r"({name})' for name in changes)
+    low = set(_LOW.findall("\n".join(lines)))
+    outputs = ", ".join(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes)
     inputs = ", ".join(
-        [*(f'[{name}] "r"({name})' for name in reads), *(f'[{name}] "w"({name})' for name in constants)]
+        [*(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads), *(f'[{name}] "w"({name})' for name in constants)]
     )
     changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
     return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]

@@ -6,6 +6,7 @@ for one register. Loads that open the turn may be hoisted into the turn before, 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from tosaic.backends.target import Pipeline, Timing
 from tosaic.support.errors import BackendError
 
 _NAME = re.compile(r"\{(\w+)\}")
+# Instructions that the list scheduler looks at a time.
+_WINDOW = 48
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class Instruction:
         operands: as the assembler wants them, e.g. `{sum}, {x}, {w}`.
         writes: names of registers that it writes.
         keeps: of those, the ones whose old value it reads as well (accumulators, pointers, inserted lanes).
+        apart: whether no vector that it writes may share a register with one that it reads (gathers).
     """
 
     mnemonic: str
     operands: str
     writes: tuple[str, ...] = ()
     keeps: tuple[str, ...] = ()
+    apart: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -179,6 +184,8 @@ class _Dependences:
             if name not in instruction.keeps:
                 names[name] = gives = self._start(name)
             self._source[names[name]] = number
+        if copy is not None:
+            needs |= self.users[copy]
         needs = (needs | fed_by) - {number}
         timing = self._timing(instruction)
         self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy))
@@ -199,7 +206,13 @@ class _Order:
 
     def __init__(self, graph: _Dependences) -> None:
         self.graph, self.nodes = graph, graph.nodes
-        self.left = set(range(len(self.nodes)))
+        self.left = dict.fromkeys(range(len(self.nodes)))
+        self.waiting = [set(node.needs) for node in self.nodes]
+        self.needed_by: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for earlier in node.needs:
+                self.needed_by[earlier].append(number)
+        self.users = [set(users) for users in graph.users]
         self.ready_at: dict[int, int] = {}
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
@@ -214,7 +227,10 @@ class _Order:
         """
         order = []
         while self.left:
-            choices = [i for i in sorted(self.left) if self._may(i)]
+            window = list(itertools.islice(self.left, _WINDOW))
+            starts = (i for i in window if self.nodes[i].gives is not None and not self.nodes[i].takes)
+            first = next(starts, None)
+            choices = [i for i in window if not self.waiting[i] and self._may(i, first)]
             if not choices:
                 raise BackendError("the vectors of a turn do not fit the registers")
             best = choices[0]
@@ -241,25 +257,27 @@ class _Order:
         results = [self.ready_at[i] for i in self.nodes[number].fed_by]
         return max([self.clock, self.busy.get(self._pipe(number), 0), *results])
 
-    def _may(self, number: int) -> bool:
+    def _may(self, number: int, first: int | None) -> bool:
+        """Whether the registers allow it; `first` is the next instruction that starts a vector from nothing."""
         node = self.nodes[number]
-        if not node.needs <= self.ready_at.keys():
-            return False
-        if node.gives is None or self._dying(number):
+        if node.gives is None or (self._dying(number) and not node.instruction.apart):
             return True
-        first = next(i for i in sorted(self.left) if self.nodes[i].gives is not None and not self.nodes[i].takes)
         return (number == first or bool(node.takes)) and len(self.live) < len(self.graph.block.vectors)
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""
-        return {v for v in self.nodes[number].takes if not (self.graph.users[v] & self.left) - {number}}
+        return {v for v in self.nodes[number].takes if self.users[v] == {number}}
 
     def _issue(self, number: int) -> None:
         node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
         self.live -= self._dying(number)
         if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
             self.live.add(node.gives)
-        self.left.remove(number)
+        del self.left[number]
+        for value in node.takes:
+            self.users[value].discard(number)
+        for later in self.needed_by[number]:
+            self.waiting[later].discard(number)
         self.busy[pipe] = at + node.timing.occupancy
         self.ready_at[number] = at + node.timing.latency
         self.clock = at + (node.timing.occupancy if pipe == "alu" else 1)
@@ -273,7 +291,8 @@ def _allocate(graph: _Dependences, order: Sequence[int]) -> dict[int, str]:
     """
     place = {number: at for at, number in enumerate(order)}
     births = {node.gives: place[i] for i, node in enumerate(graph.nodes) if node.gives is not None}
-    deaths = {value: max((place[i] for i in users), default=births.get(value, 0)) for value, users in enumerate(graph.users)}
+    ends_of = {i: at + graph.nodes[i].instruction.apart for i, at in place.items()}
+    deaths = {v: max((ends_of[i] for i in users), default=births.get(v, 0)) for v, users in enumerate(graph.users)}
     again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
     copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
     homes = {value: graph.block.vectors[value] for value in range(len(graph.entry))}

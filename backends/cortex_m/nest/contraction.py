@@ -27,12 +27,12 @@ from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 # General registers for sums, the even ones that VMLADAVA wants first; what is left over holds pointers.
-_SUMS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
-_PAIRS = (("r0", "r1"), ("r2", "r3"), ("r4", "r5"), ("r8", "r9"))
+SUMS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
+PAIRS = (("r0", "r1"), ("r2", "r3"), ("r4", "r5"), ("r8", "r9"))
 _GENERAL = 13
 # Bytes that LE can jump back.
 _REACH_OF_LOOP = 4000
-_MOST_PADDED = 4096
+MOST_PADDED = 4096
 _STORE_PAIR, _STORE = 1020, 4095
 
 
@@ -57,6 +57,12 @@ class Contraction:
     def depth(self) -> int:
         """Bytes of the left operand behind one sum."""
         return self.geometry.depth
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes of the image between its padding."""
+        geometry, (top, bottom, left, right) = self.geometry, self.geometry.pad
+        return (top + geometry.height + bottom) * (left + geometry.width + right) * geometry.channels
 
     @property
     def nest(self) -> Nest:
@@ -571,9 +577,9 @@ class Kernel:
         """The register of each sum by name; of pairs, the lower half ends in `l`, the upper in `h`."""
         cells = list(itertools.product(*map(range, self.tile)))
         if self.what.dot.registers == 1:
-            return {f"s{r}_{c}": register for (r, c), register in zip(cells, _SUMS, strict=False)}
-        halves = {f"s{r}_{c}l": pair[0] for (r, c), pair in zip(cells, _PAIRS, strict=False)}
-        return halves | {f"s{r}_{c}h": pair[1] for (r, c), pair in zip(cells, _PAIRS, strict=False)}
+            return {f"s{r}_{c}": register for (r, c), register in zip(cells, SUMS, strict=False)}
+        halves = {f"s{r}_{c}l": pair[0] for (r, c), pair in zip(cells, PAIRS, strict=False)}
+        return halves | {f"s{r}_{c}h": pair[1] for (r, c), pair in zip(cells, PAIRS, strict=False)}
 
     def _cell(self, r: int, c: int) -> tuple[str, ...]:
         return (f"s{r}_{c}",) if self.what.dot.registers == 1 else (f"s{r}_{c}l", f"s{r}_{c}h")
@@ -692,7 +698,7 @@ class Kernel:
         """
         (mr, nr), dot, turn = self.tile, self.what.dot, self._turn
         general = _GENERAL - dot.registers * mr * nr - 2
-        if mr * nr > (len(_SUMS) if dot.registers == 1 else len(_PAIRS)):
+        if mr * nr > (len(SUMS) if dot.registers == 1 else len(PAIRS)):
             raise BackendError(f"{mr} x {nr} sums do not fit the registers")
         if mr > self.pixels or nr > self.block:
             raise BackendError(f"the register block {mr} x {nr} is larger than the block around it")
@@ -709,13 +715,17 @@ class Kernel:
                 raise BackendError(f"a loop of {length} bytes is out of the reach of its end")
         else:
             pointers, step = mr, turn.step // VECTOR
-            if len({vector.row for vector in self.vectors}) > 1 or turn.step % VECTOR or len(self.vectors) % step:
+            scattered = [vector.offset for vector in self.vectors] != list(range(0, VECTOR * len(self.vectors), VECTOR))
+            if scattered or turn.step % VECTOR or len(self.vectors) % step:
                 raise BackendError(f"a depth of {self.what.depth} bytes has no turns of {turn.step}")
         if pointers > general:
             raise BackendError(f"{pointers} pointers do not fit the registers beside {mr} x {nr} sums")
+        finish = self.what.finish
+        if finish.form != "wide" and finish.vectors(self.share, self.nest.hoisted.get("out", 0)) > finish.spare_vectors:
+            raise BackendError(f"{self.share} pixels cannot be finished together in the vector registers")
         if self.flat and not self.staged and self.geometry.rows * self.geometry.batch > 1:
             raise BackendError("windows in the image cannot be counted through its rows")
-        if self._is_padded and (self.geometry.batch > 1 or self._layout["padded"][1] > _MOST_PADDED):
+        if self._is_padded and (self.geometry.batch > 1 or self._layout["padded"][1] > MOST_PADDED):
             raise BackendError("a padded copy of the image takes too much memory")
 
     def counts(self) -> dict[str, float]:

@@ -56,7 +56,7 @@ class Finish:
         return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
 
     def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """int32 (groups, fields, 4) of a block's channels: bias, multiplier[, right[, left]], in the order of use.
+        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use.
 
         `(value * multiplier + (1 << (shift - 1))) >> shift` (TOSA 1.0 apply_scale_32, SINGLE_ROUND) is a shift by
         `left`, VQDMULH by `multiplier`, VRSHL by `right`. The spec demands `|value| < 1 << (shift - 1)`, so the left
@@ -67,7 +67,8 @@ class Finish:
             halves = padded[0].view(np.int32).reshape(-1, 2)
             return np.column_stack([halves, *(values.astype(np.int32) for values in padded[1:])])
         left = np.maximum(0, 32 - shift.astype(np.int32))
-        fields = [bias, multiplier, 31 - shift.astype(np.int32) - left, left][: self.fields]
+        right = 31 - shift.astype(np.int32) - left
+        fields = [bias, left, multiplier, right] if self.form == "left" else [bias, multiplier, right][: self.fields]
         order = self.channel_order(len(bias))
         rows = np.stack([np.asarray(field, np.int32)[order] for field in fields])
         padded = np.pad(rows, ((0, 0), (0, -len(bias) % GROUP)))
@@ -162,20 +163,40 @@ class Finish:
 
     def _scaled(self, rows: int) -> list[Instruction]:
         """Four sums of every row, from their load to their rescaled value `v<row>`."""
-        names = ["bias", "multiplier", "right", "left"][: self.fields]
-        code = [Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",)) for name in names]
+        names = ["bias", "left", "multiplier", "right"] if self.form == "left" else ["bias", "multiplier", "right"]
+        loads = {
+            name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",)) for name in names[: self.fields]
+        }
+        code = list(loads.values()) if rows > 1 else []
+
+        def use(mnemonic: str, target: str, factor: str) -> None:
+            if rows == 1:
+                code.append(loads[factor])
+            operands = f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            code.append(Instruction(mnemonic, operands, (target,), (target,)))
+
         for r in range(rows):
             v, a = f"v{r}", f"a{r}"
             code.append(Instruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
-            code.append(_update("vadd.i32", v, "bias"))
+            use("vadd.i32", v, "bias")
             if self.terms:
                 code.append(_update("vadd.i32", v, f"term{r}"))
             if self.form == "left":
-                code.append(Instruction("vqshl.s32", f"{{{v}}}, {{{v}}}, {{left}}", (v,), (v,)))
-            code.append(_update("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier"))
+                use("vqshl.s32", v, "left")
+            use("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier")
             if self.form != "round":
-                code.append(_update("vrshl.s32", v, "right"))
+                use("vrshl.s32", v, "right")
         return code
+
+    def vectors(self, rows: int, hoisted: int) -> int:
+        """Vector registers that the code for `rows` rows needs, beside the bounds."""
+        factors = self.fields if rows > 1 else 1
+        return max(2 * rows * (self.element == 1) + factors + 1, hoisted + rows + 1)
+
+    @property
+    def spare_vectors(self) -> int:
+        """Vector registers that hold no bounds."""
+        return 8 - 2 * self.clamped
 
     def _sixteen(self, rows: int) -> list[Instruction]:
         """Sixteen channels of int8."""
@@ -195,7 +216,7 @@ class Finish:
             if self.clamped:
                 code += [_update("vmax.s8", b, "qlow"), _update("vmin.s8", b, "qhigh")]
             if self.table:
-                code.append(Instruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",)))
+                code.append(Instruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
                 b = f"y{r}"
             code.append(Instruction("vstrb.8", f"{{{b}}}, [{{o{r}}}], #16", (f"o{r}",), (f"o{r}",)))
         return code
@@ -214,7 +235,7 @@ class Finish:
                 code += [Instruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
             if self.table:
                 code += [Instruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
-                code.append(Instruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",)))
+                code.append(Instruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",), apart=True))
                 v = f"y{r}"
             code.append(self._store_four(v, f"o{r}", count))
         return code

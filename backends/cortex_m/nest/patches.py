@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -521,9 +521,27 @@ class PatchKernel:
     def _reached(self) -> dict[int, tuple[int, int]]:
         """For each offset of a patch the pointer that stands nearest before it, by its own offset, and the distance."""
         offsets = sorted(set(self._patch_offsets))
-        most = 1 if self.over == "c" else _POINTERS
+        most = 1 if self.over == "c" else min(_POINTERS, max(1, _GENERAL - self._general))
         stands = offsets if len(offsets) <= most else offsets[:: -(-len(offsets) // most)]
         return {at: max((stand, at - stand) for stand in stands if stand <= at) for at in offsets}
+
+    @property
+    def _scalars(self) -> list[str]:
+        """The numbers that the finish needs."""
+        return ["zero_point", *(["low", "high"] if self.what.clamped else []), *self._factors]
+
+    @property
+    def _spilled(self) -> bool:
+        """Whether the finish reads its numbers from memory, where general registers do not hold them all."""
+        others = len(_SUMS) + 3 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
+        return self.over != "c" and others + len(self._scalars) > _GENERAL
+
+    @property
+    def _general(self) -> int:
+        """General registers beside those that point to patches."""
+        scalars = 2 if self._spilled else len(self._scalars)
+        others = len(_SUMS) + 2 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
+        return others + scalars + (2 if self.over == "c" else 0)
 
     def _function(self, name: str, starts: list[int], ahead: tuple[int, int], turns: int) -> list[str]:
         """C of a function that computes `turns` times the turns at columns `starts`.
@@ -533,12 +551,13 @@ class PatchKernel:
         """
         what, mask, walks = self.what, self._mask, self.over == "c"
         pointers = {each: int(each[1:]) for each in self._pointers}
-        scalars = ["zero_point", *(["low", "high"] if what.clamped else [])]
-        scalars += ["lookup"] if what.table else []
-        scalars += [] if walks else [*self._factors, *(["weights"] if self.held < len(self.patches.uses) else [])]
+        numbers = [] if self._spilled else [each for each in self._scalars if not (walks and each in self._factors)]
+        scalars = [*numbers, *(["lookup"] if what.table else []), *(["context"] if self._spilled else [])]
+        scalars += ["weights"] if self.held < len(self.patches.uses) else []
         constants = [*([] if walks else [f"w{i}" for i in range(self.held)]), "columns", "places"]
         changes = ["o", *pointers, *(["weights", "factors", *self._factors] if walks else [])]
         scratch = {"t": "r8"} if any(distance for _, distance in self._reached.values()) else {}
+        scratch |= {"n": "r10"} if self._spilled else {}
         sums = {f"s{i}": register for i, register in enumerate(_SUMS)}
         registers = {each: f"%[{each}]" for each in (*changes, *scalars)} | sums | scratch
         registers |= {each: f"%q[{each}]" for each in constants}
@@ -567,6 +586,7 @@ class PatchKernel:
             "{",
             *([f"  int32_t {', '.join(f'{factor} = 0' for factor in self._factors)};"] if walks else []),
             *([f"  const uint32_t mask = {mask:#x};"] if mask else []),
+            *([f"  const int32_t context[] = {{{', '.join(self._scalars)}}};"] if self._spilled else []),
             *(f"  const int8_t *{pointer} = x + {at};" for pointer, at in pointers.items()),
             *(f"  {line}" for line in statement),
             "}",
@@ -618,29 +638,36 @@ class PatchKernel:
                     code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
         code.append(Instruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
         code.append(Instruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
-        code.append(_update("vadd.i32", "{v}, {v}, {bias}"))
+        code += self._with("bias", "vadd.i32", "{v}, {v}, ")
         if what.form == "left":
-            code.append(_update("vshl.s32", "{v}, {left}"))
-        code.append(_update("vqrdmulh.s32" if what.form == "round" else "vqdmulh.s32", "{v}, {v}, {multiplier}"))
+            code += self._with("left", "vshl.s32", "{v}, ")
+        code += self._with("multiplier", "vqrdmulh.s32" if what.form == "round" else "vqdmulh.s32", "{v}, {v}, ")
         if what.form != "round":
-            code.append(_update("vrshl.s32", "{v}, {right}"))
-        code.append(_update("vadd.i32", "{v}, {v}, {zero_point}"))
+            code += self._with("right", "vrshl.s32", "{v}, ")
+        code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
         if what.clamped:
             for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
-                code.append(Instruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)))
-                code.append(_update(mnemonic, "{v}, {v}, {b}"))
+                load, duplicate = self._with(bound, "vdup.32", "{b}, ")[:-1], self._with(bound, "vdup.32", "{b}, ")[-1]
+                code += [*load, replace(duplicate, writes=("b",), keeps=()), _update(mnemonic, "{v}, {v}, {b}")]
         else:
             code += [_update(f"vqmovnb.{kind}", "{v}, {v}") for kind in ("s32", "s16")]
         value = "v"
         if what.table:
             code += [_update(f"vmovlb.{kind}", "{v}, {v}") for kind in ("u8", "u16")]
-            code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",)))
+            code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
         store = "vpst\\nvstrbt.32" if self._mask else "vstrb.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
         for pointer, distance in (("o", output_step), *((each, input_step) for each in self._pointers)):
             code += _advance(pointer, distance)
         return code
+
+    def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
+        """An instruction that changes `v` by a scalar in a register, or one that it loads first."""
+        if not self._spilled:
+            return [_update(mnemonic, f"{operands}{{{scalar}}}")]
+        load = Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(scalar)}]", ("n",))
+        return [load, _update(mnemonic, f"{operands}{{n}}")]
 
     @property
     def _pointers(self) -> list[str]:
@@ -661,13 +688,10 @@ class PatchKernel:
         if self.strips > self.strip_count or (self.strips > 1 and self.strips * self.strip_bytes > _MOST_STRIP_BYTES):
             raise BackendError(f"{self.strips} strips are too many")
         all_held = self.held == len(self.patches.uses)
-        general = len(_SUMS) + len(self._pointers) + 1 + len(self._factors) + 1 + 2 * self.what.clamped + self.what.table
-        general += any(distance for _, distance in self._reached.values()) + (not all_held)
         if self.over == "c":
-            general += 1 + all_held
             if not all_held or self.what.multiples > 1 or self._mask:
                 raise BackendError("a loop over channels needs all weights in registers, one output a channel and whole turns")
-        if general > _GENERAL:
+        if self._general + len(self._pointers) > _GENERAL:
             raise BackendError("pointers and factors do not fit the registers")
         if len(self.starts) * (8 + 2 * len(self.patches.uses)) > _MOST_UNROLLED and self.over != "x":
             raise BackendError(f"a row of {len(self.starts)} turns is too long to unroll")

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
+from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.rows import VECTOR
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
-_MOST_SUMS = 7
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -21,28 +20,38 @@ def sketches(what: Contraction) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
-    Knobs: `pixels`, `channels` of the register block; `tiles` of pixels whose sums lie in scratch at a time; `block` of
-    channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors; `unroll`, vectors
-    of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
+    Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time; `block`
+    of channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors; `unroll`,
+    vectors of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
     """
-    many = what.geometry.pixels > 1
+    names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
+    knobs = {name: _knobs(what, name) for name in names}
+    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name]))]
+    ranked = sorted(found, key=lambda pair: pair[0][0])
+    return [_variant(what, name, knobs[name], assignment) for (_, assignment), name in ranked]
+
+
+def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
+    """The choices of a variant that may be legal, whatever the others are."""
+    pixels, finish = what.geometry.pixels, what.finish
+    row = pixels if name == "windows" else what.geometry.columns
+    many = pixels > 1
     blocks = tuple(block for block in _BLOCKS if block < what.channels and what.channels % block == 0)
-    tile = range(1, _MOST_SUMS + 1)
-    knobs: dict[str, tuple[Choice, ...]] = {
-        "pixels": tuple(n for n in tile if n <= what.geometry.pixels),
-        "channels": tuple(n for n in tile if n <= what.channels),
-        "tiles": (1, 2, 3, 4) if many else (1,),
+    most = len(PAIRS if what.dot.registers == 2 else SUMS)
+    tiles = [(p, c) for p in range(1, most + 1) for c in range(1, most // p + 1) if p <= row and c <= what.channels]
+    padded = any(what.geometry.pad) and what.geometry.batch == 1 and what.padded_bytes <= MOST_PADDED
+    vectors = -(-what.depth // VECTOR)
+    return {
+        "tile": tuple(f"{p}x{c}" for p, c in tiles),
+        "tiles": tuple(n for n in (1, 2, 3, 4) if n <= row),
         "block": (what.channels, *reversed(blocks)),
         "outer": ("pixels", "channels") if blocks and many else ("pixels",),
-        "share": (2, 1) if many else (1,),
-        "unroll": ("all", 4, 2, 1, 8),
+        "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
+        "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
-        "finish_ahead": (3, 2, 1, 4, 0),
-        "image": ("in_place", "padded") if any(what.geometry.pad) else ("in_place",),
+        "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
+        "image": ("in_place", "padded") if padded else ("in_place",),
     }
-    names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
-    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs))]
-    return [_variant(what, name, knobs, assignment) for (_, assignment), name in sorted(found, key=lambda pair: pair[0][0])]
 
 
 def _guess(
@@ -50,7 +59,7 @@ def _guess(
 ) -> tuple[float, Mapping[str, Choice]] | None:
     """The legal assignment of a few that promises the fewest cycles, with that number."""
     first = {name: choices[0] for name, choices in knobs.items()}
-    open_knobs = ("pixels", "channels", "share", "unroll", "image")
+    open_knobs = ("tile", "share", "unroll", "image")
     best = None
     for values in itertools.product(*(knobs[knob] for knob in open_knobs)):
         assignment = {**first, **dict(zip(open_knobs, values, strict=True))}
@@ -104,7 +113,8 @@ def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], 
 
 def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Nest:
     """The trace of a variant with its numbers filled in, applied."""
-    pixels, channels, block, share = (int(k[name]) for name in ("pixels", "channels", "block", "share"))
+    pixels, channels = map(int, str(k["tile"]).split("x"))
+    block, share = int(k["block"]), int(k["share"])
     rows = ["y"]
     if variant == "windows":
         nest = nest.apply("fuse", "sums", "y", "x").apply("fuse", "out", "y", "x")
