@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -37,14 +37,18 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The timing of a core with in-order issue, for `simulators.cycle_model`.
+    """The timing of a core with in-order issue, for `simulators.cycle_model` and `simulators.memory_model`.
 
     Args:
         vector, scalar: timings by mnemonic (a regular expression on it, with neither type suffix nor, for vectors,
             predication); the first match wins.
         vector_immediate, lane_insert, lane_extract, shifted_operand: timings that operands decide.
         taken_branch: cycles to refill the front of the pipeline.
+        bytes_per_cycle: what loads and stores move as fast as they issue; only a slower memory makes the core wait.
         loop_entry: extra cycles of the first `le` of a low-overhead loop, which executes as a branch.
+        offsets_ahead: cycles before its issue at which a gather or scatter takes its offsets.
+        into_interleaving_store: least latency of a computed vector that an interleaving store takes.
+        store_to_load: a load that would issue so many cycles after a vector's store issues one later.
     """
 
     vector: tuple[tuple[str, Timing], ...]
@@ -55,6 +59,10 @@ class Pipeline:
     shifted_operand: Timing
     taken_branch: int
     loop_entry: int
+    bytes_per_cycle: int
+    offsets_ahead: int = 0
+    into_interleaving_store: int = 0
+    store_to_load: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,5 +146,21 @@ class Target:
 
     @property
     def trials(self) -> Layout:
-        """Where batches of candidate kernels lie on the board."""
-        return self.board.trials or self.layout
+        """Where batches of candidate kernels lie on the board, each memory as fast as the one that it stands for.
+
+        Tensors and scratch stand for what lies in the arena's first memory.
+        """
+        lie = self.board.trials
+        if lie is None:
+            return self.layout
+        return replace(
+            lie,
+            code=_in_place_of(self.layout.code, lie.code),
+            stack=_in_place_of(self.layout.stack, lie.stack),
+            arena=tuple(_in_place_of(self.layout.arena[0], memory) for memory in lie.arena),
+            constants=_in_place_of(self.layout.constants, lie.constants),
+        )
+
+
+def _in_place_of(memory: Memory, lies: Memory) -> Memory:
+    return replace(memory, base=lies.base, size=lies.size)

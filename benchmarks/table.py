@@ -2,7 +2,8 @@
 
 Compiles and runs each model through the command line, as a user would, and prints one Markdown row a build. Where the
 whole model runs on the CPU, untuned stands beside tuned, and CMSIS-NN alone beside free choice; `TOSAIC_CMSIS_NN` names
-the checkout to compare with. A row is kept beside its build as JSON until the sources change.
+the checkout to compare with. Untuned means a cold database: no trial, and nothing learned from another model. A row is
+kept beside its build as JSON until the sources change.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COLUMNS = (
     ("kernels", "{choice}"),
     ("instructions", "{instructions:,}"),
     ("cycles (model)", "{cycles:,}"),
+    ("cycles with memory", "{cycles_with_memory:,}"),
     ("NPU cycles (Vela)", "{npu_cycles:,}"),
     ("arena B", "{arena_bytes:,}"),
     ("flash B", "{flash_bytes:,}"),
@@ -58,7 +60,7 @@ def main(models: str, targets: str, choices: str, trials: int, inputs: int, fold
             for choice in choices.split(",") if target == "cortex-m55" else ("tuned",):
                 kept = rows / f"{model}-{target}-{choice}.json"
                 if not kept.exists():
-                    records = folder / "records.db"
+                    records = kept.with_suffix(".db") if choice == "untuned" else folder / "records.db"
                     kept.write_text(json.dumps(measure(model, target, choice, trials, inputs, rows, records)))
                 row = json.loads(kept.read_text())
                 click.echo("| " + " | ".join(text.format(**row) for _, text in COLUMNS) + " |")
@@ -85,6 +87,7 @@ def measure(model: str, target: str, choice: str, trials: int, inputs: int, rows
         "choice": choice,
         "instructions": ran["instructions"],
         "cycles": ran["cycles"],
+        "cycles_with_memory": ran["cycles_with_memory"],
         "npu_cycles": compiled["npu_cycles"],
         "arena_bytes": compiled["arena_bytes"],
         "flash_bytes": compiled["flash_bytes"],

@@ -51,6 +51,7 @@ compiling = _together(
                  help="A name that `tosaic targets` lists, or a TOML file."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
+    click.option("--constants", metavar="MEMORY", help="Which of the target's memories holds the weights."),
     click.option("--calibration", type=FILE, help=".npz of inputs to calibrate with."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, or op such as softmax, that stays f32; repeatable."),
@@ -60,8 +61,8 @@ compiling = _together(
     click.option("--tune-trials", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Measured candidates over all kernels; what the records hold counts."),
     click.option("--search", type=_Strategy(), default="evolutionary", show_default=True),
-    click.option("--objective", type=click.Choice(["cycles", "instructions"]),
-                 help="What tuning minimizes; default: cycles, where the core has a cycle model."),
+    click.option("--objective", type=click.Choice(["cycles", "core-cycles", "instructions"]),
+                 help="What tuning minimizes; default: cycles, which count memory, where the core has a cycle model."),
     click.option("--seed", default=0, show_default=True),
     click.option("--workers", type=click.IntRange(min=1), help="Batches measured at once; default: processors."),
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
@@ -77,6 +78,7 @@ def _options(
     target: str,
     accelerator: str | None,
     arena_size: int | None,
+    constants: str | None,
     calibration: Path | None,
     activations: str,
     exclude: tuple[str, ...],
@@ -95,7 +97,7 @@ def _options(
 ) -> CompileOptions:
     return CompileOptions(
         model=model,
-        target=find_target(target, accelerator, arena_size),
+        target=find_target(target, accelerator, arena_size, constants),
         calibration=calibration,
         quantization=QuantizationOptions(activations, exclude),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]

@@ -207,12 +207,13 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
         trials=kernel.trials,
         trial_instructions=measured.instructions if measured else None,
         trial_cycles=measured.cycles if measured else None,
+        trial_cycles_with_memory=measured.cycles_with_memory if measured else None,
         refuted=tuple(proof.refuted) if proof else (),
     )
 
 
 def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> TrialCounts:
-    proven = sum(len(proof.refuted) + 1 for proof in proofs.values())
+    proven = sum(proof.tried for proof in proofs.values())
     return TrialCounts(
         measured=proven + (tuned.measured if tuned else 0),
         reused=tuned.reused - proven if tuned else 0,

@@ -11,7 +11,7 @@ import tosaic
 from tosaic import backends
 from tosaic.backends.cortex_m.toolchain import clang_version
 from tosaic.backends.simulators.execution import Runner
-from tosaic.backends.target import Target
+from tosaic.backends.target import Memory, Target
 from tosaic.tuner.database import Environment
 
 ANY = Environment("any", "any", "any", "any", "any")
@@ -29,11 +29,15 @@ def environment(target: Target, runner: Runner, archives: Mapping[str, Path]) ->
     linked = "".join(f"; {name} {archive.stem}" for name, archive in archives.items())
     return Environment(
         core=target.core.name,
-        memory="; ".join(f"{memory.name} {memory.base:#x}" for memory in target.trials.memories),
+        memory="; ".join(_described(memory) for memory in target.trials.memories),
         toolchain=clang_version().splitlines()[0] + linked,
         simulator=f"{runner.version()}; {_digest('simulators', 'firmware')}; {_short([repr(target.core).encode()])}",
         compiler=f"{tosaic.__version__}+{_digest('cortex_m')}",
     )
+
+
+def _described(memory: Memory) -> str:
+    return f"{memory.name} {memory.base:#x} {memory.bytes_per_cycle} B/cycle after {memory.latency}"
 
 
 @cache

@@ -21,7 +21,7 @@ from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.tuner.database import Environment
 
 FILE = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class KernelRecord:
         task: its ops and the shape of its result.
         symbol: of the kernel in C.
         trials: how many schedules of its task have a record; one is the proof of the default alone.
-        trial_instructions, trial_cycles: of the trial that won; None where no trial can tell right from wrong.
+        trial_instructions, trial_cycles, trial_cycles_with_memory: of the trial that won; None where no trial can tell
+            right from wrong.
         refuted: schedules that were tried before it and did not equal the reference, each with what was found.
     """
 
@@ -57,6 +58,7 @@ class KernelRecord:
     trials: int
     trial_instructions: int | None
     trial_cycles: int | None
+    trial_cycles_with_memory: int | None
     refuted: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""One live line while a build or a tuning run works, on stderr."""
+"""What a build or a tuning run is at while it works, live on stderr."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Column, Table
 from rich.text import Text
 
 from tosaic.console import stderr
 from tosaic.tuner.progress import Progress
+
+_TASKS_SHOWN = 12
 
 
 class Stations:
@@ -44,20 +48,37 @@ class Stations:
                 self._live = None
 
     def tuning(self, progress: Progress) -> None:
-        """A tuner's listener: the trial count, the best inference so far and what failed."""
-        failed = ", ".join(f"{count} {status}" for status, count in progress.failed.items())
-        parts = [f"tune {progress.done}/{progress.total}"]
-        if progress.reused:
-            parts.append(f"{progress.reused} from records")
-        if progress.inference is not None:
-            parts.append(f"inference {progress.inference:,.0f}")
-        if progress.task:
-            parts.append(progress.task)
-        if failed:
-            parts.append(failed)
-        parts.append(f"{progress.seconds:.0f} s")
-        self._show(Text("  ".join(parts), no_wrap=True, overflow="ellipsis"))
+        """A tuner's listener: the tasks that cost most, and the state of the whole run."""
+        self._show(Group(tasks_table(progress), tuning_line(progress)))
 
-    def _show(self, line: Text) -> None:
+    def _show(self, shown: RenderableType) -> None:
         if self._live is not None:
-            self._live.update(line)
+            self._live.update(shown)
+
+
+def tasks_table(progress: Progress) -> Table:
+    """The tasks that take most of an inference; `>` marks the one whose batch came back last."""
+    table = Table("", "task", *(Column(name, justify="right") for name in ("runs", "trials", "first", "best", "gain")),
+                  box=None)  # fmt: skip
+    costly = sorted(progress.tasks, key=lambda task: -task.weight * (task.best or 0))[:_TASKS_SHOWN]
+    for task in costly:
+        costs = ["-", "-", "-"]
+        if task.first is not None and task.best is not None:
+            costs = [f"{task.first:,.0f}", f"{task.best:,.0f}", f"{task.first / task.best:.2f}x"]
+        mark = ">" if task.name == progress.task else ""
+        table.add_row(mark, task.name, f"{task.weight:g}", f"{task.trials}", *costs)
+    return table
+
+
+def tuning_line(progress: Progress) -> Text:
+    """Trials, the best inference so far, what failed, and the time."""
+    failed = ", ".join(f"{count} {status}" for status, count in progress.failed.items())
+    left = progress.seconds_left
+    parts = [
+        f"tune {progress.done}/{progress.total}",
+        f"{progress.reused} from records" if progress.reused else "",
+        f"inference {progress.inference:,.0f}" if progress.inference is not None else "",
+        failed,
+        f"{progress.seconds:.0f} s" + (f", {left:.0f} s left" if left is not None else ""),
+    ]
+    return Text("  ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")

@@ -25,6 +25,7 @@ from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Measure, Measurement, Objective
 from tosaic.tuner.space import Schedule
+from tosaic.tuner.transfer import nearest
 from tosaic.tuner.tune import best
 
 
@@ -56,50 +57,61 @@ def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.
 
 @dataclass
 class KernelProof:
-    """The proof of one exact task: its default, and where that is refuted, the first schedule of each further variant.
+    """The proof of one exact task: its default and what is best on the nearest task that has records; where these are
+    refuted, the first schedule of each further variant.
 
     Args:
-        refuted: schedules that did not equal the reference, each with what was found.
+        near: what is best on the nearest task.
+        tried: how many schedules were.
+        refuted: those that did not equal the reference, each with what was found.
     """
 
     task: KernelTask
+    near: Sequence[Schedule] = ()
+    tried: int = 0
     refuted: list[str] = field(default_factory=list)
     outcome: Measurement = field(
         default_factory=lambda: Measurement("wrong", message="every variant has failed before")
     )
 
-    def choices(self, known: set[Schedule]) -> Iterator[Schedule]:
-        """What to try, in order, but for schedules that have a record."""
-        for variant in self.task.space.variants:
-            schedule = next(variant.schedules(), None)
-            if schedule is not None and schedule not in known:
-                yield schedule
+    def choices(self, known: set[Schedule]) -> Iterator[list[Schedule]]:
+        """What to try together, in order, but for schedules that have a record."""
+        firsts = [first for variant in self.task.space.variants if (first := variant.first()) is not None]
+        together = dict.fromkeys([*firsts[:1], *self.near])
+        for schedules in (together, *([first] for first in firsts[1:] if first not in together)):
+            if unknown := [schedule for schedule in schedules if schedule not in known]:
+                yield unknown
 
 
 def prove_kernels(
     tasks: Mapping[str, KernelTask], database: Database, measure: Measure, executor: Executor, objective: Objective
 ) -> dict[str, KernelProof]:
-    """Try the default of each exact task that no recorded trial has proven, and record it; proofs by task key.
+    """Try the default of each exact task that no recorded trial has proven, and what is best on the nearest task that
+    has records; record both. Proofs by task key.
 
-    A default that differs from the reference gives way to the first schedule of the next variant.
+    Where they differ from the reference, they give way to the first schedule of the next variant.
 
     Raises:
         BackendError: no variant of a kernel equals the reference.
         DatabaseError: the records cannot be read or written.
     """
     exact = {task.key: task for task in tasks.values() if task.exact}
-    proofs = {key: KernelProof(task) for key, task in exact.items() if best(database, task, objective) is None}
+    unknown = {key: task for key, task in exact.items() if best(database, task, objective) is None}
+    bests = database.bests(objective) if unknown else []
+    proofs = {key: KernelProof(task, nearest(task, bests, 1)) for key, task in unknown.items()}
     known = {key: {record.schedule for record in database.records(key)} for key in proofs}
     choices = {key: proof.choices(known[key]) for key, proof in proofs.items()}
     unproven = list(proofs.values())
     while unproven:
         tries = [(proof, _next(proof, choices[proof.task.key])) for proof in unproven]
-        flying = [executor.submit(measure, proof.task, [schedule]) for proof, schedule in tries]
-        for (proof, schedule), pending in zip(tries, flying, strict=True):
-            (proof.outcome,) = pending.result()
-            database.append([Record(proof.task.key, schedule, proof.outcome)])
-            if not proof.outcome.ok:
-                proof.refuted.append(f"{schedule}: {proof.outcome.status}: {proof.outcome.message}")
+        flying = [executor.submit(measure, proof.task, schedules) for proof, schedules in tries]
+        for (proof, schedules), pending in zip(tries, flying, strict=True):
+            task = proof.task
+            outcomes = list(zip(schedules, pending.result(), strict=True))
+            database.append(Record(task.key, s, outcome, task.features(s)) for s, outcome in outcomes)
+            proof.tried += len(outcomes)
+            proof.outcome = next((outcome for _, outcome in outcomes if outcome.ok), outcomes[-1][1])
+            proof.refuted += [f"{s}: {outcome.status}: {outcome.message}" for s, outcome in outcomes if not outcome.ok]
         unproven = [proof for proof in unproven if not proof.outcome.ok]
     return proofs
 
@@ -129,9 +141,9 @@ def prove_firmware(
     return Verdict()
 
 
-def _next(proof: KernelProof, choices: Iterator[Schedule]) -> Schedule:
-    schedule = next(choices, None)
-    if schedule is None:
+def _next(proof: KernelProof, choices: Iterator[list[Schedule]]) -> list[Schedule]:
+    schedules = next(choices, None)
+    if schedules is None:
         why = f"{proof.outcome.status}: {proof.outcome.message}"
         raise BackendError(f"no kernel of `{proof.task.name}` equals the reference model", why=why)
-    return schedule
+    return schedules

@@ -15,6 +15,8 @@ from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
 from tosaic.tuner.tune import TuningResult
 
+_COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
+
 
 def compile_result(build: Build) -> dict:
     """What `compile --json` prints."""
@@ -84,7 +86,7 @@ def tuning_result(result: TuningResult) -> dict:
         "seconds": round(result.seconds, 3),
         "best": [
             {"key": key, "schedule": str(record.schedule), "instructions": record.measurement.instructions,
-             "cycles": record.measurement.cycles}
+             "cycles": record.measurement.cycles, "cycles_with_memory": record.measurement.cycles_with_memory}
             for key, record in result.best.items()
         ],
     }  # fmt: skip
@@ -92,10 +94,11 @@ def tuning_result(result: TuningResult) -> dict:
 
 def print_tuning_report(result: TuningResult) -> None:
     """The best schedule of each task."""
-    table = Table("schedule", "instructions", "cycles (model)", box=None)
+    table = Table("schedule", "instructions", "cycles (model)", "with memory", box=None)
     for record in result.best.values():
         found = record.measurement
-        table.add_row(str(record.schedule), _count(found.instructions), _count(found.cycles))
+        table.add_row(str(record.schedule), _count(found.instructions), _count(found.cycles),
+                      _count(found.cycles_with_memory))  # fmt: skip
     stdout.print(table)
     failed = ", ".join(f"{count} {status}" for status, count in result.failed.items()) or "none failed"
     _print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),
@@ -113,6 +116,8 @@ def run_result(report: RunReport) -> dict:
         "difference": report.difference,
         "instructions": report.board.instructions,
         "cycles": report.board.cycles,
+        "cycles_with_memory": report.board.cycles_with_memory,
+        "traffic": msgspec.to_builtins(report.board.traffic),
         "npu_cycles": report.npu_cycles,
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
@@ -124,10 +129,9 @@ def run_result(report: RunReport) -> dict:
 def print_run_report(report: RunReport) -> None:
     """Cost per call, exactness and noise."""
     table = Table("call", "on", "from", box=None)
-    shown = [column for column, total in (("instructions", report.board.instructions), ("cycles", report.board.cycles))
-             if total is not None]  # fmt: skip
+    shown = [column for column in _COSTS if getattr(report.board, column) is not None]
     for column in shown:
-        table.add_column("cycles (model)" if column == "cycles" else column, justify="right")
+        table.add_column(_COSTS[column], justify="right")
     for call in report.board.calls:
         costs = ["-" if call.processor == "npu" else _count(getattr(call, column)) for column in shown]
         table.add_row(call.name, call.processor, call.where, *costs)
@@ -137,6 +141,7 @@ def print_run_report(report: RunReport) -> None:
         [
             ("exact", _exactness(report)),
             ("CPU kernels", _cpu_cost(report)),
+            ("memory", _memory_traffic(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("outputs", ", ".join(map(str, report.files))),
@@ -207,8 +212,17 @@ def _accuracy(outputs: Sequence[OutputAccuracy]) -> str:
 
 def _cpu_cost(report: RunReport) -> str:
     """Only what is known: a runner may count nothing, a core have no cycle model."""
-    costs = [(report.board.instructions, "instructions"), (report.board.cycles, "modeled cycles")]
-    return ", ".join(f"{count:,} {unit}" for count, unit in costs if count is not None) or "not counted"
+    costs = [(getattr(report.board, column), heading) for column, heading in _COSTS.items()]
+    return ", ".join(f"{count:,} {heading}" for count, heading in costs if count is not None) or "not counted"
+
+
+def _memory_traffic(report: RunReport) -> str:
+    used = [traffic for traffic in report.board.traffic if traffic.read or traffic.written]
+    texts = (
+        f"{each.memory}: {each.read:,} B read, {each.written:,} B written, {each.waits:,} cycles waited"
+        for each in used
+    )
+    return "\n".join(texts) or "not counted"
 
 
 def _count(number: int | None) -> str:

@@ -78,7 +78,8 @@ def run_build(
     """
     quantized = [build.quantize_inputs(sample) for sample in samples]
     on = find_runner(runner, build.manifest.target)
-    board = run_firmware(build.elf, build.manifest.firmware, quantized, on, npu_for(build, npu))
+    memories = build.manifest.target.layout.memories
+    board = run_firmware(build.elf, build.manifest.firmware, quantized, on, npu_for(build, npu), memories=memories)
     expected = reference_outputs(build, quantized)
     return RunReport(
         build=build,

@@ -33,11 +33,18 @@ def targets() -> dict[str, Target]:
     return {target.name: target for target in (*_OWN, *installed)}
 
 
-def find_target(name: str, accelerator: str | None = None, arena_size: int | None = None) -> Target:
-    """The target called `name`, or in the TOML file `name`, with another NPU or an arena of `arena_size` bytes at most.
+def find_target(
+    name: str, accelerator: str | None = None, arena_size: int | None = None, constants: str | None = None
+) -> Target:
+    """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
+
+    Args:
+        accelerator: another NPU.
+        arena_size: the most bytes that the arena may take.
+        constants: the memory that holds weights and command streams, and no longer any of the arena.
 
     Raises:
-        Error: no such target or accelerator, and the message names the nearest; or the file declares no target.
+        Error: no such target, accelerator or memory, and the message names the nearest; or the file declares no target.
     """
     target = read_target(Path(name)) if name.endswith(".toml") else targets().get(name)
     if target is None:
@@ -51,11 +58,30 @@ def find_target(name: str, accelerator: str | None = None, arena_size: int | Non
                 f"an NPU reaches no memory of `{target.name}`", hint="a target whose arena is not tightly coupled"
             )
         target = replace(target, accelerator=accelerator, layout=replace(target.layout, arena=reached))
+    if constants is not None:
+        target = replace(target, layout=with_constants_in(constants, target))
     if arena_size is not None:
         first = target.layout.arena[0]
         limited = replace(first, size=min(first.size, arena_size))
         target = replace(target, layout=replace(target.layout, arena=(limited,)))
     return target
+
+
+def with_constants_in(name: str, target: Target) -> Layout:
+    """The layout of a target with its constants in the memory `name`.
+
+    Raises:
+        Error: there is no such memory, the NPU does not reach it, or the arena has no other.
+    """
+    memories = {memory.name: memory for memory in target.layout.memories}
+    if name not in memories:
+        raise unknown_name("memory", name, memories)
+    if target.accelerator and memories[name].tightly_coupled:
+        raise Error(f"the NPU of `{target.name}` does not reach `{name}`", hint="a memory that is not tightly coupled")
+    arena = tuple(memory for memory in target.layout.arena if memory.name != name)
+    if not arena:
+        raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
+    return replace(target.layout, constants=memories[name], arena=arena)
 
 
 class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):

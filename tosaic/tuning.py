@@ -147,7 +147,7 @@ class Tuner:
 
 
 def _objective(core: Core, asked: Objective | None) -> Objective:
-    if asked == "cycles" and core.pipeline is None:
+    if asked not in (None, "instructions") and core.pipeline is None:
         raise Error(f"no cycle model of `{core.name}` exists", hint="--objective instructions")
     if asked is not None:
         return asked

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import xgboost
 
+from tosaic.tuner.database import Record
 from tosaic.tuner.features import Columns
 from tosaic.tuner.interrupts import held_interrupt
 from tosaic.tuner.measurement import Task
@@ -30,11 +31,13 @@ PARAMETERS = {
 
 
 class CostModel:
-    """Gradient-boosted trees over every task of a tuning run.
+    """Gradient-boosted trees over every task of a tuning run, and over what is known of others.
 
-    The label is the throughput relative to the best of the same task, 0 for a failed trial: so tasks of different
-    sizes are comparable, and a new task starts from what its kin have taught. Equal observations and an equal seed
-    give equal predictions.
+    The label is the throughput relative to the best of the same task, from 0 for half of it or a failed trial to 1: so
+    tasks of different sizes are comparable, a new task starts from what its kin have taught, and the trees tell the
+    good from the better rather than the bad from the worse.
+
+    Equal observations in equal order and an equal seed give equal predictions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,17 +46,24 @@ class CostModel:
         self._vectors: list[np.ndarray] = []
         self._samples: list[tuple[str, float]] = []
         self._best: dict[str, float] = {}
+        self._before = 0
         self._trees: xgboost.Booster | None = None
         self._trained_on = 0
 
-    def observe(self, task: Task, schedule: Schedule, cost: float) -> None:
-        """Learn that `schedule` costs `cost`; infinity for a failed trial."""
-        self._vectors.append(self._columns.vector(task, schedule))
-        self._samples.append((task.key, cost))
-        self._best[task.key] = min(cost, self._best.get(task.key, math.inf))
+    def start_from(self, known: Iterable[tuple[Record, float]]) -> None:
+        """Learn what the trials of other tasks cost."""
+        for record, cost in known:
+            self.observe(record, cost)
+        self._before = len(self._samples)
+
+    def observe(self, record: Record, cost: float) -> None:
+        """Learn what a trial costs; infinity for a failed one."""
+        self._vectors.append(self._columns.encode(record.schedule, record.features))
+        self._samples.append((record.key, cost))
+        self._best[record.key] = min(cost, self._best.get(record.key, math.inf))
 
     def score(self, task: Task, schedules: Sequence[Schedule]) -> np.ndarray | None:
-        """The predicted relative throughput of each schedule, higher is better; None while too little is known."""
+        """The predicted label of each schedule, higher is better; None while too little is known."""
         with held_interrupt():
             self._train()
             if self._trees is None:
@@ -62,12 +72,14 @@ class CostModel:
             return self._trees.inplace_predict(self._columns.matrix(vectors, self._trees.num_features()))
 
     def _train(self) -> None:
-        if len(self._samples) < max(ENOUGH_SAMPLES, self._trained_on * GROWTH_BEFORE_RETRAINING):
+        new = len(self._samples) - self._before
+        first = self._trees is None and len(self._samples) >= ENOUGH_SAMPLES
+        if not first and new < max(ENOUGH_SAMPLES, self._trained_on * GROWTH_BEFORE_RETRAINING):
             return
         rows = self._columns.matrix(self._vectors, len(self._columns))
         data = xgboost.QuantileDMatrix(rows, self._labels(), nthread=1, max_bin=PARAMETERS["max_bin"])
         self._trees = xgboost.train(self._parameters, data, ROUNDS)
-        self._trained_on = len(self._samples)
+        self._trained_on = new
 
     def _labels(self) -> np.ndarray:
-        return np.array([self._best[key] / cost if math.isfinite(cost) else 0.0 for key, cost in self._samples])
+        return np.array([max(0.0, 2 * self._best[key] / cost - 1) for key, cost in self._samples])

@@ -5,33 +5,38 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import get_args
 
 from tosaic.support.errors import DatabaseError, Error
-from tosaic.tuner.measurement import Measurement, Status
+from tosaic.tuner.measurement import Measurement, Objective, Status
 from tosaic.tuner.space import Schedule
 
 APPLICATION_ID = 0x705A1C
-FORMAT = 2
+FORMAT = 3
 STATUSES = get_args(Status)
 STAMP = ("core", "memory", "toolchain", "simulator", "compiler")
-TEXTS = ("key", "schedule", "status", "message", *STAMP)
-COLUMNS = ("key", "schedule", "status", "instructions", "cycles", "message", *STAMP)
+TEXTS = ("key", "schedule", "features", "status", "message", *STAMP)
+COLUMNS = ("key", "schedule", "features", "status", "instructions", "cycles", "waits", "message", *STAMP)
 CREATE = f"""
 CREATE TABLE IF NOT EXISTS trials (
     id INTEGER PRIMARY KEY,
-    key TEXT NOT NULL, schedule TEXT NOT NULL,
-    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, message TEXT NOT NULL,
+    key TEXT NOT NULL, schedule TEXT NOT NULL, features TEXT NOT NULL,
+    status TEXT NOT NULL, instructions INTEGER NOT NULL, cycles INTEGER, waits INTEGER NOT NULL, message TEXT NOT NULL,
     {", ".join(f"{column} TEXT NOT NULL" for column in STAMP)},
     UNIQUE (key, {", ".join(STAMP)}, schedule)
 )
 """
 INSERT = f"INSERT OR IGNORE INTO trials ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
+COSTS: Mapping[Objective, str] = {
+    "cycles": "cycles + waits",
+    "core-cycles": "cycles",
+    "instructions": "instructions",
+}
 SAME_ENVIRONMENT = " AND ".join(f"{column} = ?" for column in STAMP)
 
 
@@ -56,11 +61,16 @@ class Environment:
 
 @dataclass(frozen=True)
 class Record:
-    """One trial of the workload `key`."""
+    """One trial of the workload `key`.
+
+    Args:
+        features: of the schedule's kernel, from which other workloads learn.
+    """
 
     key: str
     schedule: Schedule
     measurement: Measurement
+    features: Mapping[str, float] = field(default_factory=dict)
 
 
 class Database:
@@ -99,6 +109,18 @@ class Database:
         """The trials of a workload in this environment, oldest first."""
         query = f"{SELECT} WHERE key = ? AND {SAME_ENVIRONMENT} ORDER BY id"
         return [self._record(row) for row in self._rows(query, (key, *_stamp(self.environment)))]
+
+    def recent(self, count: int, but: Collection[str] = ()) -> list[Record]:
+        """The last `count` trials of all workloads in this environment but those of keys `but`, newest first."""
+        others = f"key NOT IN ({', '.join('?' * len(but))})"
+        query = f"{SELECT} WHERE {others} AND {SAME_ENVIRONMENT} ORDER BY id DESC LIMIT ?"
+        return [self._record(row) for row in self._rows(query, (*but, *_stamp(self.environment), count))]
+
+    def bests(self, objective: Objective) -> list[Record]:
+        """The best trial of each workload in this environment."""
+        least = f"SELECT {', '.join(COLUMNS)}, MIN({COSTS[objective]}) FROM trials"
+        query = f"{least} WHERE status = 'ok' AND {SAME_ENVIRONMENT} GROUP BY key ORDER BY id"
+        return [self._record(row[:-1]) for row in self._rows(query, _stamp(self.environment))]
 
     def ignored(self, keys: Iterable[str]) -> int:
         """How many trials of these workloads belong to other environments and therefore do not count."""
@@ -150,8 +172,9 @@ class Database:
             _check(fields)
         except (Error, ValueError) as error:
             raise _damaged(self.path, str(error)) from None
-        measurement = Measurement(fields["status"], fields["instructions"], fields["cycles"], message=fields["message"])
-        return Record(fields["key"], Schedule.from_json(fields["schedule"]), measurement)
+        measured = (fields["status"], fields["instructions"], fields["cycles"], fields["waits"], fields["message"])
+        schedule, features = Schedule.from_json(fields["schedule"]), json.loads(fields["features"])
+        return Record(fields["key"], schedule, Measurement(*measured), features)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -217,8 +240,9 @@ def _stamp(environment: Environment) -> tuple[str, ...]:
 
 def _row(record: Record, environment: Environment) -> tuple[object, ...]:
     found = record.measurement
-    measured = (found.status, found.instructions, found.cycles, found.message)
-    return (record.key, record.schedule.to_json(), *measured, *_stamp(environment))
+    measured = (found.status, found.instructions, found.cycles, found.waits, found.message)
+    features = json.dumps(dict(record.features))
+    return (record.key, record.schedule.to_json(), features, *measured, *_stamp(environment))
 
 
 def _parse(line: str, where: str) -> tuple[object, ...]:
@@ -241,10 +265,13 @@ def _check(fields: object) -> None:
         raise ValueError(f"a record has exactly the fields {', '.join(COLUMNS)}")
     if not all(isinstance(fields[name], str) for name in TEXTS):
         raise ValueError(f"{', '.join(TEXTS)} are texts")
-    counts = [fields["instructions"], *([] if fields["cycles"] is None else [fields["cycles"]])]
+    counts = [fields["instructions"], fields["waits"], *([] if fields["cycles"] is None else [fields["cycles"]])]
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-        raise ValueError("instructions and cycles are counts")
+        raise ValueError("instructions, cycles and waits are counts")
     if fields["status"] not in STATUSES:
         raise ValueError(f"no status is called {fields['status']!r}")
+    features = json.loads(fields["features"])
+    if not isinstance(features, dict) or not all(isinstance(value, int | float) for value in features.values()):
+        raise ValueError("features are numbers by name")
     if Schedule.from_json(fields["schedule"]).to_json() != fields["schedule"]:
         raise ValueError("the schedule is not in its canonical form")

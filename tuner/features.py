@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Columns:
         """The features of `schedule` as f32 of at most `len(self)` columns; what lies beyond is missing."""
         found = self._vectors.get((task.key, schedule))
         if found is None:
-            found = self._vectors[task.key, schedule] = self._encode(task, schedule)
+            found = self._vectors[task.key, schedule] = self.encode(schedule, task.features(schedule))
         return found
 
     def matrix(self, vectors: Sequence[np.ndarray], width: int) -> np.ndarray:
@@ -40,8 +40,9 @@ class Columns:
             row[: len(vector)] = vector[:width]
         return rows
 
-    def _encode(self, task: Task, schedule: Schedule) -> np.ndarray:
-        pairs = [*_decisions(schedule), *task.features(schedule).items()]
+    def encode(self, schedule: Schedule, features: Mapping[str, float]) -> np.ndarray:
+        """The vector of a schedule whose features are known."""
+        pairs = [*_decisions(schedule), *features.items()]
         column = self._column
         where = [column.setdefault(name, len(column)) for name, _ in pairs]
         values = np.fromiter((value for _, value in pairs), np.float32, len(pairs))

@@ -37,7 +37,14 @@ class Pending(Protocol):
 class Executor(Protocol):
     """Where batches run. Dask's `Client` and the executors of `concurrent.futures` are executors as they are."""
 
-    def submit(self, measure: Measure[TaskT], task: TaskT, schedules: Sequence[Schedule], /) -> Pending: ...
+    def submit(
+        self,
+        measure: Measure[TaskT],
+        task: TaskT,
+        schedules: Sequence[Schedule],
+        best: Measurement | None = None,
+        /,
+    ) -> Pending: ...
 
 
 @dataclass
@@ -48,6 +55,7 @@ class Batch:
     measure: bytes
     task: bytes
     schedules: list[Schedule]
+    best: Measurement | None
     whole: Batch | None = None
     start: int = 0
     answers: list[Measurement | None] = field(default_factory=list)
@@ -91,14 +99,21 @@ class LocalWorkers:
         for worker in self._workers:
             worker.kill()
 
-    def submit(self, measure: Measure[TaskT], task: TaskT, schedules: Sequence[Schedule], /) -> Batch:
+    def submit(
+        self,
+        measure: Measure[TaskT],
+        task: TaskT,
+        schedules: Sequence[Schedule],
+        best: Measurement | None = None,
+        /,
+    ) -> Batch:
         """Queue a batch.
 
         Raises:
             Error: the measure or the task cannot be pickled.
         """
         try:
-            batch = Batch(self, pickle.dumps(measure), pickle.dumps(task), list(schedules))
+            batch = Batch(self, pickle.dumps(measure), pickle.dumps(task), list(schedules), best)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise Error(f"task `{task.name}` cannot be sent to a worker process", why=str(error)) from None
         batch.answers = [None] * len(batch.schedules)
@@ -179,7 +194,7 @@ class _Worker:
         self.batch, self.limit, self.deadline = batch, limit, time.monotonic() + limit
         # A worker that dies meanwhile is noticed where its answer is read.
         with contextlib.suppress(OSError):
-            self.pipe.send((batch.measure, batch.task, batch.schedules))
+            self.pipe.send((batch.measure, batch.task, batch.schedules, batch.best))
 
     def dead(self) -> bool:
         return self._process.poll() is not None
@@ -213,7 +228,7 @@ def _halves(batch: Batch) -> list[Batch]:
     middle = len(batch.schedules) // 2
     whole = batch.whole or batch
     return [
-        Batch(batch.workers, batch.measure, batch.task, part, whole, start)
+        Batch(batch.workers, batch.measure, batch.task, part, batch.best, whole, start)
         for part, start in (
             (batch.schedules[:middle], batch.start),
             (batch.schedules[middle:], batch.start + middle),

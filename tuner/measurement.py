@@ -8,17 +8,18 @@ from typing import Literal, Protocol, TypeVar
 
 from tosaic.tuner.space import Schedule, Space
 
-Objective = Literal["cycles", "instructions"]
-"""What a tuning run minimizes."""
+Objective = Literal["cycles", "core-cycles", "instructions"]
+"""What a tuning run minimizes; `cycles` are those with memory, `core-cycles` those of memory that answers at once."""
 
-Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout"]
+Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout", "slow"]
+"""`slow` is a trial that was ended once it was sure to cost more than the best known."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """The outcome of one trial: `instructions` and `cycles` of one call, 0 and None unless `status` is ok.
 
-    `cycles` is None too where no cycle model of the core exists.
+    `cycles` is None too where no cycle model of the core exists; `waits` are the cycles for memory on top of them.
 
     A trial whose output differs from the oracle by one bit is `wrong`, and `wrong` never wins.
     """
@@ -26,11 +27,24 @@ class Measurement:
     status: Status
     instructions: int = 0
     cycles: int | None = None
+    waits: int = 0
     message: str = ""
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def cycles_with_memory(self) -> int | None:
+        return None if self.cycles is None else self.cycles + self.waits
+
+    def cost(self, objective: Objective) -> int | None:
+        """What `objective` counts."""
+        return {
+            "cycles": self.cycles_with_memory,
+            "core-cycles": self.cycles,
+            "instructions": self.instructions,
+        }[objective]
 
 
 class Task(Protocol):
@@ -58,6 +72,11 @@ TaskT = TypeVar("TaskT", bound=Task, contravariant=True)
 
 
 class Measure(Protocol[TaskT]):
-    """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate."""
+    """Builds and runs candidates of one task; one measurement per schedule, in order; never raises for a candidate.
 
-    def __call__(self, task: TaskT, schedules: Sequence[Schedule]) -> list[Measurement]: ...
+    `best` is the best known of the task: a candidate that is sure to cost more may be given up as `slow`.
+    """
+
+    def __call__(
+        self, task: TaskT, schedules: Sequence[Schedule], best: Measurement | None = None, /
+    ) -> list[Measurement]: ...

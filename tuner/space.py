@@ -13,6 +13,11 @@ from tosaic.support.errors import Error
 
 Choice = int | str | bool
 
+SCANNED = 65_536
+"""Assignments that a search for legal ones looks through; beyond, none is taken to exist."""
+DRAWS = 32
+STEPS = 32
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -76,24 +81,20 @@ class Variant:
         """How many assignments the knobs have, legal or not."""
         return math.prod(len(choices) for choices in self.knobs.values())
 
-    def next_legal(self, start: int) -> Schedule | None:
-        """The first legal schedule at or after assignment number `start`, going round; None where none is legal."""
-        for number in itertools.chain(range(start, self.assignments), range(start)):
-            assignment = {}
-            for name in sorted(self.knobs):
-                number, choice = divmod(number, len(self.knobs[name]))
-                assignment[name] = self.knobs[name][choice]
-            if self.legal(assignment):
-                return Schedule.of(self.name, **assignment)
-        return None
-
-    def schedules(self) -> Iterator[Schedule]:
-        """Every legal schedule of this variant, in a fixed order."""
+    def scan(self) -> Iterator[Schedule | None]:
+        """Every assignment in a fixed order: its schedule, or None where it is not legal."""
         names = sorted(self.knobs)
         for values in itertools.product(*(self.knobs[name] for name in names)):
             assignment = dict(zip(names, values, strict=True))
-            if self.legal(assignment):
-                yield Schedule.of(self.name, **assignment)
+            yield Schedule.of(self.name, **assignment) if self.legal(assignment) else None
+
+    def first(self) -> Schedule | None:
+        """The first legal schedule, this variant's best guess; None where the first `SCANNED` assignments hold none."""
+        return next((schedule for schedule in itertools.islice(self.scan(), SCANNED) if schedule is not None), None)
+
+    def schedules(self) -> Iterator[Schedule]:
+        """Every legal schedule of this variant, in a fixed order."""
+        return (schedule for schedule in self.scan() if schedule is not None)
 
 
 @dataclass(frozen=True)
@@ -122,31 +123,49 @@ class Space:
         assignment = dict(schedule.knobs)
         return all(assignment[k] in variant.knobs[k] for k in assignment) and variant.legal(assignment)
 
+    def scan(self) -> Iterator[Schedule | None]:
+        """Every assignment, variant by variant: its schedule, or None where it is not legal."""
+        return itertools.chain.from_iterable(variant.scan() for variant in self.variants)
+
     def schedules(self) -> Iterator[Schedule]:
         """Every legal schedule, variant by variant."""
         return itertools.chain.from_iterable(variant.schedules() for variant in self.variants)
 
     def default(self) -> Schedule:
-        return next(self.schedules())
+        """The best guess of the first variant that has one.
 
-    def sample(self, rng: random.Random, attempts: int = 64) -> Schedule:
-        """A legal schedule drawn at random: first the variant, evenly, then each knob, evenly."""
+        Raises:
+            ValueError: no variant has one.
+        """
+        for variant in self.variants:
+            if (first := variant.first()) is not None:
+                return first
+        raise ValueError("a space without a legal schedule")
+
+    def sample(self, rng: random.Random) -> Schedule:
+        """A legal schedule drawn at random: first the variant, evenly, then each knob, evenly.
+
+        Where legal schedules are too rare to be hit, some steps away from the variant's first.
+        """
         variant = rng.choice(self.variants)
-        for _ in range(attempts):
+        for _ in range(DRAWS):
             assignment = {name: rng.choice(variant.knobs[name]) for name in sorted(variant.knobs)}
             if variant.legal(assignment):
                 return Schedule.of(variant.name, **assignment)
-        return variant.next_legal(rng.randrange(variant.assignments)) or self.default()
+        walker = variant.first() or self.default()
+        for _ in range(rng.randrange(STEPS)):
+            walker = self.neighbor(rng, walker) or walker
+        return walker
 
-    def mutate(self, rng: random.Random, parent: Schedule, attempts: int = 16) -> Schedule:
-        """A legal neighbor: one knob of `parent` changed; a fresh sample where it has no neighbor."""
-        variant = self.variant(parent.variant)
-        if variant is None:
-            return self.sample(rng)
-        open_knobs = sorted(name for name, choices in variant.knobs.items() if len(choices) > 1)
-        for _ in range(attempts if open_knobs else 0):
-            knob = rng.choice(open_knobs)
-            assignment = {**dict(parent.knobs), knob: rng.choice(variant.knobs[knob])}
-            if assignment != dict(parent.knobs) and variant.legal(assignment):
+    def neighbor(self, rng: random.Random, schedule: Schedule) -> Schedule | None:
+        """A legal schedule with one knob changed, or two where one alone is not legal; None where none is found."""
+        variant = self.variant(schedule.variant)
+        open_knobs = sorted(name for name, choices in variant.knobs.items() if len(choices) > 1) if variant else []
+        if variant is None or not open_knobs:
+            return None
+        for attempt in range(DRAWS):
+            changed = rng.sample(open_knobs, min(len(open_knobs), 1 + attempt // (DRAWS // 2)))
+            assignment = {**dict(schedule.knobs), **{name: rng.choice(variant.knobs[name]) for name in changed}}
+            if assignment != dict(schedule.knobs) and variant.legal(assignment):
                 return Schedule.of(variant.name, **assignment)
-        return self.sample(rng)
+        return None

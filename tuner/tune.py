@@ -17,17 +17,20 @@ from tosaic.support.errors import Error
 from tosaic.tuner.database import Database, Record
 from tosaic.tuner.measure import Executor, LocalWorkers, Pending
 from tosaic.tuner.measurement import Measure, Measurement, Objective, Task, TaskT
-from tosaic.tuner.progress import Listener, Progress, silent
+from tosaic.tuner.progress import Listener, Progress, TaskProgress, silent
 from tosaic.tuner.scheduler import SCHEDULERS, History, Pick, SchedulerName
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES, Score, Search
 from tosaic.tuner.search.exhaustive import Exhaustive
 from tosaic.tuner.space import Schedule
+from tosaic.tuner.transfer import nearest
 
 if TYPE_CHECKING:
     from tosaic.tuner.cost_model import CostModel
 
 
 FLOOR_SHARE = 0.25
+HINTS = 4
+TRIALS_OF_OTHERS = 4_096
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,11 @@ class _Job:
         self.history = History(weight, trials=len(records))
         self.search: Search
 
+    def progress(self) -> TaskProgress:
+        found = [cost for cost in self.search.costs.values() if math.isfinite(cost)]
+        first, best = (found[0], min(found)) if found else (None, None)
+        return TaskProgress(self.task.name, self.weight, len(self.records), first, best)
+
 
 class _Run:
     def __init__(
@@ -149,10 +157,14 @@ class _Run:
         if strategy.guided and _coverable([job.task for job in self.jobs], trials):
             strategy = Exhaustive
         self.model = _cost_model(seed) if strategy.guided else None
+        bests = database.bests(objective) if strategy.guided else []
+        if self.model is not None:
+            others = database.recent(TRIALS_OF_OTHERS, [job.task.key for job in self.jobs])
+            self.model.start_from((record, _cost(record.measurement, objective)) for record in others)
         for job in self.jobs:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
             rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
-            job.search = strategy(job.task.space, rng, self._score(job.task))
+            job.search = strategy(job.task.space, rng, self._score(job.task), nearest(job.task, bests, HINTS))
             self._learn(job, job.records)
 
     def _known(self, task: Task) -> list[Record]:
@@ -167,7 +179,7 @@ class _Run:
             cost = _cost(record.measurement, self.objective)
             job.search.observe(record.schedule, cost)
             if self.model is not None:
-                self.model.observe(job.task, record.schedule, cost)
+                self.model.observe(record, cost)
         if records:
             known = job.search.costs
             job.history.curve.append((len(known), min(job.history.best, *known.values())))
@@ -183,7 +195,9 @@ class _Run:
         while True:
             while len(flying) < depth and (step := self._next(pick, size)) is not None:
                 job, schedules = step
-                flying.append((job, schedules, executor.submit(measure, job.task, schedules)))
+                best = _best(job.records, self.objective)
+                pending = executor.submit(measure, job.task, schedules, best.measurement if best else None)
+                flying.append((job, schedules, pending))
             if not flying:
                 return
             job, schedules, pending = flying.popleft()
@@ -207,7 +221,7 @@ class _Run:
         if len(measurements) != len(schedules):
             raise Error(f"the measure gave {len(measurements)} measurements for {len(schedules)} schedules")
         pairs = zip(schedules, measurements, strict=True)
-        records = [Record(job.task.key, schedule, measurement) for schedule, measurement in pairs]
+        records = [Record(job.task.key, s, measurement, job.task.features(s)) for s, measurement in pairs]
         self._learn(job, records)
         self.database.append(records)
         job.records += records
@@ -227,6 +241,7 @@ class _Run:
                 failed=dict(self.failed),
                 inference=inference if math.isfinite(inference) else None,
                 seconds=time.monotonic() - self.started,
+                tasks=[job.progress() for job in self.jobs],
             )
         )
 
@@ -273,7 +288,7 @@ def _cost_model(seed: int) -> CostModel:
 def _cost(measurement: Measurement, objective: Objective) -> float:
     if not measurement.ok:
         return math.inf
-    cost = measurement.cycles if objective == "cycles" else measurement.instructions
+    cost = measurement.cost(objective)
     if not cost or cost < 0:
         raise Error(f"a successful trial has no {objective}", why=f"the measure gave {measurement}")
     return cost

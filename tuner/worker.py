@@ -15,16 +15,16 @@ def _load(data: bytes) -> object:
 
 
 def serve(pipe: Connection) -> None:
-    """Answer each (measure, task, schedules), pickled one by one, with (measurements, error)."""
+    """Answer each (measure, task, schedules, best), pickled one by one, with (measurements, error)."""
     pipe.send("ready")
     while True:
         try:
-            measure, task, schedules = pipe.recv()
+            measure, task, schedules, best = pipe.recv()
         except EOFError:
             return
         answer: tuple[object, Exception | None]
         try:
-            answer = (_load(measure)(_load(task), schedules), None)  # type: ignore[operator]
+            answer = (_load(measure)(_load(task), schedules, best), None)  # type: ignore[operator]
         except Exception as error:
             error.add_note(traceback.format_exc())
             answer = (None, error)

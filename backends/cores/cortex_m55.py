@@ -1,4 +1,9 @@
-"""The Cortex-M55. Pipes, occupancies and latencies follow LLVM's scheduling model of it (`ARMScheduleM55.td`)."""
+"""The Cortex-M55.
+
+Pipes, occupancies, latencies and the offsets of gathers follow LLVM's scheduling model of it (`ARMScheduleM55.td`).
+What follows a store and what goes into an interleaving one follow SLOTHY's (`slothy/targets/arm_v81m/cortex_m55r1.py`),
+which calls both upper bounds: whether a load waits for a store depends on their addresses.
+"""
 
 from tosaic.backends.target import Core, Pipeline, Timing
 
@@ -31,6 +36,10 @@ PIPELINE = Pipeline(
     shifted_operand=Timing("alu", 1, 2),
     taken_branch=2,
     loop_entry=3,
+    bytes_per_cycle=8,
+    offsets_ahead=4,
+    into_interleaving_store=3,
+    store_to_load=2,
 )
 
 CORE = Core("cortex-m55", "thumbv8.1m.main-none-eabihf", ("dsp", "fp", "mve", "mve.fp"), "hard", PIPELINE)

@@ -1,4 +1,5 @@
-"""What QEMU's plugin counts: blocks of code, and how often each followed another between `dbg #1` and `dbg #2`."""
+"""What QEMU's plugin counts between `dbg #1` and `dbg #2`: how often a block of code followed another, and requests of
+memories."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tosaic.backends.simulators.memory_model import Requests
 from tosaic.support.cache import cached
 from tosaic.support.errors import SimulatorError
 
@@ -35,6 +37,7 @@ class CountedRegion:
         last, end: the same of `dbg #2`.
         edges: how often block `to` ran right after block `from`, by (from, to), as numbers of `Counts.blocks`.
         instructions: instructions between the markers.
+        requests: of each memory that was watched.
     """
 
     first: int
@@ -43,6 +46,7 @@ class CountedRegion:
     end: int
     edges: Mapping[tuple[int, int], int]
     instructions: int
+    requests: tuple[Requests, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def read_counts(path: Path) -> Counts:
     blocks: dict[int, Block] = {}
     regions: list[CountedRegion] = []
     edges: dict[tuple[int, int], int] = {}
+    requests: list[Requests] = []
     limited = False
     for line in path.read_text().splitlines() if path.exists() else ():
         kind, *fields = line.split()
@@ -90,16 +95,20 @@ def read_counts(path: Path) -> Counts:
         elif kind == "B" and len(values) == 4:
             blocks[values[0]] = Block(*values[1:])
         elif kind == "R" and len(values) == 4:
-            regions.append(_region(blocks, edges, *values))
-            edges = {}
+            regions.append(_region(blocks, edges, tuple(requests), *values))
+            edges, requests = {}, []
+        elif kind == "M" and len(values) == 4:
+            requests.append(Requests(*values[1:]))
         elif kind == "L":
             limited = True
     return Counts(blocks, tuple(regions), limited)
 
 
-def _region(blocks: dict[int, Block], edges: dict[tuple[int, int], int], *ends: int) -> CountedRegion:
+def _region(
+    blocks: dict[int, Block], edges: dict[tuple[int, int], int], requests: tuple[Requests, ...], *ends: int
+) -> CountedRegion:
     first, begin, last, end = ends
     entered = sum(count * blocks[to].instructions for (_, to), count in edges.items())
     after_begin = blocks[first].instructions - begin - 1
     from_end = blocks[last].instructions - end
-    return CountedRegion(first, begin, last, end, edges, entered + after_begin - from_end)
+    return CountedRegion(first, begin, last, end, edges, entered + after_begin - from_end, requests)

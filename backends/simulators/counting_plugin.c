@@ -1,9 +1,11 @@
-/* QEMU TCG plugin: how often each basic block follows another between the guest's `dbg #1` and `dbg #2`.
+/* QEMU TCG plugin: how often each basic block follows another between the guest's `dbg #1` and `dbg #2`, and what each
+ * memory is asked for there.
  *
- * Both markers are architectural NOPs. Arguments: out=FILE, and limit=N (guest instructions a region may execute before
- * the run is ended). FILE is text, one record a line:
+ * Both markers are architectural NOPs. Arguments: out=FILE, limit=N (guest instructions a region may execute before the
+ * run is ended), and memory=BASE:SIZE for each memory to watch. FILE is text, one record a line:
  *     B id pc bytes instructions      a block of translated code, before its first use
  *     E from to count                 block `to` ran `count` times right after `from` in the region that follows
+ *     M number read written jumps     bytes of the memory in the region that follows, and reads that began a new stream
  *     R first begin last end          end of a region: the blocks that hold its markers, and the markers' places there
  *     L                               the region that was running reached the limit; the run ended here
  */
@@ -19,13 +21,18 @@
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
-enum { QEMU_PLUGIN_CB_NO_REGS = 0 };
+typedef uint32_t qemu_plugin_meminfo_t;
+enum { QEMU_PLUGIN_CB_NO_REGS = 0, QEMU_PLUGIN_MEM_RW = 3 };
 typedef void (*qemu_plugin_tb_translated)(qemu_plugin_id_t, struct qemu_plugin_tb *);
 typedef void (*qemu_plugin_executed)(unsigned vcpu, void *user);
+typedef void (*qemu_plugin_accessed)(unsigned vcpu, qemu_plugin_meminfo_t, uint64_t address, void *user);
 typedef void (*qemu_plugin_at_exit)(qemu_plugin_id_t, void *user);
 extern void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, qemu_plugin_tb_translated);
 extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, qemu_plugin_executed, int flags, void *user);
 extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, qemu_plugin_executed, int flags, void *user);
+extern void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, qemu_plugin_accessed, int flags, int access, void *user);
+extern bool qemu_plugin_mem_is_store(qemu_plugin_meminfo_t);
+extern unsigned qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t);
 extern void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, qemu_plugin_at_exit, void *user);
 extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 extern uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
@@ -35,6 +42,15 @@ extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 enum { EXIT_LIMIT = 124 };
+enum { MEMORIES = 8, STREAMS = 8, NEAR = 32 };
+
+/* A read within NEAR bytes of the last one of a stream continues that stream; any other begins one, in the place of the
+ * oldest. */
+struct memory {
+    uint32_t base, size;
+    uint64_t read, written, jumps;
+    uint32_t streams[STREAMS], stream_count, latest;
+};
 
 struct block;
 
@@ -69,6 +85,8 @@ static struct marker begin;
 static struct block *current;
 static struct touched *touched;
 static size_t touched_count, touched_capacity;
+static struct memory memories[MEMORIES];
+static uint32_t memory_count, memory_at;
 
 static void *grown(void *array, size_t capacity, size_t element)
 {
@@ -123,6 +141,52 @@ static void on_block(unsigned vcpu, void *user)
     }
 }
 
+static bool continues(const struct memory *memory, uint32_t stream, uint32_t address)
+{
+    return address - memory->streams[stream] + NEAR <= 2 * NEAR;
+}
+
+static void follow(struct memory *memory, uint32_t address)
+{
+    uint32_t stream = memory->latest;
+    if (!memory->stream_count || !continues(memory, stream, address)) {
+        for (stream = 0; stream < STREAMS && stream < memory->stream_count; stream++)
+            if (continues(memory, stream, address))
+                break;
+        if (stream == STREAMS || stream == memory->stream_count)
+            stream = (uint32_t)(memory->jumps++ % STREAMS);
+        if (stream == memory->stream_count)
+            memory->stream_count++;
+    }
+    memory->streams[stream] = address;
+    memory->latest = stream;
+}
+
+static void on_access(unsigned vcpu, qemu_plugin_meminfo_t access, uint64_t at, void *user)
+{
+    (void)vcpu;
+    (void)user;
+    uint32_t address = (uint32_t)at, bytes = 1u << qemu_plugin_mem_size_shift(access);
+    if (!recording)
+        return;
+    if (address - memories[memory_at].base >= memories[memory_at].size) {
+        for (memory_at = 0; memory_at < memory_count; memory_at++)
+            if (address - memories[memory_at].base < memories[memory_at].size)
+                break;
+        if (memory_at == memory_count) {
+            memory_at = 0;
+            return;
+        }
+    }
+    struct memory *memory = &memories[memory_at];
+    if (qemu_plugin_mem_is_store(access)) {
+        memory->written += bytes;
+        return;
+    }
+    memory->read += bytes;
+    follow(memory, address);
+}
+
 static void print_block(struct block *block)
 {
     if (block->printed)
@@ -141,6 +205,8 @@ static void on_begin(unsigned vcpu, void *user)
     region++;
     executed = 0;
     touched_count = 0;
+    for (uint32_t i = 0; i < memory_count; i++)
+        memories[i] = (struct memory){.base = memories[i].base, .size = memories[i].size};
 }
 
 static void on_end(unsigned vcpu, void *user)
@@ -156,6 +222,9 @@ static void on_end(unsigned vcpu, void *user)
         print_block(edge->to);
         fprintf(out, "E %" PRIu32 " %" PRIu32 " %" PRIu64 "\n", touched[i].from->id, edge->to->id, edge->count);
     }
+    for (uint32_t i = 0; i < memory_count; i++)
+        fprintf(out, "M %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, memories[i].read, memories[i].written,
+                memories[i].jumps);
     fprintf(out, "R %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\n", begin.block->id, begin.index, end->block->id,
             end->index);
     fflush(out);
@@ -181,6 +250,8 @@ static void on_translated(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
     for (size_t i = 0; i < block->instructions; i++) {
         struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(tb, i);
         block->bytes += (uint32_t)qemu_plugin_insn_size(instruction);
+        if (memory_count)
+            qemu_plugin_register_vcpu_mem_cb(instruction, on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, NULL);
         int number = marker_number(instruction);
         if (!number)
             continue;
@@ -207,6 +278,9 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
             out = fopen(argv[i] + 4, "w");
         else if (!strncmp(argv[i], "limit=", 6))
             limit = strtoull(argv[i] + 6, NULL, 10);
+        else if (memory_count < MEMORIES && sscanf(argv[i], "memory=%" SCNu32 ":%" SCNu32, &memories[memory_count].base,
+                                                   &memories[memory_count].size) == 2)
+            memory_count++;
     }
     if (!out) {
         fputs("tosaic plugin: cannot write its output file\n", stderr);

@@ -7,10 +7,12 @@ runs.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,11 @@ _LOOK_AHEAD = 8
 
 
 class Instruction(NamedTuple):
-    """An instruction as the scoreboard sees it. `flow` is `branch`, `loop-start`, `loop-end` or empty."""
+    """An instruction as the scoreboard sees it.
+
+    `flow` is `branch`, `loop-start`, `loop-end` or empty; `access` is `load`, `store` (of a vector),
+    `interleaving-store` or empty; `offsets` is the register with the offsets of a gather or scatter, or empty.
+    """
 
     timing: Timing
     reads: tuple[str, ...]
@@ -32,6 +38,8 @@ class Instruction(NamedTuple):
     flow: str
     narrow: bool
     pairs: bool
+    access: str = ""
+    offsets: str = ""
 
 
 _NOTHING = Timing("none", 0, 0)
@@ -44,6 +52,7 @@ _PAIRS = re.compile(rf"(adds?|subs?|movs?|uxt[bh]|sxt[bh]|nop|i[te]+|b|b({_CONDI
 _PAIRS_WITH_IMMEDIATE = ("add", "adds", "sub", "subs")
 _WRITES_BACK = re.compile(r"\[(\w+)[^\]]*\](!|, *[#rq].*)")
 _LISTING = re.compile(r"^ *([0-9a-f]+):\s+((?:[0-9a-f]{4} ?)+)\s*\t(\S+)[ \t]*([^@<]*)")
+_OFFSETS = re.compile(r"\[(?:\w+, *)?(q[0-7])\b")
 _ELEMENTS = {"8": 16, "16": 8, "32": 4, "64": 2}
 
 
@@ -74,7 +83,9 @@ class Decoder:
             return Instruction(Timing("alu", 1, 1), registers, ("lr",), flow, False, False)
         if _is_vector(base, operands):
             timing = self._vector_timing(base, suffix, operands)
-            return Instruction(timing, registers, _written(base, operands, registers), "", False, False)
+            offsets = _OFFSETS.search(operands)
+            return Instruction(timing, registers, _written(base, operands, registers), "", False, False,
+                               _access(base), offsets[1] if offsets else "")  # fmt: skip
         if transfer := re.match(r"(ldm|pop|vldm|vpop|stm|push|vstm|vpush)", base):
             return _transfer(transfer[1], registers, narrow)
         timing = _lookup(self._scalar, base)
@@ -86,10 +97,11 @@ class Decoder:
         flow = "branch" if base.startswith("ldr") and registers[:1] == ("pc",) else ""
         immediate = base not in _PAIRS_WITH_IMMEDIATE or "#" in operands
         pairs = narrow and immediate and bool(_PAIRS.match(base))
-        return Instruction(timing, registers, _written(base, operands, registers), flow, narrow, pairs)
+        written = _written(base, operands, registers)
+        return Instruction(timing, registers, written, flow, narrow, pairs, _access(base))
 
     def _vector_timing(self, base: str, suffix: str, operands: str) -> Timing:
-        if base.startswith(("vldr", "vstr")) and re.search(r"\[\w+, *q", operands):
+        if base.startswith(("vldr", "vstr")) and _OFFSETS.search(operands):
             bits = re.search(r"(\d+)$", suffix)
             elements = _ELEMENTS.get(bits[1], 4) if bits else 4
             return Timing("load-store", max(2, elements // 2), 2)
@@ -108,6 +120,14 @@ def decoder(pipeline: Pipeline) -> Decoder:
 
 def _is_vector(base: str, operands: str) -> bool:
     return base[0] == "v" and (bool(re.search(r"\bq[0-7]\b", operands)) or base.startswith(("vpst", "vctp", "vpnot")))
+
+
+def _access(base: str) -> str:
+    if base.startswith(("ldr", "vldr", "vld2", "vld4")):
+        return "load"
+    if base.startswith(("vst2", "vst4")):
+        return "interleaving-store"
+    return "store" if base.startswith("vstr") else ""
 
 
 def _lookup(table: list[tuple[re.Pattern[str], Timing]], base: str) -> Timing:
@@ -143,26 +163,31 @@ def _transfer(base: str, registers: tuple[str, ...], narrow: bool) -> Instructio
     return Instruction(Timing("alu", occupancy, 2 if loads else 1), registers, writes, flow, narrow, False)
 
 
-def issue_cycles(sequence: Iterable[Instruction]) -> int:
+def issue_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
     """Cycles from the issue of the first instruction until one after the last can issue, all results ready before."""
     ready: dict[str, int] = {}
+    storable: dict[str, int] = {}  # when an interleaving store can take it
     busy = {"alu": 0, "load-store": 0, "int": 0, "mul": 0, "system": 0}
     clock = 0
+    stored = -math.inf
     previous: Instruction | None = None
     previous_issue = 0
     for instruction in sequence:
-        timing, reads, writes, _, narrow, pairs = instruction
+        timing, reads, writes, _, narrow, pairs, access, offsets = instruction
         pipe = timing.pipe
         if pipe == "none":
             previous = None
             continue
         if pipe == "either":
             pipe = "int" if busy["int"] <= busy["mul"] else "mul"
+        taken = storable if access == "interleaving-store" else ready
         operands_ready = 0
         for register in reads:
-            at = ready.get(register, 0)
+            at = taken.get(register, 0)
             if at > operands_ready:
                 operands_ready = at
+        if offsets in ready:
+            operands_ready = max(operands_ready, ready[offsets] + pipeline.offsets_ahead)
         together = (
             previous is not None
             and narrow
@@ -174,9 +199,15 @@ def issue_cycles(sequence: Iterable[Instruction]) -> int:
             and not any(register in previous.writes for register in reads)
         )
         issue = previous_issue if together else max(clock, operands_ready, busy[pipe])
+        if access == "load" and issue == stored + pipeline.store_to_load:
+            issue, together = issue + 1, False
+        elif access and access != "load":
+            stored = issue
         busy[pipe] = max(busy[pipe], issue + timing.occupancy)
+        computed = pipe in ("int", "mul")
         for register in writes:
             ready[register] = issue + timing.latency
+            storable[register] = issue + max(timing.latency, pipeline.into_interleaving_store if computed else 0)
         clock = issue + (timing.occupancy if pipe == "alu" else 1)
         previous = None if together else instruction
         previous_issue = issue
@@ -184,7 +215,11 @@ def issue_cycles(sequence: Iterable[Instruction]) -> int:
 
 
 class CycleModel:
-    """The cycles of regions of one run of an ELF."""
+    """The cycles of regions of one run of an ELF.
+
+    The blocks that it prices run from where jumps land to where they leave. QEMU's own end at pages too; with these,
+    equal code costs the same wherever it lies.
+    """
 
     def __init__(self, elf: Path, blocks: Mapping[int, Block], cpu: str, pipeline: Pipeline) -> None:
         """The model of the code that `elf` ran on a core (`-mcpu` name), given the blocks that the run reported.
@@ -195,40 +230,82 @@ class CycleModel:
         self._blocks = blocks
         self._listing = disassemble(elf, cpu)
         self._pipeline, self._decode = pipeline, decoder(pipeline)
-        self._sequences: dict[int, list[Instruction]] = {}
-        self._ends: dict[int, int] = {}
-        self._costs: dict[tuple[int, int], int] = {}
+        self._addresses: dict[int, list[int]] = {}
+        self._costs: dict[tuple[int, int, tuple[int, ...]], int] = {}
 
     def cycles(self, region: CountedRegion) -> int:
-        """Cycles between the region's markers."""
-        first, last = self._sequence(region.first), self._sequence(region.last)
-        if not region.edges:
-            return issue_cycles(first[region.begin + 1 : region.end])
-        total = sum(count * self._cost(*edge) for edge, count in region.edges.items())
-        return total - issue_cycles(first[: region.begin + 1]) + issue_cycles(last[: region.end])
+        """Cycles between the region's markers.
 
-    def _sequence(self, number: int) -> list[Instruction]:
-        if number not in self._sequences:
+        Raises:
+            SimulatorError: code ran that is not in the ELF's disassembly.
+        """
+        jumps = self._jumps(region)
+        blocks = list(_blocks(self._executions(region), jumps, self._after))
+        at = {block.addresses[0]: block for block in blocks}
+        total = 0
+        for block in blocks:
+            falls, last = block.executions, block.addresses[-1]
+            for target, count in jumps.get(last, {}).items():
+                total += count * self._cost(block.addresses, at[target].addresses if target in at else (), jumped=True)
+                falls -= count
+            if falls:
+                following = at.get(self._after(last))
+                total += falls * self._cost(block.addresses, following.addresses if following else (), jumped=False)
+        return total
+
+    def _executions(self, region: CountedRegion) -> Counter[int]:
+        """How often the instruction at each address ran."""
+        counts: Counter[int] = Counter(self._walk(region.first)[region.begin + 1 :])
+        entered: Counter[int] = Counter()
+        for (_, block), count in region.edges.items():
+            entered[block] += count
+        for block, count in entered.items():
+            for address in self._walk(block):
+                counts[address] += count
+        counts.subtract(self._walk(region.last)[region.end :])
+        return +counts
+
+    def _jumps(self, region: CountedRegion) -> dict[int, Counter[int]]:
+        """How often control went from the last address of a block to one that does not follow it."""
+        jumps: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for (source, block), count in region.edges.items():
+            last, target = self._walk(source)[-1], self._blocks[block].pc
+            if target != self._after(last):
+                jumps[last][target] += count
+        return jumps
+
+    def _walk(self, number: int) -> list[int]:
+        """The addresses of a block's instructions."""
+        if number not in self._addresses:
             block = self._blocks[number]
-            sequence, pc = [], block.pc
-            while pc < block.pc + block.size:
-                if pc not in self._listing:
-                    raise SimulatorError(f"the code at {pc:#010x} ran but is not in the ELF's disassembly")
-                size, mnemonic, operands = self._listing[pc]
-                sequence.append(self._decode(mnemonic, operands, size))
-                pc += size
-            self._sequences[number] = sequence
-            self._ends[number] = pc
-        return self._sequences[number]
+            addresses, pc = [], block.pc
+            for _ in range(block.instructions):
+                addresses.append(pc)
+                pc = self._after(pc)
+            self._addresses[number] = addresses
+        return self._addresses[number]
 
-    def _cost(self, number: int, successor: int) -> int:
-        """Cycles of a block when `successor` follows, with the stalls that its results cause there."""
-        if (number, successor) not in self._costs:
-            sequence, ahead = self._sequence(number), self._sequence(successor)[:_LOOK_AHEAD]
-            cost = issue_cycles([*sequence, *ahead]) - issue_cycles(ahead)
-            jumped = self._blocks[successor].pc != self._ends[number]
-            self._costs[number, successor] = cost + self._flow_cycles(sequence, jumped)
-        return self._costs[number, successor]
+    def _after(self, address: int) -> int:
+        if address not in self._listing:
+            raise SimulatorError(f"the code at {address:#010x} ran but is not in the ELF's disassembly")
+        return address + self._listing[address][0]
+
+    def _cost(self, block: Sequence[int], successor: Sequence[int], *, jumped: bool) -> int:
+        """Cycles of a block when `successor` comes next, with the stalls that its results cause there."""
+        key = (block[0], block[-1], tuple(successor[:_LOOK_AHEAD]))
+        if key not in self._costs:
+            sequence = [self._instruction(address) for address in block]
+            ahead = [self._instruction(address) for address in successor[:_LOOK_AHEAD]]
+            self._costs[key] = (
+                issue_cycles([*sequence, *ahead], self._pipeline)
+                - issue_cycles(ahead, self._pipeline)
+                + self._flow_cycles(sequence, jumped)
+            )
+        return self._costs[key]
+
+    def _instruction(self, address: int) -> Instruction:
+        size, mnemonic, operands = self._listing[address]
+        return self._decode(mnemonic, operands, size)
 
     def _flow_cycles(self, sequence: Sequence[Instruction], jumped: bool) -> int:
         skips_loop = jumped and sequence[-1].flow == "branch-loop-start"
@@ -237,6 +314,27 @@ class CycleModel:
         if jumped and sequence[-1].flow.startswith("branch"):
             cycles += self._pipeline.taken_branch
         return cycles
+
+
+class _Block(NamedTuple):
+    addresses: list[int]
+    executions: int
+
+
+def _blocks(
+    executions: Mapping[int, int], jumps: Mapping[int, Mapping[int, int]], after: Callable[[int], int]
+) -> Iterator[_Block]:
+    """What ran, cut where jumps land, where they leave and where something did not run."""
+    leaders = {target for targets in jumps.values() for target in targets}
+    addresses: list[int] = []
+    for address in sorted(executions):
+        follows = bool(addresses) and after(addresses[-1]) == address
+        if addresses and (not follows or address in leaders or addresses[-1] in jumps):
+            yield _Block(addresses, executions[addresses[0]])
+            addresses = []
+        addresses.append(address)
+    if addresses:
+        yield _Block(addresses, executions[addresses[0]])
 
 
 def disassemble(elf: Path, cpu: str) -> dict[int, tuple[int, str, str]]:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.npu_bridge import Execute
-from tosaic.backends.target import Target
+from tosaic.backends.target import Memory, Target
 from tosaic.support.errors import SimulatorError
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What ran between one `dbg #1` and the next `dbg #2`; `cycles` is None where the core has no cycle model."""
+    """What ran between one `dbg #1` and the next `dbg #2`.
+
+    Args:
+        cycles: with memory that answers at once; None where the core has no cycle model.
+        traffic: of each memory that was watched.
+    """
 
     instructions: int
     cycles: int | None
+    traffic: tuple[Traffic, ...] = ()
+
+    @property
+    def waits(self) -> int:
+        """Cycles that the core waits for memory."""
+        return sum(traffic.waits for traffic in self.traffic)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,7 @@ class Runner(Protocol):
         timeout: float = 120.0,
         region_limit: int | None = None,
         count: bool = True,
+        memories: Sequence[Memory] = (),
     ) -> Execution:
         """Run `elf` to its end, whichever that is.
 
@@ -93,6 +106,7 @@ class Runner(Protocol):
             timeout: seconds of wall time.
             region_limit: instructions that one region may execute; more is a time-out, the same on every machine.
             count: whether to count regions; without it `costs` is empty.
+            memories: those whose traffic is counted.
 
         Raises:
             SimulatorError: the runner is not installed.

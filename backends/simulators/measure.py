@@ -30,6 +30,10 @@ from tosaic.tuner.space import Schedule
 _HARNESS = Path(__file__).with_name("trial_harness.c")
 _MAX_TENSORS = 14
 _VERDICT = struct.Struct("<III")
+_ISSUED_PER_CYCLE = 2
+"""What executes more instructions than that for each cycle of another is slower."""
+_RESTART = 2_000_000
+"""Instructions of a vector kernel that QEMU executes in the time that a run takes to start."""
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
 
 
@@ -62,7 +66,7 @@ class BatchMeasure:
     Args:
         runner: runs the trials.
         core: the core to build for.
-        layout: where they lie on the runner's board.
+        layout: where they lie on the runner's board, and how fast the memories are that these stand for.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
         timeout: seconds of wall time for one candidate.
@@ -79,8 +83,10 @@ class BatchMeasure:
     include: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
 
-    def __call__(self, task: BuildableTask, schedules: Sequence[Schedule]) -> list[Measurement]:
-        """One measurement per schedule, in order.
+    def __call__(
+        self, task: BuildableTask, schedules: Sequence[Schedule], best: Measurement | None = None, /
+    ) -> list[Measurement]:
+        """One measurement per schedule, in order; where there is a `best`, a candidate that costs more may be `slow`.
 
         Raises:
             Error: the tools or the task are at fault, not a candidate.
@@ -101,14 +107,21 @@ class BatchMeasure:
                     del sources[number]
             data = _encode_task(*example(task.module, self.seed, task.inputs))
             while sources:
-                measured = self._run_batch(sources, compiled.objects, folder, data)
+                measured = self._run_batch(sources, compiled.objects, folder, data, self._limit(best))
                 results |= measured
                 for number in measured:
                     del sources[number]
         return [results[number] for number in range(len(schedules))]
 
+    def _limit(self, best: Measurement | None) -> int:
+        """Instructions after which a candidate need not run on."""
+        if best is None:
+            return self.region_limit
+        cost = max(best.instructions, best.cycles_with_memory or 0)
+        return min(self.region_limit, max(_ISSUED_PER_CYCLE * cost, _RESTART))
+
     def _run_batch(
-        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path, data: bytes
+        self, sources: dict[int, KernelSource], objects: Sequence[Path], folder: Path, data: bytes, limit: int
     ) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
 
@@ -123,16 +136,18 @@ class BatchMeasure:
             if len(numbers) == 1:
                 return {numbers[0]: Measurement("compile-error", message=str(error))}
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
-            return self._run_batch(half, objects, folder, data)
+            return self._run_batch(half, objects, folder, data, limit)
         timeout = self.timeout * len(sources)
-        execution = self.runner.run(elf, {"task.bin": data}, timeout=timeout, region_limit=self.region_limit)
+        execution = self.runner.run(
+            elf, {"task.bin": data}, timeout=timeout, region_limit=limit, memories=self.layout.memories
+        )
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
         verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
         results: dict[int, Measurement] = {}
         for number, (outcome, tensor, offset), cost in zip(sources, verdicts, execution.costs, strict=False):
             if outcome == _EXACT:
-                results[number] = Measurement("ok", cost.instructions, cost.cycles)
+                results[number] = Measurement("ok", cost.instructions, cost.cycles, cost.waits)
             elif outcome == _DIFFERENT:
                 results[number] = Measurement("wrong", message=f"output {tensor} differs at byte {offset}")
             elif outcome == _INPUT_CHANGED:
@@ -142,7 +157,8 @@ class BatchMeasure:
                 return results
         if execution.failure:
             culprit = list(sources)[len(results)]
-            status: Status = "timeout" if execution.timed_out else "crash"
+            late: Status = "slow" if limit < self.region_limit else "timeout"
+            status: Status = late if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
         return results
 

@@ -11,19 +11,29 @@ import numpy as np
 
 from tosaic.backends.firmware.build import Firmware, Tensor
 from tosaic.backends.simulators.execution import Execution, Runner
+from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.npu_bridge import Execute
+from tosaic.backends.target import Memory
 from tosaic.support.errors import SimulatorError
 
 
 @dataclass(frozen=True)
 class CallCost:
-    """What one call cost on the core; of an NPU call, handing it over. None where the runner does not tell."""
+    """What one call cost on the core; of an NPU call, handing it over. None where the runner does not tell.
+
+    Args:
+        cycles: with memory that answers at once.
+        cycles_with_memory: and the cycles that the core waits for memory.
+        traffic: of each memory.
+    """
 
     name: str
     processor: str
     where: str
     instructions: int | None
     cycles: int | None
+    cycles_with_memory: int | None
+    traffic: tuple[Traffic, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,25 @@ class RunResult:
         """Modeled cycles of one inference on the core."""
         return _total([call.cycles for call in self.calls if call.processor == "cpu"])
 
+    @property
+    def cycles_with_memory(self) -> int | None:
+        """Modeled cycles of one inference on the core, with those that it waits for memory."""
+        return _total([call.cycles_with_memory for call in self.calls if call.processor == "cpu"])
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Of one inference on the core, memory by memory."""
+        calls = [call.traffic for call in self.calls if call.processor == "cpu"]
+        return tuple(
+            Traffic(
+                memory=each[0].memory,
+                read=sum(traffic.read for traffic in each),
+                written=sum(traffic.written for traffic in each),
+                waits=sum(traffic.waits for traffic in each),
+            )
+            for each in zip(*calls, strict=True)
+        )
+
 
 def _total(costs: Sequence[int | None]) -> int | None:
     known = [cost for cost in costs if cost is not None]
@@ -62,6 +91,7 @@ def run_firmware(
     npu: Execute | None = None,
     *,
     timeout: float = 600.0,
+    memories: Sequence[Memory] = (),
 ) -> RunResult:
     """Run a firmware's ELF.
 
@@ -69,6 +99,7 @@ def run_firmware(
         samples: the inputs of each inference, with the shapes and dtypes of `model.h`.
         npu: executes NPU calls on the host (see `npu_bridge`).
         timeout: seconds of wall time for the whole run.
+        memories: those whose traffic is counted.
 
     Raises:
         SimulatorError: an input does not fit, there is no `npu` for an NPU call, or the run failed.
@@ -78,7 +109,7 @@ def run_firmware(
             f"this firmware calls the NPU, and {runner.name} has none", hint="pass a function that executes it"
         )
     files = {"inputs.bin": encode_inputs(firmware.inputs, samples)}
-    execution = runner.run(elf, files, npu=npu, timeout=timeout).check("the firmware")
+    execution = runner.run(elf, files, npu=npu, timeout=timeout, memories=memories).check("the firmware")
     outputs = read_outputs(execution, firmware.outputs, len(samples))
     return RunResult(outputs, _costs(firmware, execution, len(samples)))
 
@@ -126,10 +157,18 @@ def read_outputs(execution: Execution, tensors: Sequence[Tensor], samples: int) 
 
 def _costs(firmware: Firmware, execution: Execution, samples: int) -> tuple[CallCost, ...]:
     if not execution.costs:
-        return tuple(CallCost(call.name, call.processor, call.where, None, None) for call in firmware.calls)
+        return tuple(CallCost(call.name, call.processor, call.where, None, None, None) for call in firmware.calls)
     if len(execution.costs) != samples * len(firmware.calls):
         raise SimulatorError(f"{len(execution.costs)} calls were counted, not {samples * len(firmware.calls)}")
     return tuple(
-        CallCost(call.name, call.processor, call.where, cost.instructions, cost.cycles)
+        CallCost(
+            name=call.name,
+            processor=call.processor,
+            where=call.where,
+            instructions=cost.instructions,
+            cycles=cost.cycles,
+            cycles_with_memory=None if cost.cycles is None else cost.cycles + cost.waits,
+            traffic=cost.traffic,
+        )
         for call, cost in zip(firmware.calls, execution.costs, strict=False)
     )

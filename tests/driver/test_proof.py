@@ -31,7 +31,7 @@ class Task:
         return {}
 
 
-def judge(task, schedules):
+def judge(task, schedules, best=None):
     return [
         Measurement("wrong", message="byte 3") if s.variant.startswith("bad") else Measurement("ok", 10, 20)
         for s in schedules
@@ -41,8 +41,8 @@ def judge(task, schedules):
 class Inline:
     """Runs batches in this process."""
 
-    def submit(self, measure, task, schedules):
-        result = measure(task, schedules)
+    def submit(self, measure, task, schedules, best=None):
+        result = measure(task, schedules, best)
 
         class Done:
             def result(self):
@@ -73,6 +73,21 @@ def test_a_wrong_default_gives_way_to_the_next_variant_and_is_told(prove, databa
     assert prove({"a": task})["conv"].refuted == ["bad(unroll=1): wrong: byte 3"]
     proven = best(database, task)
     assert proven and proven.schedule == Schedule.of("worse", unroll=1)
+
+
+def test_what_is_best_on_the_nearest_task_is_tried_beside_the_default(prove, database):
+    database.append([Record("kin", Schedule.of("good", unroll=2), Measurement("ok", 1, 1))])
+    proof = prove({"a": Task("conv", ("good", "better"))})["conv"]
+    assert proof.tried == 2 and not proof.refuted
+    assert [r.schedule["unroll"] for r in database.records("conv")] == [1, 2]
+
+
+def test_a_schedule_of_the_nearest_task_that_is_wrong_here_leaves_the_default(prove, database):
+    database.append([Record("kin", Schedule.of("bad", unroll=2), Measurement("ok", 1, 1))])
+    task = Task("conv", ("good", "bad"))
+    assert prove({"a": task})["conv"].refuted == ["bad(unroll=2): wrong: byte 3"]
+    proven = best(database, task)
+    assert proven and proven.schedule == Schedule.of("good", unroll=1)
 
 
 def test_a_kernel_without_a_right_variant_is_an_error(prove):

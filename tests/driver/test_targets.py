@@ -16,7 +16,7 @@ from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Core
 from tosaic.build import Build
 from tosaic.support.errors import Error
-from tosaic.targets import find_target, read_target, targets
+from tosaic.targets import find_target, read_target, targets, with_constants_in
 
 AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
 
@@ -73,6 +73,28 @@ def test_an_npu_takes_its_arena_in_memory_that_it_reaches():
     alone, beside = find_target("cortex-m55"), find_target("cortex-m55", accelerator="ethos-u55-64")
     assert [memory.name for memory in alone.layout.arena] == ["dtcm", "sram", "ddr"]
     assert [memory.name for memory in beside.layout.arena] == ["sram", "ddr"]
+
+
+def test_weights_lie_where_the_user_says_and_the_arena_elsewhere():
+    layout = find_target("cortex-m55", constants="sram").layout
+    assert layout.constants.name == "sram" and [memory.name for memory in layout.arena] == ["dtcm", "ddr"]
+    with pytest.raises(Error, match=r"there is no memory `dram`\n  try: did you mean `sram`\?"):
+        find_target("cortex-m55", constants="dram")
+    with pytest.raises(Error, match="the NPU of `corstone-300` does not reach `itcm`"):
+        find_target("corstone-300", constants="itcm")
+    small = replace(find_target("cortex-m55"), layout=replace(layout, arena=layout.arena[:1]))
+    with pytest.raises(Error, match="`dtcm` is all the memory that the arena of `cortex-m55` has"):
+        with_constants_in("dtcm", small)
+
+
+def test_trials_lie_in_memories_as_fast_as_the_targets_own():
+    target = find_target("cortex-m55", constants="sram")
+    fast, lies = target.layout, target.trials
+    pairs = [(fast.code, lies.code), (fast.stack, lies.stack), (fast.arena[0], lies.arena[0]),
+             (fast.constants, lies.constants)]  # fmt: skip
+    for memory, stand_in in pairs:
+        assert replace(memory, base=stand_in.base, size=stand_in.size) == stand_in
+    assert lies.constants.base == 0x6400_0000
 
 
 @pytest.mark.parametrize(

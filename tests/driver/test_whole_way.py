@@ -21,7 +21,18 @@ COMPILE_KEYS = {
     "model", "target", "regions", "ops_per_processor", "ops", "arena_bytes", "flash_bytes", "npu_cycles", "trials",
     "seconds",
 }  # fmt: skip
-RUN_KEYS = {"exact", "instructions", "cycles", "npu_cycles", "npu", "kernels", "sqnr_db", "outputs"}
+RUN_KEYS = {
+    "exact",
+    "instructions",
+    "cycles",
+    "cycles_with_memory",
+    "traffic",
+    "npu_cycles",
+    "npu",
+    "kernels",
+    "sqnr_db",
+    "outputs",
+}
 DMA_WAIT, KERNEL_WAIT = 17, 18
 FILES = {
     "manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",

@@ -6,11 +6,12 @@ import math
 import os
 import signal
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tosaic.tuner.database import Environment
+from tosaic.tuner.database import Environment, Record
 from tosaic.tuner.measurement import Measurement, Status
 from tosaic.tuner.space import Schedule, Space, Variant
 
@@ -74,6 +75,97 @@ class Gemm:
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """A task as rugged as a vector kernel: 9 million assignments, registers that spill, tails, waits for memory, noise.
+
+    Args:
+        pixels, channels, outputs: of a 1x1 convolution.
+    """
+
+    pixels: int = 125
+    channels: int = 64
+    outputs: int = 64
+
+    @property
+    def key(self) -> str:
+        return f"convolution {self.pixels}x{self.channels}x{self.outputs}"
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+    @property
+    def space(self) -> Space:
+        knobs = {
+            "rows": tuple(range(1, 9)),
+            "columns": (1, 2, 3, 4, 6, 8),
+            "depth": (16, 32, 64),
+            "block": (4, 8, 16, 32, 64, 128, 256, 512),
+            "order": ("rcd", "crd", "rdc", "cdr", "drc", "dcr"),
+            "unroll": (1, 2, 4),
+            "weights": ("plain", "packed", "copied"),
+            "stages": (0, 1, 2, 3),
+            "ahead": (0, 1, 2),
+            "finish": ("mulh", "rounding", "narrow", "float"),
+            "tail": ("overlap", "mask", "scalar"),
+        }
+        return Space((Variant("library"), Variant("nest", knobs, self._legal)))
+
+    def _legal(self, knobs: Mapping[str, object]) -> bool:
+        rows, depth, unroll, block = (int(knobs[name]) for name in ("rows", "depth", "unroll", "block"))  # type: ignore[call-overload]
+        if knobs["tail"] == "overlap" and rows > self.pixels:
+            return False
+        return depth * unroll <= self.channels and block <= self.outputs and (knobs["order"] != "dcr" or rows == 1)
+
+    def features(self, schedule: Schedule) -> Mapping[str, float]:
+        macs = self.pixels * self.channels * self.outputs
+        if schedule.variant == "library":
+            return {"macs": macs}
+        rows, columns, depth, block = (int(schedule[name]) for name in ("rows", "columns", "depth", "block"))
+        return {
+            "macs": macs,
+            "loads": macs / 16 * (1 / rows + 1 / columns),
+            "turns": macs / (rows * columns * depth * int(schedule["unroll"])),
+            "accumulators": rows * columns,
+            "weight bytes": self._weight_bytes(schedule),
+            "tiles": math.ceil(self.pixels / rows) * math.ceil(self.outputs / columns),
+            "block bytes": block * self.channels,
+        }
+
+    def _weight_bytes(self, schedule: Schedule) -> int:
+        once, rows = self.channels * self.outputs, int(schedule["rows"])
+        outer = str(schedule["order"])[0] == "c"
+        kept = schedule["weights"] == "copied" and int(schedule["block"]) * self.channels <= 2048
+        return once if outer or kept else once * math.ceil(self.pixels / rows)
+
+    def cost(self, schedule: Schedule) -> int:
+        macs = self.pixels * self.channels * self.outputs
+        if schedule.variant == "library":
+            return macs
+        rows, columns, depth, unroll = (int(schedule[name]) for name in ("rows", "columns", "depth", "unroll"))
+        inner = macs / 8 * max(1.0, 0.62 * (1 + rows * columns / (rows + columns)) ** -1 * 3.2)
+        vectors = rows + columns + (2 if int(schedule["ahead"]) else 0)
+        if vectors > 8:
+            inner *= 1 + 0.35 * (vectors - 8)
+        if rows * columns > 14:
+            inner *= 1 + 0.2 * (rows * columns - 14)
+        turns = macs / (rows * columns * depth * unroll) * (5 - int(schedule["ahead"]))
+        if schedule["weights"] == "plain":
+            inner *= 1.15
+        left = self.pixels % rows
+        tail = {"overlap": rows - left if left else 0, "mask": 0.6 * left, "scalar": 4 * left}[str(schedule["tail"])]
+        finish = {"mulh": 2.5, "rounding": 1.6, "narrow": 1.3 if rows % 2 == 0 else 2.2, "float": 6.0}
+        outputs = self.pixels * self.outputs * finish[str(schedule["finish"])]
+        order = {"rcd": 1.0, "crd": 1.02, "rdc": 1.25, "cdr": 1.2, "drc": 1.5, "dcr": 1.6}[str(schedule["order"])]
+        copies = self.channels * self.outputs / 4 * (1 + 64 / int(schedule["block"]))
+        waits = self._weight_bytes(schedule) / 4 * (1 if int(schedule["stages"]) == 2 else 1.3)
+        total = (inner * (1 + tail / self.pixels) + turns) * order + outputs + waits
+        total += copies if schedule["weights"] == "copied" else 0
+        noise = zlib.crc32(f"{self.key} {schedule}".encode()) / 2**32
+        return round(total * (1 + 0.01 * noise))
+
+
+@dataclass(frozen=True)
 class Line:
     """A small task: one knob, `length` schedules, the optimum at `valley`."""
 
@@ -97,15 +189,21 @@ class Line:
         return self.scale * (1 + abs(int(schedule["x"]) - self.valley))
 
 
+def record(task, schedule: Schedule, cost: float) -> Record:
+    """A trial that cost so many cycles, a failed one where they are infinite."""
+    found = success(round(cost)) if math.isfinite(cost) else Measurement("wrong")
+    return Record(task.key, schedule, found, task.features(schedule))
+
+
 def success(cost: int) -> Measurement:
     return Measurement("ok", instructions=cost, cycles=2 * cost)
 
 
-def analytic(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def analytic(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     return [success(task.cost(schedule)) for schedule in schedules]
 
 
-def faulty(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def faulty(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     """The candidates below the valley would be the fastest of all, and are wrong; some others fail in every way."""
     by_remainder: dict[int, Status] = {3: "illegal", 5: "compile-error", 7: "crash", 9: "timeout"}
     answers = []
@@ -127,7 +225,7 @@ class Deadly:
     log: Path | None = None
     seconds: float = 0.0
 
-    def __call__(self, task, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def __call__(self, task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
         for schedule in schedules:
             if schedule["x"] == 5:
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -143,7 +241,7 @@ class Slow:
     log: Path
     seconds: float
 
-    def __call__(self, task, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def __call__(self, task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
         for schedule in schedules:
             time.sleep(self.seconds)
             with open(self.log, "a", encoding="utf-8") as log:
@@ -151,5 +249,5 @@ class Slow:
         return analytic(task, schedules)
 
 
-def broken(task, schedules: Sequence[Schedule]) -> list[Measurement]:
+def broken(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     raise FileNotFoundError("qemu-system-arm")

@@ -2,7 +2,7 @@ import math
 import random
 
 import numpy as np
-from synthetic import Gemm
+from synthetic import Gemm, record
 
 from tosaic.tuner.cost_model import ENOUGH_SAMPLES, CostModel
 
@@ -15,7 +15,7 @@ def _schedules(task, count, seed):
 def _trained(task, count, seed=0):
     model = CostModel(seed)
     for schedule in _schedules(task, count, seed=1):
-        model.observe(task, schedule, task.cost(schedule))
+        model.observe(record(task, schedule, task.cost(schedule)), task.cost(schedule))
     return model
 
 
@@ -50,6 +50,17 @@ def test_a_new_task_profits_from_its_kin():
     assert _rank_correlation(scores, [other.cost(s) for s in probe]) > 0.8
 
 
+def test_what_is_known_of_other_tasks_serves_before_the_first_trial():
+    known, other = Gemm(64), Gemm(512)
+    model, probe = CostModel(0), _schedules(other, 300, seed=2)
+    model.start_from((record(known, s, known.cost(s)), known.cost(s)) for s in _schedules(known, 400, seed=1))
+    assert _rank_correlation(_score(model, other, probe), [other.cost(s) for s in probe]) > 0.8
+    before = _score(model, other, probe)
+    for schedule in _schedules(other, ENOUGH_SAMPLES, seed=3):
+        model.observe(record(other, schedule, other.cost(schedule)), other.cost(schedule))
+    assert not np.array_equal(_score(model, other, probe), before)  # it learns from the first trials
+
+
 def test_equal_observations_and_seed_predict_equally():
     task = Gemm()
     probe = _schedules(task, 50, seed=2)
@@ -61,7 +72,8 @@ def test_failures_are_ranked_last():
     task, model = Gemm(), CostModel(0)
     for schedule in _schedules(task, 300, seed=1):
         packed = dict(schedule.knobs).get("pack", True)
-        model.observe(task, schedule, task.cost(schedule) if packed else math.inf)
+        cost = task.cost(schedule) if packed else math.inf
+        model.observe(record(task, schedule, cost), cost)
     probe = [s for s in _schedules(task, 200, seed=2) if s.variant == "tiled"]
     scores = _score(model, task, probe)
     packed = np.array([s["pack"] for s in probe])

@@ -18,7 +18,7 @@ OTHER = dataclasses.replace(ENVIRONMENT, compiler="2")
 
 
 def _record(x, cost=10, key="conv", status: Status = "ok"):
-    return Record(key, Schedule.of("line", x=x), Measurement(status, cost, 2 * cost, message="é\n"))
+    return Record(key, Schedule.of("line", x=x), Measurement(status, cost, 2 * cost, 3 * cost, "é\n"))
 
 
 def _filled(path, count=5, environment=ENVIRONMENT):
@@ -102,8 +102,9 @@ def test_any_record_survives_export_and_import(tmp_path_factory, records):
 
 
 def _line(**changes):
-    fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "status": "ok", "instructions": 1}
-    fields |= {"cycles": 1, "message": "", **dataclasses.asdict(ENVIRONMENT), **changes}
+    fields = {"key": "conv", "schedule": Schedule.of("line", x=1).to_json(), "features": "{}"}
+    fields |= {"status": "ok", "instructions": 1}
+    fields |= {"cycles": 1, "waits": 1, "message": "", **dataclasses.asdict(ENVIRONMENT), **changes}
     return json.dumps(fields)
 
 
@@ -116,6 +117,9 @@ def _line(**changes):
         (_line(status="fine"), "no status is called 'fine'"),
         (_line(cycles=-1), "are counts"),
         (_line(cycles=True), "are counts"),
+        (_line(waits=None), "are counts"),
+        (_line(features='{"macs": "many"}'), "features are numbers by name"),
+        (_line(features="[]"), "features are numbers by name"),
         (_line(cycles=2**63), "are counts"),
         (_line(key=3), "are texts"),
         (_line(schedule="{}"), "this is not a schedule"),

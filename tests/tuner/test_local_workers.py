@@ -59,7 +59,7 @@ def test_an_error_of_the_measure_itself_reaches_the_caller(workers):
 
 def test_a_measure_that_cannot_travel_is_named(workers):
     with pytest.raises(Error, match="task `line` cannot be sent to a worker process"):
-        workers.submit(lambda task, schedules: [], TASK, _schedules(1))
+        workers.submit(lambda task, schedules, best: [], TASK, _schedules(1))
 
 
 def test_both_workers_work_at_once(tmp_path):
@@ -73,7 +73,7 @@ def test_both_workers_work_at_once(tmp_path):
         assert time.monotonic() - started < 1.8
 
 
-def grandchild(task, schedules):
+def grandchild(task, schedules, best=None):
     with subprocess.Popen(["sleep", "600"]) as process:
         Path(task.key).write_text(f"{os.getpid()} {process.pid}")
     return []

@@ -1,9 +1,10 @@
+import itertools
 import math
 import random
 from functools import partial
 
 import pytest
-from synthetic import Gemm, Line
+from synthetic import Gemm, Line, record
 
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
@@ -26,7 +27,7 @@ def _drive(kind, task, batches, size, cost):
         proposed.append(batch)
         for schedule in batch:
             search.observe(schedule, cost(schedule))
-            model.observe(task, schedule, cost(schedule))
+            model.observe(record(task, schedule, cost(schedule)), cost(schedule))
     return proposed
 
 
@@ -91,6 +92,13 @@ def test_schedules_in_flight_are_not_proposed_again():
 def test_the_default_and_each_variant_come_first():
     search, _ = _search("evolutionary", Gemm())
     assert [schedule.variant for schedule in search.propose(2)] == ["library", "tiled"]
+
+
+def test_what_is_good_on_similar_tasks_comes_right_after_the_default():
+    task = Gemm()
+    hints = list(itertools.islice(task.space.variants[1].schedules(), 7, 10))
+    search = STRATEGIES.find("evolutionary")(task.space, random.Random(5), lambda _: None, hints)
+    assert search.propose(4) == [task.space.default(), *hints]
 
 
 def test_equal_seeds_propose_equally():

@@ -4,7 +4,7 @@ import pytest
 from synthetic import Gemm
 
 from tosaic.support.errors import Error
-from tosaic.tuner.space import Schedule, Space, Variant
+from tosaic.tuner.space import DRAWS, STEPS, Schedule, Space, Variant
 
 SPARSE = Variant("sparse", {name: tuple(range(20)) for name in "abc"}, lambda k: k["a"] == k["b"] == k["c"])
 EMPTY = Variant("empty", {"a": (1, 2)}, lambda _: False)
@@ -29,29 +29,49 @@ def test_samples_and_mutations_are_legal():
     schedule = space.default()
     for _ in range(500):
         assert space.sample(rng) in space
-        schedule = space.mutate(rng, schedule)
+        schedule = space.neighbor(rng, schedule) or schedule
         assert schedule in space
 
 
-def test_a_mutation_changes_one_knob():
+def test_a_neighbor_differs_in_one_knob():
     space, rng = Gemm().space, random.Random(0)
     parent = Schedule.of("tiled", rows=1, columns=1, depth=1, unroll=1, prefetch=0, order="ijk", pack=False)
     for _ in range(100):
-        assert len(set(space.mutate(rng, parent).knobs) - set(parent.knobs)) == 1
+        neighbor = space.neighbor(rng, parent)
+        assert neighbor is not None and len(set(neighbor.knobs) - set(parent.knobs)) == 1
 
 
-def test_a_sparse_space_is_sampled_all_over():
-    rng = random.Random(0)
-    space = Space((SPARSE,))
-    assert len({space.sample(rng, attempts=2) for _ in range(400)}) == 20
-    assert space.assignments == 8000
+def test_a_neighbor_differs_in_two_knobs_where_one_alone_is_not_legal():
+    tied = Variant("tied", {"a": tuple(range(4)), "b": tuple(range(4))}, lambda k: k["a"] == k["b"])
+    space, rng = Space((tied,)), random.Random(0)
+    found = {space.neighbor(rng, Schedule.of("tied", a=1, b=1)) for _ in range(100)}
+    assert found == {Schedule.of("tied", a=x, b=x) for x in (0, 2, 3)} | {None}
+    assert Space((Variant("alone"),)).neighbor(rng, Schedule("alone")) is None
 
 
-def test_next_legal_finds_each_and_goes_round():
-    assert SPARSE.next_legal(0) == Schedule.of("sparse", a=0, b=0, c=0)
-    assert SPARSE.next_legal(1) == Schedule.of("sparse", a=1, b=1, c=1)
-    assert SPARSE.next_legal(7999) == Schedule.of("sparse", a=19, b=19, c=19)
-    assert EMPTY.next_legal(1) is None
+def test_a_space_too_large_to_enumerate_with_few_legal_schedules_is_sampled_all_over():
+    asked = 0
+
+    def legal(knobs):
+        nonlocal asked
+        asked += 1
+        return sum(value > 1 for value in knobs.values()) <= 3
+
+    space, rng = Space((Variant("wide", {name: tuple(range(10)) for name in "abcdefghij"}, legal),)), random.Random(0)
+    assert space.assignments == 10**10
+    found = {space.sample(rng) for _ in range(300)}
+    assert len(found) > 200 and all(len({s[knob] for s in found}) == 10 for knob in "abcdefghij")
+    assert asked < 300 * STEPS * DRAWS
+
+
+def test_the_first_legal_schedule_is_looked_for_so_long():
+    assert SPARSE.first() == Schedule.of("sparse", a=0, b=0, c=0)
+    assert EMPTY.first() is None
+    wide = Variant("wide", {name: tuple(range(100)) for name in "abcd"}, lambda k: k["a"] == 99)
+    assert wide.first() is None
+    assert Space((wide, SPARSE)).default() == SPARSE.first()
+    with pytest.raises(ValueError, match="a space without a legal schedule"):
+        Space((wide, EMPTY)).default()
 
 
 def test_variants_of_one_name_are_refused():

@@ -24,7 +24,7 @@ class Log:
     def __init__(self, measure=analytic):
         self.measure, self.seen = measure, []
 
-    def __call__(self, task, schedules):
+    def __call__(self, task, schedules, best=None):
         self.seen += [(task.key, schedule) for schedule in schedules]
         return self.measure(task, schedules)
 
@@ -274,8 +274,20 @@ def test_a_new_task_gets_its_share_beside_a_thoroughly_tuned_one(executor):
     assert _tune([Gemm(64), Gemm(128)], executor, database=database, trials=400).measured == 0
 
 
+def test_a_measure_is_told_the_best_known(executor):
+    told = []
+
+    def measure(task, schedules, best):
+        told.append(best)
+        return analytic(task, schedules)
+
+    _tune([Line("line", length=40, valley=39)], executor, measure, trials=40, batch=3, search="exhaustive")
+    costs = [best.cycles for best in told if best is not None]
+    assert told[0] is None and costs == sorted(costs, reverse=True) and len(set(costs)) > 10
+
+
 def test_the_objective_decides(executor):
-    def opposed(task, schedules):
+    def opposed(task, schedules, best=None):
         return [Measurement("ok", instructions=100 - s["x"], cycles=1 + s["x"]) for s in schedules]
 
     database, task = Database(":memory:", ENVIRONMENT), Line("line")
@@ -284,6 +296,16 @@ def test_the_objective_decides(executor):
     by_instructions = _tune([task], executor, opposed, database, trials=40, objective="instructions")
     assert by_instructions.measured == 0 and by_instructions.best["line"].schedule["x"] == 39
     assert _best_x(database, task, "instructions") == 39
+
+
+def test_cycles_are_those_with_memory(executor):
+    def starved(task, schedules, best=None):
+        return [Measurement("ok", instructions=1, cycles=1 + s["x"], waits=100 - 2 * s["x"]) for s in schedules]
+
+    database = Database(":memory:", ENVIRONMENT)
+    assert _tune([Line("line")], executor, starved, database, trials=40).best["line"].schedule["x"] == 39
+    assert _best_x(database, Line("line"), "core-cycles") == 0
+    assert [r.schedule["x"] for r in database.bests("cycles") + database.bests("core-cycles")] == [39, 0]
 
 
 def test_records_of_another_compiler_are_not_used_but_reported(executor, tmp_path):
@@ -316,8 +338,8 @@ def test_progress_tells_the_state_after_each_batch(executor):
 
 def test_a_measure_that_breaks_its_contract_is_an_error_and_leaves_no_record(executor):
     for measure, message in [
-        (lambda task, schedules: [success(5)], "gave 1 measurements for"),
-        (lambda task, schedules: [Measurement("ok")] * len(schedules), "has no cycles"),
+        (lambda task, schedules, best: [success(5)], "gave 1 measurements for"),
+        (lambda task, schedules, best: [Measurement("ok")] * len(schedules), "has no cycles"),
     ]:
         database = Database(":memory:", ENVIRONMENT)
         with pytest.raises(Error, match=message):

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.support.registry import Registry
-from tosaic.tuner.space import Schedule, Space
+from tosaic.tuner.space import SCANNED, Schedule, Space
 
 Score = Callable[[Sequence[Schedule]], np.ndarray | None]
 """Predicted worth of schedules, higher is better; None while nothing can be predicted."""
@@ -29,17 +29,18 @@ class Search(ABC):
         space: the schedules.
         rng: the only source of chance.
         score: the cost model's verdict.
+        hints: schedules that are good on similar tasks.
     """
 
     name: ClassVar[str]
     guided: ClassVar[bool] = False
 
-    def __init__(self, space: Space, rng: random.Random, score: Score) -> None:
-        self.space, self.rng, self.score = space, rng, score
+    def __init__(self, space: Space, rng: random.Random, score: Score, hints: Sequence[Schedule] = ()) -> None:
+        self.space, self.rng, self.score, self.hints = space, rng, score, hints
         self.costs: dict[Schedule, float] = {}
         self._seen: set[Schedule] = set()
         self._unseen = dict.fromkeys(space.schedules()) if space.assignments <= ENUMERABLE else None
-        self._scan = space.schedules()
+        self._scan = space.scan()
 
     def observe(self, schedule: Schedule, cost: float) -> None:
         """Learn the cost of a schedule, infinity for a failed trial."""
@@ -50,7 +51,7 @@ class Search(ABC):
         """The next `count` schedules; fewer only when the space holds no more."""
         chosen = list(self.choose(count))
         self._mark(chosen)
-        missing = list(itertools.islice(self._in_order(), count - len(chosen)))
+        missing = self._in_order(count - len(chosen))
         self._mark(missing)
         return chosen + missing
 
@@ -64,9 +65,10 @@ class Search(ABC):
             if self._unseen is not None:
                 self._unseen.pop(schedule, None)
 
-    def _in_order(self) -> Iterable[Schedule]:
-        """What no proposal has reached, in the order of the space; a large space is walked once in all."""
-        return (schedule for schedule in self._scan if schedule not in self._seen)
+    def _in_order(self, count: int) -> list[Schedule]:
+        """Up to `count` that no proposal has reached, in the order of the space, which is walked once in all."""
+        ahead = itertools.islice(self._scan, SCANNED if count else 0)
+        return list(itertools.islice((s for s in ahead if s is not None and s not in self._seen), count))
 
     def _random(self, count: int, but: Iterable[Schedule] = ()) -> list[Schedule]:
         """Up to `count` unseen schedules by chance, none of `but`."""

@@ -18,23 +18,26 @@ POPULATION = 128
 GENERATIONS = 4
 ELITE_SHARE = 0.2
 CROSSOVER_SHARE = 0.4
-RANDOM_SHARE = 0.1
+RANDOM_SHARE = 0.25
 
 
 @STRATEGIES.register
 class Evolutionary(Search):
-    """Descendants of the best measured schedules, picked by the cost model; some by chance against its blind spots.
+    """Descendants of the best measured schedules, picked by the cost model.
 
-    The scheme of Ansor (arXiv:2006.06762, section 5.1). The first proposals are the space's default and the first
-    schedule of every variant. A small space is ranked as a whole instead of being evolved.
+    Some are picked by chance against its blind spots, half of them near the best.
+
+    The scheme of Ansor (arXiv:2006.06762, section 5.1). The first proposals are the space's default, what is good on
+    similar tasks, and the first schedule of every variant. A small space is ranked as a whole instead of being evolved.
     """
 
     name: ClassVar[str] = "evolutionary"
     guided: ClassVar[bool] = True
 
-    def __init__(self, space: Space, rng: random.Random, score: Score) -> None:
-        super().__init__(space, rng, score)
-        self._starters = [first for v in space.variants if (first := next(v.schedules(), None)) is not None]
+    def __init__(self, space: Space, rng: random.Random, score: Score, hints: Sequence[Schedule] = ()) -> None:
+        super().__init__(space, rng, score, hints)
+        firsts = [first for variant in space.variants if (first := variant.first()) is not None]
+        self._starters = list(dict.fromkeys([*firsts[:1], *hints, *firsts[1:]]))
 
     def choose(self, count: int) -> Iterable[Schedule]:
         if self._unseen is not None and len(self._unseen) <= count:
@@ -42,8 +45,20 @@ class Evolutionary(Search):
         starters = [schedule for schedule in self._starters if schedule not in self._seen][:count]
         by_chance = sum(self.rng.random() < RANDOM_SHARE for _ in range(count - len(starters)))
         guided = self._guided(count - len(starters) - by_chance, starters)
-        chosen = [*starters, *guided]
-        return chosen + self._random(count - len(chosen), but=chosen)
+        chosen = dict.fromkeys([*starters, *guided])
+        nearby = self._nearby((count - len(chosen)) // 2)
+        chosen.update(dict.fromkeys(nearby))
+        return [*chosen, *self._random(count - len(chosen), but=chosen)]
+
+    def _nearby(self, count: int) -> list[Schedule]:
+        """Up to `count` unseen neighbors of the best measured schedule, whatever the model says."""
+        found = (self.space.neighbor(self.rng, best) for best in self._elite(1) for _ in range(4 * count))
+        new = (schedule for schedule in found if schedule is not None and schedule not in self._seen)
+        return list(itertools.islice(dict.fromkeys(new), count))
+
+    def _elite(self, count: int) -> list[Schedule]:
+        measured = [schedule for schedule, cost in self.costs.items() if math.isfinite(cost)]
+        return sorted(measured, key=lambda schedule: self.costs[schedule])[:count]
 
     def _guided(self, count: int, but: Sequence[Schedule]) -> list[Schedule]:
         small = self._unseen is not None and len(self._unseen) <= RANKED_WHOLE
@@ -58,8 +73,7 @@ class Evolutionary(Search):
 
     def _evolve(self) -> list[Schedule]:
         """The unseen ones among some generations of candidates, best first."""
-        measured = [schedule for schedule, cost in self.costs.items() if math.isfinite(cost)]
-        elite = sorted(measured, key=lambda schedule: self.costs[schedule])[: int(POPULATION * ELITE_SHARE)]
+        elite = self._elite(int(POPULATION * ELITE_SHARE))
         population = self._rank([*elite, *self._random(POPULATION - len(elite))])
         candidates = dict.fromkeys(population)
         for _ in range(GENERATIONS if population else 0):
@@ -76,4 +90,4 @@ class Evolutionary(Search):
             child = Schedule(mother.variant, tuple(self.rng.choice(pair) for pair in pairs))
             if child != mother and child in self.space:
                 return child
-        return self.space.mutate(self.rng, mother)
+        return self.space.neighbor(self.rng, mother) or self.space.sample(self.rng)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +16,7 @@ from typing import ClassVar
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.simulators.execution import Execution
 from tosaic.backends.simulators.npu_bridge import Execute
-from tosaic.backends.target import Target
+from tosaic.backends.target import Memory, Target
 from tosaic.support.errors import SimulatorError
 
 _WITHOUT_NPU = "ethos-u55-128"  # its platform runs the core just as well
@@ -48,6 +48,7 @@ class Fvp:
         timeout: float = 3600.0,
         region_limit: int | None = None,
         count: bool = True,
+        memories: Sequence[Memory] = (),
     ) -> Execution:
         """As `Runner.run`; nothing is counted, and the NPU is the platform's own.
 

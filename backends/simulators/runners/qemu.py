@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,8 +15,9 @@ from typing import ClassVar
 from tosaic.backends.simulators.counting import Counts, plugin, read_counts
 from tosaic.backends.simulators.cycle_model import CycleModel
 from tosaic.backends.simulators.execution import Cost, Execution
+from tosaic.backends.simulators.memory_model import traffic
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
-from tosaic.backends.target import Board, Core, Target
+from tosaic.backends.target import Board, Core, Memory, Target
 from tosaic.support.errors import SimulatorError
 from tosaic.support.processes import confined
 
@@ -56,6 +57,7 @@ class Qemu:
         timeout: float = 120.0,
         region_limit: int | None = None,
         count: bool = True,
+        memories: Sequence[Memory] = (),
     ) -> Execution:
         """As `Runner.run`.
 
@@ -70,8 +72,9 @@ class Qemu:
                 (folder / name).write_bytes(data)
             command = self.command(elf)
             if count:
-                limit = f",limit={region_limit}" if region_limit else ""
-                command += ["-plugin", f"{plugin()},out={counted}{limit}"]
+                limit = [f"limit={region_limit}"] if region_limit else []
+                watched = [f"memory={memory.base}:{memory.size}" for memory in memories]
+                command += ["-plugin", ",".join([str(plugin()), f"out={counted}", *limit, *watched])]
             with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
                 code, console, late = _guest(confined(command, Path(scratch)), folder, timeout)
             counts = read_counts(counted)
@@ -86,7 +89,7 @@ class Qemu:
         elif code < 0 or (code == 1 and "qemu-system-arm:" in console):
             failure = f"QEMU ended with status {code} on `{self.board.machine}`: {console.strip()[-1000:]}"
         written = {name: data for name, data in left.items() if name not in files}
-        return Execution(code, console, written, self._costs(elf, counts), failure, late or counts.limited)
+        return Execution(code, console, written, self._costs(elf, counts, memories), failure, late or counts.limited)
 
     def command(self, elf: Path) -> list[str]:
         """The command line that runs `elf`, with semihosting on.
@@ -100,11 +103,19 @@ class Qemu:
                 "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                 "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip
 
-    def _costs(self, elf: Path, counts: Counts) -> tuple[Cost, ...]:
-        if self.core.pipeline is None or not counts.regions:
-            return tuple(Cost(region.instructions, None) for region in counts.regions)
-        model = CycleModel(elf, counts.blocks, self.core.name, self.core.pipeline)
-        return tuple(Cost(region.instructions, model.cycles(region)) for region in counts.regions)
+    def _costs(self, elf: Path, counts: Counts, memories: Sequence[Memory]) -> tuple[Cost, ...]:
+        pipeline = self.core.pipeline
+        if not counts.regions:
+            return ()
+        model = CycleModel(elf, counts.blocks, self.core.name, pipeline) if pipeline else None
+        return tuple(
+            Cost(
+                region.instructions,
+                model.cycles(region) if model else None,
+                tuple(traffic(*asked, pipeline) for asked in zip(memories, region.requests, strict=True)),
+            )
+            for region in counts.regions
+        )
 
 
 RUNNER = Qemu

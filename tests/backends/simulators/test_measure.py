@@ -17,6 +17,7 @@ from tosaic.backends.simulators.measure import BatchMeasure, example
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.support.errors import BackendError
 from tosaic.targets import find_target
+from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule, Space, Variant
 
 MEASURE = BatchMeasure(Qemu(CORTEX_M55, MPS3_AN547), CORTEX_M55, find_target("cortex-m55").trials)
@@ -36,6 +37,8 @@ BODIES = {
     "below": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; scratch[-8] = 1;",
     "spoiled": "for (int i = 0; i < 100; i++) out[i] = a[i] > b[i] ? a[i] : b[i]; ((int *)b)[7]++;",
     "crash": "*(volatile int *)0xf0000000 = 1;",
+    "long": "for (int r = 0; r < 5200; r++) for (int i = 0; i < 100; i++)"
+    " ((volatile int *)out)[i] = a[i] > b[i] ? a[i] : b[i];",
     "hang": "for (;;) *(volatile int *)scratch = 1;",
     "broken": "this is not C",
     "unlinkable": "extern void nowhere(void); nowhere();",
@@ -119,6 +122,28 @@ def test_a_measurement_does_not_depend_on_the_batch_or_the_process():
     with ProcessPoolExecutor(2) as pool:
         elsewhere = pool.submit(pickle.loads(pickle.dumps(MEASURE)), MaximumTask(), [Schedule("good")]).result()
     assert alone == elsewhere == [batch[2]]
+
+
+def test_operands_are_priced_as_where_the_target_would_put_them():
+    def waits(**options) -> list[int]:
+        layout = find_target("cortex-m55", **options).trials
+        return [m.waits for m in replace(MEASURE, layout=layout)(MaximumTask(), [Schedule("good"), Schedule("table")])]
+
+    in_tcm, with_constants = waits()
+    assert in_tcm == 0 < with_constants  # tensors in DTCM; `table` reads one word of its constants, in DDR
+    assert waits(constants="sram") == [0, 32]  # as fast as the loads, after 32 cycles
+    assert min(waits(accelerator="ethos-u55-128")) > 0  # tensors in SRAM
+
+
+def test_a_candidate_that_is_sure_to_be_slower_than_the_best_is_given_up():
+    schedules = [Schedule(name) for name in ("good", "long", "hang", "good")]
+    best = Measurement("ok", instructions=1_000_000, cycles=1_500_000, waits=500_000)
+    found = replace(MEASURE, region_limit=10**9)(MaximumTask(), schedules, best)
+    assert [m.status for m in found] == ["ok", "ok", "slow", "ok"]
+    assert 3_000_000 < found[1].instructions < 4_000_000
+    assert found[2].message == "region 2 executed more than 4000000 instructions"
+    alone = MEASURE(MaximumTask(), schedules[:2], replace(best, instructions=10, cycles=20, waits=0))
+    assert [m.status for m in alone] == ["ok", "slow"]  # starting another run costs 2,000,000 instructions
 
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):

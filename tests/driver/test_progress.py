@@ -1,0 +1,50 @@
+"""What a tuning run shows while it works."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from tosaic.progress import tasks_table, tuning_line
+from tosaic.tuner.progress import Progress, TaskProgress
+
+
+def shown(renderable) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(renderable)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def progress(**changes) -> Progress:
+    tasks = [
+        TaskProgress("pool 1x1x64", 1.0, 3, 900.0, 900.0),
+        TaskProgress("conv2d 1x8x8x64", 4.0, 40, 3000.0, 2000.0),
+        TaskProgress("add 1x8x8x64", 1.0, 0, None, None),
+    ]
+    state = {"task": "pool 1x1x64", "done": 50, "total": 200, "reused": 10, "failed": {"slow": 3},
+             "inference": 8900.0, "seconds": 20.0, "tasks": tasks}  # fmt: skip
+    return Progress(**{**state, **changes})
+
+
+def test_the_costliest_tasks_come_first_with_their_best_and_gain():
+    rows = [line.split() for line in shown(tasks_table(progress()))]
+    assert rows == [
+        ["task", "runs", "trials", "first", "best", "gain"],
+        ["conv2d", "1x8x8x64", "4", "40", "3,000", "2,000", "1.50x"],
+        [">", "pool", "1x1x64", "1", "3", "900", "900", "1.00x"],
+        ["add", "1x8x8x64", "1", "0", "-", "-", "-"],
+    ]
+
+
+def test_a_large_model_does_not_fill_the_screen():
+    tasks = [TaskProgress(f"task{i}", 1.0, 1, float(i), float(i)) for i in range(60)]
+    rows = shown(tasks_table(progress(tasks=tasks)))
+    assert len(rows) == 13 and "task59" in rows[1]
+
+
+def test_the_line_tells_how_long_it_will_take():
+    (line,) = shown(tuning_line(progress()))
+    assert line == "tune 50/200  10 from records  inference 8,900  3 slow  20 s, 75 s left"
+    (line,) = shown(tuning_line(progress(done=10, inference=None, failed={})))
+    assert line == "tune 10/200  10 from records  20 s"
