@@ -78,8 +78,19 @@ class Depthwise(KernelFamily):
             "tile": _TILES,
             "strips": _STRIPS,
             "held": (4, 3, 5, 2, 1, 0),
-            "loop": ("channels", "channels of 8", "channels of 6", "channels of 4", "channels of 3", "channels of 2",
-                     "strips", "row", "row by 2", "row by 3", "row by 4"),
+            "loop": (
+                "channels",
+                "channels of 8",
+                "channels of 6",
+                "channels of 4",
+                "channels of 3",
+                "channels of 2",
+                "strips",
+                "row",
+                "row by 2",
+                "row by 3",
+                "row by 4",
+            ),
             "ahead": (1, 0, 2, 3, 4, 5),
         }
 
@@ -92,7 +103,8 @@ class Depthwise(KernelFamily):
 
         open_knobs = ("tile", "loop", "held")
         guesses = [
-            dict(zip(open_knobs, values, strict=True)) for values in itertools.product(*(knobs[knob] for knob in open_knobs))
+            dict(zip(open_knobs, values, strict=True))
+            for values in itertools.product(*(knobs[knob] for knob in open_knobs))
         ]
         first = {name: choices[0] for name, choices in knobs.items()}
         fitting = [guess for guess in guesses if legal({**first, **guess})]
@@ -157,7 +169,9 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
 def _estimate(kernel: PatchKernel) -> float:
     """Cycles of a kernel as far as its counts tell."""
     counts = kernel.counts()
-    turn = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"] + counts["moved"] + 9 * counts["turns"]
+    turn = (
+        2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"] + counts["moved"] + 9 * counts["turns"]
+    )
     alone = 12 * counts["turns"] / counts["unrolled"]
     starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"]
     return turn + alone + starts + counts["packed"] / 4

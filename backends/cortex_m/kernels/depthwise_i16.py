@@ -13,8 +13,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.gemm import COPY
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, reorder, requantization_table, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, VECTOR, reorder, requantization_table, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,

@@ -36,7 +36,10 @@ def assembly(
     low = set(_LOW.findall("\n".join(lines)))
     outputs = ", ".join(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes)
     inputs = ", ".join(
-        [*(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads), *(f'[{name}] "w"({name})' for name in constants)]
+        [
+            *(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads),
+            *(f'[{name}] "w"({name})' for name in constants),
+        ]
     )
     changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
     return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]

@@ -75,22 +75,31 @@ class Ordered:
 def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer loads are
+    hoisted.
+
     Args:
         pipeline: timings; None keeps the order that is given.
-        hoisted: how many of the loads that open the turn are executed one turn ahead.
+        hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
 
     Raises:
         BackendError: the vectors do not fit the registers.
     """
-    graph = _Dependences(block, decoder(pipeline) if pipeline else None, hoisted)
-    order = _Order(graph).run()
-    homes = _allocate(graph, order)
-
-    def text(instruction: Instruction, names: Mapping[str, int]) -> str:
-        return instruction.text({**block.registers, **{name: homes[value] for name, value in names.items()}})
-
-    entry = [text(load, {graph.vector(load): number}) for number, load in enumerate(graph.entry)]
-    return Ordered(tuple(entry), tuple(text(graph.nodes[i].instruction, graph.nodes[i].names) for i in order))
+    found: BackendError | None = None
+    for loads in range(hoisted, -1, -1):
+        graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
+        for most in range(len(block.vectors), max(0, len(block.vectors) - 3), -1):
+            try:
+                order = _Order(graph, most).run()
+                homes = _allocate(graph, order)
+            except BackendError as error:
+                found = found or error
+                continue
+            entry = [graph.text(load, {graph.vector(load): number}, homes) for number, load in enumerate(graph.entry)]
+            return Ordered(
+                tuple(entry), tuple(graph.text(graph.nodes[i].instruction, graph.nodes[i].names, homes) for i in order)
+            )
+    raise found or BackendError("there are no vector registers")
 
 
 @dataclass
@@ -146,12 +155,18 @@ class _Dependences:
         fixed, found, changed = self.block.registers, list[int](), set[str]()
         for i, instruction in enumerate(self.block.body):
             touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
-            starts = all(name in fixed for name in instruction.reads) and any(n not in fixed for n in instruction.writes)
+            starts = all(name in fixed for name in instruction.reads) and any(
+                n not in fixed for n in instruction.writes
+            )
             if len(found) < hoisted and starts and not touched & changed:
                 found.append(i)
             else:
                 changed |= {name for name in instruction.writes if name in fixed}
         return found
+
+    def text(self, instruction: Instruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
+        """The line of an instruction, given the value behind each vector's name and the register of each value."""
+        return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
 
     def vector(self, instruction: Instruction) -> str:
         return next(name for name in instruction.writes if name not in self.block.registers)
@@ -201,11 +216,11 @@ class _Dependences:
 class _Order:
     """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
 
-    Vectors are started in the order in which they stand, and never more of them at a time than there are registers.
+    Vectors are started in the order in which they stand, and at most `most` of them live at a time.
     """
 
-    def __init__(self, graph: _Dependences) -> None:
-        self.graph, self.nodes = graph, graph.nodes
+    def __init__(self, graph: _Dependences, most: int) -> None:
+        self.graph, self.nodes, self.most = graph, graph.nodes, most
         self.left = dict.fromkeys(range(len(self.nodes)))
         self.waiting = [set(node.needs) for node in self.nodes]
         self.needed_by: list[list[int]] = [[] for _ in self.nodes]
@@ -262,7 +277,7 @@ class _Order:
         node = self.nodes[number]
         if node.gives is None or (self._dying(number) and not node.instruction.apart):
             return True
-        return (number == first or bool(node.takes)) and len(self.live) < len(self.graph.block.vectors)
+        return (number == first or bool(node.takes)) and len(self.live) < self.most
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""
@@ -296,7 +311,7 @@ def _allocate(graph: _Dependences, order: Sequence[int]) -> dict[int, str]:
     again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
     copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
     homes = {value: graph.block.vectors[value] for value in range(len(graph.entry))}
-    starts = {register: 0 for register in graph.block.vectors}
+    starts = dict.fromkeys(graph.block.vectors, 0)
     ends = {register: len(order) for register in graph.block.vectors}
     for value, register in homes.items():
         starts[register], ends[register] = deaths[value], again[value]

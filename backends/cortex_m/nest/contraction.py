@@ -16,13 +16,13 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, lookup_order, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
-from tosaic.backends.cortex_m.nest.rows import VECTOR, Dot
+from tosaic.backends.cortex_m.nest.rows import Dot
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -181,7 +181,7 @@ class Kernel:
     def padded_block(self) -> int:
         """Channels of a block that are computed: whole register blocks, whole groups of four."""
         nr = self.tile[1]
-        return _round_up(_round_up(self.block, nr), GROUP)
+        return round_up(round_up(self.block, nr), GROUP)
 
     @property
     def sum_bytes(self) -> int:
@@ -208,7 +208,7 @@ class Kernel:
     def _row_reach(self) -> int:
         """Bytes from where a row of a window begins to the end of what is read there."""
         first = (self._read_at_once - 1) * self.geometry.stride[1] * self.geometry.channels
-        return first + max(at + _round_up(size, VECTOR) for _, at, _, size in _runs(self.geometry))
+        return first + max(at + round_up(size, VECTOR) for _, at, _, size in _runs(self.geometry))
 
     @property
     def _strip_columns(self) -> int:
@@ -216,12 +216,15 @@ class Kernel:
 
     @property
     def _strip_pitch(self) -> int:
-        return _round_up(max(self._strip_columns * self.geometry.channels, self._row_reach), VECTOR)
+        return round_up(max(self._strip_columns * self.geometry.channels, self._row_reach), VECTOR)
 
     @property
     def _layout(self) -> dict[str, tuple[int, int]]:
         """Offset and size of the parts of scratch memory."""
-        geometry, sizes = self.geometry, {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)}
+        geometry, sizes = (
+            self.geometry,
+            {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)},
+        )
         if self.staged:
             sizes["windows"] = self.pixels * self.window_pitch + VECTOR
         if self.nest.places["image"] == "padded":
@@ -233,19 +236,19 @@ class Kernel:
         offsets, end = {}, 0
         for name, size in sizes.items():
             offsets[name] = (end, size)
-            end = _round_up(end + size, VECTOR)
+            end = round_up(end + size, VECTOR)
         return offsets
 
     @property
     def scratch_bytes(self) -> int:
         offset, size = list(self._layout.values())[-1]
-        return _round_up(offset + size, VECTOR)
+        return round_up(offset + size, VECTOR)
 
     @property
     def block_bytes(self) -> int:
         """Bytes of the packed weights of a block of channels."""
         nr = self.tile[1]
-        return _round_up(self.block, nr) * len(self.vectors) * self.what.dot.lanes
+        return round_up(self.block, nr) * len(self.vectors) * self.what.dot.lanes
 
     @property
     def blocks(self) -> int:
@@ -262,7 +265,7 @@ class Kernel:
     def channel_order(self) -> np.ndarray:
         """The channel behind each sum of a block, past the end for padding: int32 (round_up(block, nr),)."""
         order = self.what.finish.channel_order(self.block)
-        return np.concatenate([order, np.arange(self.block, _round_up(self.block, self.tile[1]), dtype=np.int32)])
+        return np.concatenate([order, np.arange(self.block, round_up(self.block, self.tile[1]), dtype=np.int32)])
 
     def pack_weights(self, weights: np.ndarray) -> np.ndarray:
         """int8 of `weight_bytes`: weights (channels, depth elements) in the order in which they are read."""
@@ -288,7 +291,7 @@ class Kernel:
 
     @property
     def _block_factors(self) -> int:
-        return 4 * self.what.finish.fields * _round_up(self.block, GROUP)
+        return 4 * self.what.finish.fields * round_up(self.block, GROUP)
 
     # The code.
 
@@ -424,7 +427,7 @@ class Kernel:
         row, start = found.width * found.channels, found.pad[0] * padded.width + found.pad[2]
         return [
             f"int8_t *padded = scratch + {offset};",
-            f"for (int i = 0; i < {_round_up(size, VECTOR)}; i += {VECTOR}) vstrbq_s8(padded + i, zero);",
+            f"for (int i = 0; i < {round_up(size, VECTOR)}; i += {VECTOR}) vstrbq_s8(padded + i, zero);",
             f"for (int row = 0; row < {found.height}; row++)",
             f"  copy(padded + {start * found.channels} + row * {padded.width * found.channels}, in + row * {row}, {row});",
         ]
@@ -511,7 +514,10 @@ class Kernel:
         wrap = [
             f"if (++column == {geometry.columns}) {{",
             f"  column = 0; ix = {-left}; iy += {down};",
-            *([f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"] * (geometry.batch > 1)),
+            *(
+                [f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"]
+                * (geometry.batch > 1)
+            ),
             "}",
         ]
         return [
@@ -618,7 +624,9 @@ class Kernel:
                 values = ", ".join(f"{{{name}}}" for name in names[at : at + step])
                 mnemonic = "strd" if pairs else "str"
                 if r or at:
-                    code.append(Instruction(f"{mnemonic}{'' if pairs else '.w'}", f"{values}, [{{a}}, #{r * stride + 4 * at}]"))
+                    code.append(
+                        Instruction(f"{mnemonic}{'' if pairs else '.w'}", f"{values}, [{{a}}, #{r * stride + 4 * at}]")
+                    )
                 else:
                     code.append(Instruction(mnemonic, f"{values}, [{{a}}], #{nr * size}", ("a",), ("a",)))
         return code
@@ -657,7 +665,10 @@ class Kernel:
         return [
             f"for (int block = 0; block < {-(-self.block // nr)}; block++) {{",
             *(f"  const int8_t *{name} = {at};" for name, at in pointers.items()),
-            *(f"  {line}" for line in assembly([*start, *found.entry], found.turn, leave, turns, changes, (), list(sums.values()))),
+            *(
+                f"  {line}"
+                for line in assembly([*start, *found.entry], found.turn, leave, turns, changes, (), list(sums.values()))
+            ),
             "}",
         ]
 
@@ -769,15 +780,6 @@ class Kernel:
 
 _VECTORS = tuple(f"q{i}" for i in range(8))
 
-COPY = """\
-INLINE void copy(int8_t *to, const int8_t *from, int bytes)
-{
-  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
-    const mve_pred16_t inside = vctp8q(bytes);
-    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
-  }
-}"""
-
 
 def _runs(geometry: Geometry) -> list[tuple[int, int, int, int]]:
     """(window row, bytes from its start, bytes of the depth before, bytes) of the stretches of a window that lie together."""
@@ -788,7 +790,3 @@ def _runs(geometry: Geometry) -> list[tuple[int, int, int, int]]:
         for ky in range(height)
         for kx in range(columns)
     ]
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
-from tosaic.backends.cortex_m.nest.rows import VECTOR
 from tosaic.backends.target import Pipeline
 
 GROUP = 4
@@ -17,9 +17,6 @@ GROUP = 4
 # VQMOVNB/T narrow into even and odd lanes: two rounds of it put sum 4v + i of a vector of 16 into byte 4i + rank(v).
 _NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
 
-ROUND = 31
-"""The shift at which RESCALE is one instruction: VQRDMULH gives `value * multiplier + (1 << 30) >> 31`."""
-
 
 @dataclass(frozen=True)
 class Finish:
@@ -27,7 +24,7 @@ class Finish:
 
     Args:
         element: bytes of a result, 1 or 2.
-        form: `round` where every shift is 31; `right` where none is below 32: VQDMULH, then VRSHL; `left` elsewhere,
+        form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left` elsewhere,
             which shifts left first. `wide` is for int64 sums, which no vector finishes.
         clamped: whether the bounds are closer than those of the element.
         table: whether int8 results go through a TABLE.
@@ -56,25 +53,21 @@ class Finish:
         return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
 
     def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use.
-
-        `(value * multiplier + (1 << (shift - 1))) >> shift` (TOSA 1.0 apply_scale_32, SINGLE_ROUND) is a shift by
-        `left`, VQDMULH by `multiplier`, VRSHL by `right`. The spec demands `|value| < 1 << (shift - 1)`, so the left
-        shift cannot overflow.
-        """
+        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use."""
         if self.form == "wide":
             padded = [np.pad(values, (0, -len(bias) % GROUP)) for values in (bias.astype(np.int64), multiplier, shift)]
             halves = padded[0].view(np.int32).reshape(-1, 2)
             return np.column_stack([halves, *(values.astype(np.int32) for values in padded[1:])])
-        left = np.maximum(0, 32 - shift.astype(np.int32))
-        right = 31 - shift.astype(np.int32) - left
+        multiplier, right, left = shift_factors(multiplier, shift)
         fields = [bias, left, multiplier, right] if self.form == "left" else [bias, multiplier, right][: self.fields]
         order = self.channel_order(len(bias))
         rows = np.stack([np.asarray(field, np.int32)[order] for field in fields])
         padded = np.pad(rows, ((0, 0), (0, -len(bias) % GROUP)))
         return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
 
-    def function(self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int) -> list[str]:
+    def function(
+        self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int
+    ) -> list[str]:
         """C of `void name(const int32_t *a, const int32_t *t, int8_t *o, ...)`, which finishes `rows` rows.
 
         Its other arguments are `zero, low, high`, `lookup` and `term0..`, as `arguments` lists them.
@@ -131,7 +124,14 @@ class Finish:
         return [*names, *(f"term{r}" for r in range(rows) if self.terms)]
 
     def _statement(
-        self, turn: list[Instruction], turns: int, hoisted: int, rows: int, done: int, strides: tuple[int, int], left: int = 0
+        self,
+        turn: list[Instruction],
+        turns: int,
+        hoisted: int,
+        rows: int,
+        done: int,
+        strides: tuple[int, int],
+        left: int = 0,
     ) -> list[str]:
         """`turns` turns from channel `done` of the block on, the last of them of `left` channels where that is not 0.
 
@@ -155,7 +155,10 @@ class Finish:
         reads = [name for name in scalars if f"%[{name}]" in text]
         return [
             "  {",
-            *(f"    {'' if name[0] == 'o' else 'const '}int8_t *{name} = (void *)({at});" for name, at in pointers.items()),
+            *(
+                f"    {'' if name[0] == 'o' else 'const '}int8_t *{name} = (void *)({at});"
+                for name, at in pointers.items()
+            ),
             *([f"    const int32_t left = {left};"] if left else []),
             *(f"    {line}" for line in assembly(entry, code.turn, leave, turns, list(pointers), reads, ())),
             "  }",
@@ -165,7 +168,8 @@ class Finish:
         """Four sums of every row, from their load to their rescaled value `v<row>`."""
         names = ["bias", "left", "multiplier", "right"] if self.form == "left" else ["bias", "multiplier", "right"]
         loads = {
-            name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",)) for name in names[: self.fields]
+            name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
+            for name in names[: self.fields]
         }
         code = list(loads.values()) if rows > 1 else []
 

@@ -15,11 +15,11 @@ from functools import cached_property
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
-from tosaic.backends.cortex_m.nest.rows import VECTOR
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -213,13 +213,13 @@ class PatchKernel:
         """Columns of a strip: the padded image, and as far as the last turn gathers."""
         geometry, patches = self.what.geometry, self.patches
         first = max(geometry.columns - patches.columns, self.turn - patches.columns) * geometry.stride[1]
-        gathered = first + _round_up(patches.extent[1], PATCH)
+        gathered = first + round_up(patches.extent[1], PATCH)
         return max(gathered, geometry.pad[2] + geometry.width + geometry.pad[3])
 
     @property
     def group_bytes(self) -> int:
         """Bytes of one row group of a strip; a whole vector of four rows may spill over its end."""
-        return _round_up(self.strip_columns * self.pixel + PATCH * VECTOR, VECTOR)
+        return round_up(self.strip_columns * self.pixel + PATCH * VECTOR, VECTOR)
 
     @property
     def strip_bytes(self) -> int:
@@ -229,13 +229,13 @@ class PatchKernel:
     def _zeros(self) -> int:
         """Bytes of the row of zero points, with what loads that are ahead read behind the last strip."""
         geometry = self.what.geometry
-        row = _round_up(geometry.width * geometry.channels, VECTOR)
+        row = round_up(geometry.width * geometry.channels, VECTOR)
         if not self._hoisted:
             return row
         last = 1 if self.over == "c" else (self.starts[-1] + 2 * self.turn) * geometry.stride[1]
         end = self.patches.extent[1] + PATCH + last
         rows = self.strip_bytes if self.over == "ys" else 0
-        return max(row, _round_up(rows + max(0, end - self.strip_columns) * self.pixel, VECTOR))
+        return max(row, round_up(rows + max(0, end - self.strip_columns) * self.pixel, VECTOR))
 
     @property
     def _hoisted(self) -> int:
@@ -302,8 +302,7 @@ class PatchKernel:
 
     def pack_factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """int32 (channels, fields), as `finish.Finish.factors` derives them."""
-        left = np.maximum(0, 32 - shift.astype(np.int32))
-        fields = [bias, multiplier, 31 - shift.astype(np.int32) - left, left][: self.what.fields]
+        fields = [bias, *shift_factors(multiplier, shift)][: self.what.fields]
         return np.stack([np.asarray(field, np.int32) for field in fields], axis=1)
 
     # The code.
@@ -411,7 +410,9 @@ class PatchKernel:
     def _outputs(self) -> list[tuple[int, int]]:
         """(row, column) of the four outputs of a turn."""
         patches = self.patches
-        return [(row, tile * patches.columns + column) for tile in range(patches.per_turn) for row, column in patches.cells]
+        return [
+            (row, tile * patches.columns + column) for tile in range(patches.per_turn) for row, column in patches.cells
+        ]
 
     @property
     def _offsets(self) -> list[int]:
@@ -480,7 +481,13 @@ class PatchKernel:
         ]
         if self.over == "ys":
             if self._looped:
-                lines += ["{", "  const int s = 0;", *(f"  {line}" for line in output), f"  looped(strip, o, {shared});", "}"]
+                lines += [
+                    "{",
+                    "  const int s = 0;",
+                    *(f"  {line}" for line in output),
+                    f"  looped(strip, o, {shared});",
+                    "}",
+                ]
             if self._looped < self.strips:
                 at = f"strip + s * {self.strip_bytes}"
                 lines += ["{", f"  const int s = {self.strips - 1};", *(f"  {line}" for line in output)]
@@ -503,7 +510,9 @@ class PatchKernel:
             if number in self._moved:
                 code = f"vreinterpretq_s8_s32(vshlq_n_s32(vreinterpretq_s32_s8(w{self._moved[number]}), 8))"
             else:
-                code = f"vreinterpretq_s8_s32(vldrwq_s32((const int32_t *)(weights + {PATCH * self._words[1][number]})))"
+                code = (
+                    f"vreinterpretq_s8_s32(vldrwq_s32((const int32_t *)(weights + {PATCH * self._words[1][number]})))"
+                )
             lines[number] = f"const int8x16_t w{number} = {code};"
         return list(lines.values())
 
@@ -607,7 +616,9 @@ class PatchKernel:
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
             mnemonic = "ldrd" if len(names) == 2 else "ldr"
-            code.append(Instruction(mnemonic, f"{values}, [{{factors}}], #{4 * len(names)}", (*names, "factors"), ("factors",)))
+            code.append(
+                Instruction(mnemonic, f"{values}, [{{factors}}], #{4 * len(names)}", (*names, "factors"), ("factors",))
+            )
         return code
 
     def _turn_code(self, input_step: int, output_step: int) -> list[Instruction]:
@@ -690,7 +701,9 @@ class PatchKernel:
         all_held = self.held == len(self.patches.uses)
         if self.over == "c":
             if not all_held or self.what.multiples > 1 or self._mask:
-                raise BackendError("a loop over channels needs all weights in registers, one output a channel and whole turns")
+                raise BackendError(
+                    "a loop over channels needs all weights in registers, one output a channel and whole turns"
+                )
         if self._general + len(self._pointers) > _GENERAL:
             raise BackendError("pointers and factors do not fit the registers")
         if len(self.starts) * (8 + 2 * len(self.patches.uses)) > _MOST_UNROLLED and self.over != "x":
@@ -727,7 +740,9 @@ class PatchKernel:
             "reloaded": turns * patches.per_turn * (len(patches.uses) - self.held),
             "moved": turns * sum(1 for at in self._patch_offsets if self._reached[at][1]),
             "channel_starts": groups * self.what.channels * (self.over != "c"),
-            "entries": groups * self.strips * parts if self.over == "c" else groups * self.what.channels * self._entries,
+            "entries": groups * self.strips * parts
+            if self.over == "c"
+            else groups * self.what.channels * self._entries,
             "over_channels": self.over == "c",
             "over_strips": self.over == "ys",
             "weights": computed * parts * len(self.patches.uses) * (self.over == "c"),
@@ -759,7 +774,3 @@ def _advance(pointer: str, distance: int) -> list[Instruction]:
 def _overlap(chain: Sequence[tuple[int, ...]], vector: _Columns) -> int:
     """How many columns at the end of `chain` are the first of `vector`."""
     return next(n for n in range(PATCH, -1, -1) if n <= len(chain) and tuple(chain[len(chain) - n :]) == vector[:n])
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

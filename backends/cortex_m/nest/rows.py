@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tosaic.backends.cortex_m.kernels.mve import VECTOR
+
 
 @dataclass(frozen=True)
 class Dot:
@@ -32,9 +34,6 @@ class Dot:
     def lanes(self) -> int:
         return VECTOR // self.element
 
-
-VECTOR = 16
-"""Bytes of an MVE vector."""
 
 DOTS: Mapping[str, Dot] = MappingProxyType(
     {

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.rows import VECTOR
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -90,7 +90,14 @@ def estimate(kernel: Kernel) -> float:
     """Cycles of a kernel as far as its counts tell: vector pipes hold an instruction for two cycles."""
     counts = kernel.counts()
     inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
-    return inner + 1.4 * counts["finished"] + counts["factors"] / 2 + 12 * counts["entries"] + 6 * counts["copied"] + 60 * counts["border"]
+    return (
+        inner
+        + 1.4 * counts["finished"]
+        + counts["factors"] / 2
+        + 12 * counts["entries"]
+        + 6 * counts["copied"]
+        + 60 * counts["border"]
+    )
 
 
 def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
@@ -133,7 +140,9 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
         nest = nest.apply("split", "sums", "k", "kl", min(VECTOR, depth))
     else:
         turn, inner = "k", ["k", "ki"]
-        nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"])).apply("split", "sums", "ki", "kl", VECTOR)
+        nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"])).apply(
+            "split", "sums", "ki", "kl", VECTOR
+        )
     nest = nest.apply("order", "sums", *rows, "x", "n", *inner, "xi", "ni", "kl")
     nest = nest.apply("lanes", "sums", "kl").apply("unroll", "sums", "xi", "ni", inner[-1]).apply("turn", "sums", turn)
     return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))

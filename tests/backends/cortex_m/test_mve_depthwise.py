@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from board import run_cases
 
-from tosaic.backends.cortex_m.kernels.depthwise import Depthwise, Patches
+from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.nest.patches import Patches
 
 FAMILY = Depthwise()
 
