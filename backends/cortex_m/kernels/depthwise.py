@@ -38,8 +38,8 @@ class Depthwise(KernelFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
-    packed before the channels are walked, `loop` what the hardware
-    loop walks over, `held` how many weight vectors stay in registers, `ahead` loads that are executed one turn ahead.
+    packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
+    stay in registers, `ahead` loads that are executed one turn ahead.
     """
 
     name = "depthwise_conv2d"
@@ -57,11 +57,7 @@ class Depthwise(KernelFamily):
         epilogue = match_epilogue(ops[1:], channels)
         if epilogue is None:
             return None
-        attributes = {
-            **vars(geometry),
-            "multiples": multiples,
-            **epilogue.attributes,
-        }
+        attributes = {**vars(geometry), "multiples": multiples, **epilogue.attributes}
         constants = {
             "weights": weights.reshape(*geometry.kernel, channels).transpose(2, 0, 1),
             "bias": np.broadcast_to(bias, (channels,)),
@@ -169,9 +165,8 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
 def _estimate(kernel: PatchKernel) -> float:
     """Cycles of a kernel as far as its counts tell."""
     counts = kernel.counts()
-    turn = (
-        2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"] + counts["moved"] + 9 * counts["turns"]
-    )
+    vectors = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"]
+    turn = vectors + counts["moved"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
     starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"]
     return turn + alone + starts + counts["packed"] / 4

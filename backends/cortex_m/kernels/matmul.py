@@ -23,7 +23,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
-from tosaic.backends.cortex_m.nest.finish import Finish
+from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
 from tosaic.backends.target import Core
@@ -56,11 +56,7 @@ class Matmul(KernelFamily):
         if a_zero is None or b_zero is None or epilogue is None or columns > _WIDEST:
             return None
         attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, **epilogue.attributes}
-        constants = {
-            "a_zero_point": a_zero,
-            "b_zero_point": b_zero,
-            **epilogue.constants,
-        }
+        constants = {"a_zero_point": a_zero, "b_zero_point": b_zero, **epilogue.constants}
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -87,35 +83,26 @@ class Matmul(KernelFamily):
 
 def _contraction(workload: Workload, core: Core) -> Contraction:
     rows, depth, columns = (number(workload, name) for name in ("rows", "depth", "columns"))
-    one, attributes = (1, 1), workload.attributes
-    finish = Finish(
-        1,
-        str(attributes["form"]),
-        bool(attributes["clamped"]),
-        bool(attributes["table"]),
-        terms=True,
-        pipeline=core.pipeline,
-    )
+    clamped, table = bool(workload.attributes["clamped"]), bool(workload.attributes["table"])
+    finish = Finish(1, str(workload.attributes["form"]), clamped, table, terms=True, pipeline=core.pipeline)
+    one = (1, 1)
     geometry = Geometry(1, 1, rows, depth, one, one, (0, 0, 0, 0), one, 1, rows)
     return Contraction(geometry, columns, DOTS["i8"], finish)
 
 
 def _order(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
-    """For each packed column of `b`: its number, past the end for padding; and the index of its bias among the factors."""
+    """int32 (packed columns,) each: the column of `b`, past its end for padding; where its bias lies, or -1."""
     order, block, fields = kernel.channel_order(), kernel.block, kernel.what.finish.fields
-    sums = np.arange(len(order))
-    bias = np.where(order < block, sums // 4 * 4 * fields + sums % 4, -1)
-    starts = np.arange(kernel.blocks)[:, None]
+    sums, starts = np.arange(len(order)), np.arange(kernel.blocks)[:, None]
     columns = np.where(order < block, order + starts * block, kernel.what.channels)
-    return columns.ravel().astype(np.int32), np.where(
-        bias < 0, -1, bias + starts * fields * -(-block // 4) * 4
-    ).ravel().astype(np.int32)
+    first = starts * fields * round_up(block, GROUP)
+    bias = np.where(order < block, first + sums // GROUP * GROUP * fields + sums % GROUP, -1)
+    return columns.ravel().astype(np.int32), bias.ravel().astype(np.int32)
 
 
 def _kernel(batch: int, kernel: Kernel, order: int, factors: int, lookup: str) -> tuple[str, int]:
     """C of the kernel, and its scratch bytes: what `kernel` uses, packed weights, factors."""
-    what = kernel.what
-    weights = kernel.scratch_bytes
+    what, weights = kernel.what, kernel.scratch_bytes
     seeds = round_up(weights + kernel.weight_bytes, VECTOR)
     rows = what.geometry.columns
     body = kernel.body(f"scratch + {weights}", f"(const int32_t *)(scratch + {seeds})", lookup)

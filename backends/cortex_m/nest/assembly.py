@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 # Loads that widen, and stores that narrow, take their address from a low register.
 _LOW = re.compile(r"v(?:ldrb\.[su](?:16|32)|ldrh\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
-_VECTORS = tuple(f"q{i}" for i in range(8))
+VECTORS = tuple(f"q{i}" for i in range(8))
+"""The vector registers."""
 
 
 def assembly(
@@ -19,15 +20,17 @@ def assembly(
     reads: Sequence[str],
     clobbers: Sequence[str],
     constants: Sequence[str] = (),
-    vectors: Sequence[str] = _VECTORS,
+    vectors: Sequence[str] = VECTORS,
 ) -> list[str]:
     """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
 
     Args:
+        turns: where it is 1, there is no loop.
         changes: C variables in general registers that the code changes; the text names them `%[variable]`.
         reads: those that it only reads.
         clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
-        constants: C variables in vector registers, none of `vectors`, that it reads; the text names them `%q[variable]`.
+        constants: C variables in vector registers that it only reads; the text names them `%q[variable]`.
+        vectors: registers that it changes; none of them holds a constant.
     """
     body = [*turn]
     if turns > 1:

@@ -1,7 +1,7 @@
-"""Straight-line code of one turn of a loop: instructions on named registers, ordered and allocated for an in-order core.
+"""Straight-line code of one turn of a loop: instructions on named registers, ordered for an in-order core.
 
-A vector that an instruction writes without reading it is a new value and gets any free register; every other name stands
-for one register. Loads that open the turn may be hoisted into the turn before, so that the loop never waits for them.
+A vector that an instruction writes without reading it is a new value and gets any free register; every other name
+stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Instruction:
 
     @property
     def reads(self) -> tuple[str, ...]:
+        """Names of registers that it reads."""
         names = dict.fromkeys(_NAME.findall(self.operands))
         return tuple(name for name in names if name not in self.writes or name in self.keeps)
 
@@ -75,8 +76,8 @@ class Ordered:
 def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
-    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer loads are
-    hoisted.
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer
+    loads are hoisted.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -96,9 +97,8 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
                 found = found or error
                 continue
             entry = [graph.text(load, {graph.vector(load): number}, homes) for number, load in enumerate(graph.entry)]
-            return Ordered(
-                tuple(entry), tuple(graph.text(graph.nodes[i].instruction, graph.nodes[i].names, homes) for i in order)
-            )
+            nodes = [graph.nodes[number] for number in order]
+            return Ordered(tuple(entry), tuple(graph.text(node.instruction, node.names, homes) for node in nodes))
     raise found or BackendError("there are no vector registers")
 
 
@@ -107,6 +107,7 @@ class _Node:
     """An instruction as the scheduler sees it.
 
     Args:
+        names: the vector behind each name that is not a fixed register.
         needs: instructions that must be issued before.
         fed_by: those of them whose results it reads.
         gives: the vector that it starts, if any.
@@ -155,9 +156,8 @@ class _Dependences:
         fixed, found, changed = self.block.registers, list[int](), set[str]()
         for i, instruction in enumerate(self.block.body):
             touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
-            starts = all(name in fixed for name in instruction.reads) and any(
-                n not in fixed for n in instruction.writes
-            )
+            from_fixed = all(name in fixed for name in instruction.reads)
+            starts = from_fixed and any(name not in fixed for name in instruction.writes)
             if len(found) < hoisted and starts and not touched & changed:
                 found.append(i)
             else:
@@ -169,6 +169,7 @@ class _Dependences:
         return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
 
     def vector(self, instruction: Instruction) -> str:
+        """The name of the vector that an instruction writes."""
         return next(name for name in instruction.writes if name not in self.block.registers)
 
     def _start(self, name: str) -> int:

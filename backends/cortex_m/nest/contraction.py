@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.assembly import assembly
+from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
@@ -45,7 +45,6 @@ class Contraction:
         channels: output channels.
         dot: the instructions of a product.
         finish: how a sum becomes a result.
-        per_row: whether the caller adds a term to the sums of each row.
     """
 
     geometry: Geometry
@@ -157,7 +156,7 @@ class Kernel:
         found = self.what.geometry
         if self.nest.places["image"] == "in_place":
             return found
-        (top, bottom, left, right) = found.pad
+        top, bottom, left, right = found.pad
         height, width = top + found.height + bottom, left + found.width + right
         return replace(found, height=height, width=width, pad=(0, 0, 0, 0))
 
@@ -168,7 +167,7 @@ class Kernel:
         if self.staged:
             runs = [(0, 0, 0, self.what.depth)]
         else:
-            runs = [(ky, at, first, size) for ky, at, first, size in _runs(geometry)]
+            runs = _runs(geometry)
         return [
             Vector(row, at + step, (first + step) // dot.element, min(VECTOR, size - step) // dot.element)
             for row, at, first, size in runs
@@ -185,6 +184,7 @@ class Kernel:
 
     @property
     def sum_bytes(self) -> int:
+        """Bytes of a sum."""
         return 4 * self.what.dot.registers
 
     @property
@@ -221,10 +221,8 @@ class Kernel:
     @property
     def _layout(self) -> dict[str, tuple[int, int]]:
         """Offset and size of the parts of scratch memory."""
-        geometry, sizes = (
-            self.geometry,
-            {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)},
-        )
+        geometry = self.geometry
+        sizes = {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)}
         if self.staged:
             sizes["windows"] = self.pixels * self.window_pitch + VECTOR
         if self.nest.places["image"] == "padded":
@@ -241,6 +239,7 @@ class Kernel:
 
     @property
     def scratch_bytes(self) -> int:
+        """Bytes of all of scratch memory."""
         offset, size = list(self._layout.values())[-1]
         return round_up(offset + size, VECTOR)
 
@@ -402,17 +401,17 @@ class Kernel:
 
     @cached_property
     def _conditions(self) -> list[str]:
-        """C of what must hold so that a tile that begins at row `iy`, column `ix` of `image`, at `from`, is read there."""
+        """C of what must hold to read a tile in `image`, where it begins at row `iy`, column `ix`, at `from`."""
         if self._is_padded:
             return []
         geometry, fits = self.geometry, self._fits
+        if min(fits) < 0:
+            return ["0"]
         found = [f"(unsigned)iy <= {fits[0]}", f"(unsigned)ix <= {fits[1]}"] if any(geometry.pad) else []
-        if not any(geometry.pad) and self.flat and self.staged and fits[1] < 0:
-            found = ["0"]
         last = ((geometry.batch * geometry.height - geometry.span[0]) * geometry.width + fits[1]) * geometry.channels
         if self._safe < last:
             found.append(f"from <= in + {self._safe}" if self._safe >= 0 else "0")
-        return ["0"] if min(fits) < 0 else found
+        return found
 
     @property
     def _border(self) -> bool:
@@ -424,18 +423,20 @@ class Kernel:
         if not self._is_padded:
             return []
         found, padded, (offset, size) = self.what.geometry, self.geometry, self._layout["padded"]
-        row, start = found.width * found.channels, found.pad[0] * padded.width + found.pad[2]
+        row, pitch = found.width * found.channels, padded.width * found.channels
+        start = found.pad[0] * pitch + found.pad[2] * found.channels
         return [
             f"int8_t *padded = scratch + {offset};",
             f"for (int i = 0; i < {round_up(size, VECTOR)}; i += {VECTOR}) vstrbq_s8(padded + i, zero);",
             f"for (int row = 0; row < {found.height}; row++)",
-            f"  copy(padded + {start * found.channels} + row * {padded.width * found.channels}, in + row * {row}, {row});",
+            f"  copy(padded + {start} + row * {pitch}, in + row * {row}, {row});",
         ]
 
     def _strip_function(self) -> list[str]:
         """C of `strip`: the rows of a tile's windows, with zeros outside of the image."""
         geometry, pitch = self.geometry, self._strip_pitch
         row_bytes, pixel, columns = geometry.width * geometry.channels, geometry.channels, self._strip_columns
+        start = f"image + iy * {row_bytes} + (ix + first) * {pixel}"
         return [
             "INLINE void strip(int8_t *to, const int8_t *image, int iy, int ix, int8x16_t zero)",
             "{",
@@ -444,7 +445,7 @@ class Kernel:
             f"  for (int ky = 0; ky < {geometry.kernel[0]}; ky++, to += {pitch}, iy += {geometry.dilation[0]}) {{",
             f"    for (int i = 0; i < {pitch}; i += {VECTOR}) vstrbq_s8(to + i, zero);",
             f"    if ((unsigned)iy < {geometry.height})",
-            f"      copy(to + first * {pixel}, image + iy * {row_bytes} + (ix + first) * {pixel}, (last - first) * {pixel});",
+            f"      copy(to + first * {pixel}, {start}, (last - first) * {pixel});",
             "  }",
             "}",
         ]
@@ -511,13 +512,11 @@ class Kernel:
             for at in range(0, size, VECTOR)
         ]
         (top, _, left, _), (down, right) = geometry.pad, geometry.stride
+        next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
         wrap = [
             f"if (++column == {geometry.columns}) {{",
             f"  column = 0; ix = {-left}; iy += {down};",
-            *(
-                [f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"]
-                * (geometry.batch > 1)
-            ),
+            *([next_image] if geometry.batch > 1 else []),
             "}",
         ]
         return [
@@ -617,18 +616,17 @@ class Kernel:
         (mr, nr), size, stride = self.tile, self.sum_bytes, self.sum_stride
         code: list[Instruction] = []
         pairs = size == 8 or (nr % 2 == 0 and (mr - 1) * stride + (nr - 2) * size <= _STORE_PAIR)
+        step = 2 if pairs else 1
         for r in reversed(range(mr)):
             names = [name for c in range(nr) for name in self._cell(r, c)]
-            step = 2 if pairs else 1
             for at in reversed(range(0, len(names), step)):
                 values = ", ".join(f"{{{name}}}" for name in names[at : at + step])
-                mnemonic = "strd" if pairs else "str"
                 if r or at:
-                    code.append(
-                        Instruction(f"{mnemonic}{'' if pairs else '.w'}", f"{values}, [{{a}}, #{r * stride + 4 * at}]")
-                    )
+                    offset = r * stride + 4 * at
+                    code.append(Instruction("strd" if pairs else "str.w", f"{values}, [{{a}}, #{offset}]"))
                 else:
-                    code.append(Instruction(mnemonic, f"{values}, [{{a}}], #{nr * size}", ("a",), ("a",)))
+                    moved = f"{values}, [{{a}}], #{nr * size}"
+                    code.append(Instruction("strd" if pairs else "str", moved, ("a",), ("a",)))
         return code
 
     def _over_channels(self) -> list[str]:
@@ -643,7 +641,7 @@ class Kernel:
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums}
         turns = -(-self.block // self.tile[1])
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
-        found = ordered(Block(tuple(code), registers, _VECTORS), self.pipeline, hoisted)
+        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, hoisted)
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
         clobbers = list(sums.values())
         return [*placed, *assembly(found.entry, found.turn, (), turns, changes, list(pointers), clobbers)]
@@ -659,16 +657,14 @@ class Kernel:
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}
         turns = len(self.vectors) // unrolled
-        found = ordered(Block(tuple(code), registers, _VECTORS), self.pipeline, 0)
-        start = [f"mov.w {register}, #0" for register in sums.values()]
+        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0)
+        entry = [*(f"mov.w {register}, #0" for register in sums.values()), *found.entry]
         leave = [instruction.text(registers) for instruction in self._stores()]
+        statement = assembly(entry, found.turn, leave, turns, changes, (), list(sums.values()))
         return [
             f"for (int block = 0; block < {-(-self.block // nr)}; block++) {{",
             *(f"  const int8_t *{name} = {at};" for name, at in pointers.items()),
-            *(
-                f"  {line}"
-                for line in assembly([*start, *found.entry], found.turn, leave, turns, changes, (), list(sums.values()))
-            ),
+            *(f"  {line}" for line in statement),
             "}",
         ]
 
@@ -778,11 +774,8 @@ class Kernel:
         return {name: float(value) for name, value in counts.items()}
 
 
-_VECTORS = tuple(f"q{i}" for i in range(8))
-
-
 def _runs(geometry: Geometry) -> list[tuple[int, int, int, int]]:
-    """(window row, bytes from its start, bytes of the depth before, bytes) of the stretches of a window that lie together."""
+    """The stretches of a window that lie together: (row, bytes from its start, bytes of the depth before, bytes)."""
     (height, width), (_, right), pixel = geometry.kernel, geometry.dilation, geometry.channels
     columns = 1 if right == 1 else width
     return [

@@ -20,12 +20,12 @@ _NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
 
 @dataclass(frozen=True)
 class Finish:
-    """The code that finishes rows of int32 sums.
+    """The code that finishes rows of sums.
 
     Args:
         element: bytes of a result, 1 or 2.
-        form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left` elsewhere,
-            which shifts left first. `wide` is for int64 sums, which no vector finishes.
+        form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left`
+            elsewhere, which shifts left first. `wide` is for int64 sums, which no vector finishes.
         clamped: whether the bounds are closer than those of the element.
         table: whether int8 results go through a TABLE.
         terms: whether each row has a term of its own to add.
@@ -53,27 +53,31 @@ class Finish:
         return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
 
     def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use."""
+        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use.
+
+        Of form `wide`, int32 (channels, 4): both halves of the bias, multiplier, shift.
+        """
+        missing = -len(bias) % GROUP
         if self.form == "wide":
-            padded = [np.pad(values, (0, -len(bias) % GROUP)) for values in (bias.astype(np.int64), multiplier, shift)]
-            halves = padded[0].view(np.int32).reshape(-1, 2)
-            return np.column_stack([halves, *(values.astype(np.int32) for values in padded[1:])])
+            halves = np.pad(bias.astype(np.int64), (0, missing)).view(np.int32).reshape(-1, 2)
+            scale = [np.pad(values.astype(np.int32), (0, missing)) for values in (multiplier, shift)]
+            return np.column_stack([halves, *scale])
         multiplier, right, left = shift_factors(multiplier, shift)
         fields = [bias, left, multiplier, right] if self.form == "left" else [bias, multiplier, right][: self.fields]
         order = self.channel_order(len(bias))
         rows = np.stack([np.asarray(field, np.int32)[order] for field in fields])
-        padded = np.pad(rows, ((0, 0), (0, -len(bias) % GROUP)))
+        padded = np.pad(rows, ((0, 0), (0, missing)))
         return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
 
     def function(
         self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int
     ) -> list[str]:
-        """C of `void name(const int32_t *a, const int32_t *t, int8_t *o, ...)`, which finishes `rows` rows.
-
-        Its other arguments are `zero, low, high`, `lookup` and `term0..`, as `arguments` lists them.
+        """C of `void name(a, t, o, ...)`: `rows` rows of sums at `a`, with the factors at `t`, become results at `o`.
 
         Args:
+            name: its symbol; `_parameters` declares the arguments behind `o`.
             channels: of the block.
+            rows: finished together.
             sum_stride: bytes from a row of sums to the next.
             out_stride: bytes from a row of results to the next.
             hoisted: loads of a turn that are executed one turn ahead.
@@ -83,7 +87,7 @@ class Finish:
         lanes = VECTOR if self.element == 1 else GROUP
         whole, rest = divmod(channels, lanes)
         sums = "const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o"
-        lines = [f"INLINE void {name}({sums}, {self.parameters(rows)})", "{"]
+        lines = [f"INLINE void {name}({sums}, {self._parameters(rows)})", "{"]
         done = 0
         if whole:
             turn = self._sixteen(rows) if self.element == 1 else self._four(rows)
@@ -101,7 +105,7 @@ class Finish:
     def _wide(self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int) -> list[str]:
         """The function on int64 sums: bias, multiplier and shift of a channel lie together."""
         return [
-            f"INLINE void {name}(const int64_t *a, const int32_t *t, int8_t *o, {self.parameters(rows)})",
+            f"INLINE void {name}(const int64_t *a, const int32_t *t, int8_t *o, {self._parameters(rows)})",
             "{",
             f"  for (int r = 0; r < {rows}; r++)",
             f"    for (int c = 0; c < {channels}; c++) {{",
@@ -112,7 +116,7 @@ class Finish:
             "}",
         ]
 
-    def parameters(self, rows: int) -> str:
+    def _parameters(self, rows: int) -> str:
         """The declaration of the arguments behind `a, t, o`."""
         terms = [f"int32_t term{r}" for r in range(rows)] if self.terms else []
         return ", ".join(["int32_t zero", "int32_t low", "int32_t high", "const int8_t *lookup", *terms])

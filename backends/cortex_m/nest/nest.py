@@ -33,7 +33,7 @@ class Loop:
 
     @property
     def turns(self) -> int:
-        """Turns that cover the extent; where `step` does not divide it, the last one starts early or computes padding."""
+        """Turns that cover the extent; one that would pass its end starts early or computes padding."""
         return -(-self.extent // self.step)
 
 
@@ -83,10 +83,6 @@ class Nest:
             if loop.name == name:
                 return loop
         raise BackendError(f"stage `{stage}` has no loop `{name}`", why=f"the nest is\n{self}")
-
-    def tile(self, stage: str, axis: str) -> int:
-        """Positions of an axis that the unrolled loops and lanes of a stage cover."""
-        return next((loop.extent for loop in self.stages[stage] if loop.axis == axis and loop.how != "each"), 1)
 
     def with_loops(self, stage: str, loops: Iterable[Loop]) -> Nest:
         """The same with other loops in a stage."""

@@ -57,6 +57,7 @@ class Depthwise:
 
     @property
     def channels(self) -> int:
+        """Output channels."""
         return self.geometry.channels * self.multiples
 
     @property
@@ -193,7 +194,7 @@ class PatchKernel:
 
     @property
     def _looped(self) -> int:
-        """How often the hardware loop turns; not for a strip that starts early, nor for turns of a row that are left."""
+        """How often the hardware loop turns; a strip that starts early, and turns of a row that are left, stay out."""
         geometry = self.what.geometry
         if self.over == "c":
             return self.what.channels
@@ -311,7 +312,7 @@ class PatchKernel:
         """C of the kernel, whose params begin with {zero point, low, high, input's zero point}.
 
         Args:
-            weights, factors, lookup: C of where what the host packs lies.
+            weights, factors, lookup: C of where the packed weights (int8), factors (int32) and the TABLE lie.
         """
         geometry, patches = self.what.geometry, self.patches
         image_in = geometry.height * geometry.width * geometry.channels
@@ -451,70 +452,56 @@ class PatchKernel:
     def _walk(self, first_row: str) -> list[str]:
         """C that computes all channels of the strips, given C of the output row of `row`."""
         geometry, channels = self.what.geometry, self.what.channels
-        output = [
-            f"const int row = (start + s) * {self.patches.rows};",
-            f"int8_t *o = out + {first_row} * {geometry.columns * channels}",
-        ]
-        each_strip = f"for (int s = 0; s < {self.strips}; s++, strip += {self.strip_bytes}) {{"
+        step = geometry.stride[1] * self.pixel
+        output = f"out + {first_row} * {geometry.columns * channels}"
+        each_strip = [f"for (int s = 0; s < {self.strips}; s++, strip += {self.strip_bytes}) {{"]
         shared = "lookup, weights, columns, places, zero_point, low, high"
         if self.over == "c":
             last = geometry.columns - self.columns
-            step = geometry.stride[1] * self.pixel
-            return [
-                "const int8_t *strip = scratch;",
-                each_strip,
-                *(f"  {line}" for line in (output[0], f"{output[1]};")),
-                f"  for (int part = 0; part < {geometry.columns}; part += {self.columns}) {{",
-                f"    const int x = part < {last} ? part : {last};",
-                f"    looped(strip + x * {step}, o + x * {channels}, factors, {shared});",
-                "  }",
+            calls = [
+                f"for (int part = 0; part < {geometry.columns}; part += {self.columns}) {{",
+                f"  const int x = part < {last} ? part : {last};",
+                f"  looped(strip + x * {step}, o + x * {channels}, factors, {shared});",
                 "}",
             ]
-        names = [*(f"w{i}" for i in range(self.held)), *self._factors]
-        shared = ", ".join([shared, *names])
-        output[1] += " + c;"
+            return ["const int8_t *strip = scratch;", *self._strip(each_strip, output, calls)]
+        shared = ", ".join([shared, *(f"w{i}" for i in range(self.held)), *self._factors])
+        output += " + c"
         channel = "c" if self.what.multiples == 1 else f"c / {self.what.multiples}"
         lines = [
             *self._load_weights(),
             *(f"const int32_t {name} = factors[{i}];" for i, name in enumerate(self._factors)),
             f"const int8_t *strip = scratch + {channel} * {PATCH};",
         ]
-        if self.over == "ys":
-            if self._looped:
-                lines += [
-                    "{",
-                    "  const int s = 0;",
-                    *(f"  {line}" for line in output),
-                    f"  looped(strip, o, {shared});",
-                    "}",
-                ]
-            if self._looped < self.strips:
-                at = f"strip + s * {self.strip_bytes}"
-                lines += ["{", f"  const int s = {self.strips - 1};", *(f"  {line}" for line in output)]
-                lines += [f"  single({at}, o, {shared});", "}"]
+        looped = [f"looped(strip, o, {shared});"] if self._looped else []
+        if self.over == "x":
+            left = self._left[:1]
+            rest = [f"single(strip + {first * step}, o + {first * channels}, {shared});" for first in left]
+            lines += self._strip(each_strip, output, [*looped, *rest])
         else:
-            lines += [each_strip, *(f"  {line}" for line in output)]
-            if self._looped:
-                lines.append(f"  looped(strip, o, {shared});")
-            if self._left:
-                x = self._left[0] * geometry.stride[1] * self.pixel
-                lines.append(f"  single(strip + {x}, o + {self._left[0] * channels}, {shared});")
-            lines.append("}")
+            if looped:
+                lines += self._strip(["{", "  const int s = 0;"], output, looped)
+            if self._looped < self.strips:
+                single = f"single(strip + s * {self.strip_bytes}, o, {shared});"
+                lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, [single])
         each = f"for (int c = 0; c < {channels}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
         return [each, *(f"  {line}" for line in lines), "}"]
 
+    def _strip(self, head: list[str], output: str, calls: list[str]) -> list[str]:
+        """C of the block that `head` opens: `calls` on strip `s`, the results of which begin at `output`."""
+        row = f"const int row = (start + s) * {self.patches.rows};"
+        return [*head, *(f"  {line}" for line in (row, f"int8_t *o = {output};", *calls)), "}"]
+
     def _load_weights(self) -> list[str]:
         """C of the weight vectors that stay in registers."""
-        lines = {}
+        lines = []
         for number in sorted(range(self.held), key=lambda n: n in self._moved):
             if number in self._moved:
-                code = f"vreinterpretq_s8_s32(vshlq_n_s32(vreinterpretq_s32_s8(w{self._moved[number]}), 8))"
+                words = f"vshlq_n_s32(vreinterpretq_s32_s8(w{self._moved[number]}), 8)"
             else:
-                code = (
-                    f"vreinterpretq_s8_s32(vldrwq_s32((const int32_t *)(weights + {PATCH * self._words[1][number]})))"
-                )
-            lines[number] = f"const int8x16_t w{number} = {code};"
-        return list(lines.values())
+                words = f"vldrwq_s32((const int32_t *)(weights + {PATCH * self._words[1][number]}))"
+            lines.append(f"const int8x16_t w{number} = vreinterpretq_s8_s32({words});")
+        return lines
 
     @cached_property
     def _patch_offsets(self) -> list[int]:
@@ -573,8 +560,8 @@ class PatchKernel:
         free = tuple(f"q{i}" for i in range(8 - len(constants)))
         code = self._channel_code() if walks else []
         step = what.geometry.stride[1] * self.pixel
-        for here, there in itertools.pairwise([*starts, None]):
-            moved = ahead if there is None else ((there - here) * step, (there - here) * what.channels)
+        widths = [there - here for here, there in itertools.pairwise(starts)]
+        for moved in [*((width * step, width * what.channels) for width in widths), ahead]:
             code += self._turn_code(*moved)
         found = ordered(Block(tuple(code), registers, free), self.pipeline, self._hoisted if turns > 1 else 0)
         entry, leave = list(found.entry), list[str]()
@@ -615,14 +602,12 @@ class PatchKernel:
         for first in range(0, len(self._factors), 2):
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
-            mnemonic = "ldrd" if len(names) == 2 else "ldr"
-            code.append(
-                Instruction(mnemonic, f"{values}, [{{factors}}], #{4 * len(names)}", (*names, "factors"), ("factors",))
-            )
+            mnemonic, operands = "ldrd" if len(names) == 2 else "ldr", f"{values}, [{{factors}}], #{4 * len(names)}"
+            code.append(Instruction(mnemonic, operands, (*names, "factors"), ("factors",)))
         return code
 
     def _turn_code(self, input_step: int, output_step: int) -> list[Instruction]:
-        """The instructions of one turn: patches, products, four sums to a vector, their finish, and the way on, in bytes."""
+        """The instructions of one turn: patches, products, four sums to a vector, their finish, steps (bytes) ahead."""
         what, patches = self.what, self.patches
         code: list[Instruction] = []
         for tile in range(patches.per_turn):
@@ -658,7 +643,7 @@ class PatchKernel:
         code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
         if what.clamped:
             for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
-                load, duplicate = self._with(bound, "vdup.32", "{b}, ")[:-1], self._with(bound, "vdup.32", "{b}, ")[-1]
+                *load, duplicate = self._with(bound, "vdup.32", "{b}, ")
                 code += [*load, replace(duplicate, writes=("b",), keeps=()), _update(mnemonic, "{v}, {v}, {b}")]
         else:
             code += [_update(f"vqmovnb.{kind}", "{v}, {v}") for kind in ("s32", "s16")]
@@ -699,11 +684,10 @@ class PatchKernel:
         if self.strips > self.strip_count or (self.strips > 1 and self.strips * self.strip_bytes > _MOST_STRIP_BYTES):
             raise BackendError(f"{self.strips} strips are too many")
         all_held = self.held == len(self.patches.uses)
-        if self.over == "c":
-            if not all_held or self.what.multiples > 1 or self._mask:
-                raise BackendError(
-                    "a loop over channels needs all weights in registers, one output a channel and whole turns"
-                )
+        if self.over == "c" and (not all_held or self.what.multiples > 1 or self._mask):
+            raise BackendError(
+                "a loop over channels needs all weights in registers, one output a channel and whole turns"
+            )
         if self._general + len(self._pointers) > _GENERAL:
             raise BackendError("pointers and factors do not fit the registers")
         if len(self.starts) * (8 + 2 * len(self.patches.uses)) > _MOST_UNROLLED and self.over != "x":
@@ -733,6 +717,7 @@ class PatchKernel:
         parts = -(-geometry.columns // self.columns)
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
+        entries = self.strips * parts if self.over == "c" else self.what.channels * self._entries
         counts = {
             "turns": turns,
             "gathers": turns * gathers,
@@ -740,9 +725,7 @@ class PatchKernel:
             "reloaded": turns * patches.per_turn * (len(patches.uses) - self.held),
             "moved": turns * sum(1 for at in self._patch_offsets if self._reached[at][1]),
             "channel_starts": groups * self.what.channels * (self.over != "c"),
-            "entries": groups * self.strips * parts
-            if self.over == "c"
-            else groups * self.what.channels * self._entries,
+            "entries": groups * entries,
             "over_channels": self.over == "c",
             "over_strips": self.over == "ys",
             "weights": computed * parts * len(self.patches.uses) * (self.over == "c"),

@@ -32,6 +32,7 @@ class Dot:
 
     @property
     def lanes(self) -> int:
+        """Elements of a vector."""
         return VECTOR // self.element
 
 

@@ -16,13 +16,15 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
+@lru_cache(maxsize=256)
 def sketches(what: Contraction) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
-    Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time; `block`
-    of channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors; `unroll`,
-    vectors of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
+    Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time;
+    `block` of channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors;
+    `unroll`, vectors of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`,
+    where it is read.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     knobs = {name: _knobs(what, name) for name in names}
@@ -59,15 +61,15 @@ def _guess(
 ) -> tuple[float, Mapping[str, Choice]] | None:
     """The legal assignment of a few that promises the fewest cycles, with that number."""
     first = {name: choices[0] for name, choices in knobs.items()}
-    open_knobs = ("tile", "share", "unroll", "image")
-    best = None
-    for values in itertools.product(*(knobs[knob] for knob in open_knobs)):
-        assignment = {**first, **dict(zip(open_knobs, values, strict=True))}
-        if _is_legal(what, name, assignment):
-            cycles = estimate(_verified(what, name, tuple(sorted(assignment.items()))))
-            if best is None or cycles < best[0]:
-                best = cycles, assignment
-    return best
+    few, all_of_them = ("tile", "image"), ("tile", "share", "unroll", "image")
+    for open_knobs in (few, all_of_them):
+        values = itertools.product(*(knobs[knob] for knob in open_knobs))
+        guesses = [{**first, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values]
+        legal = [guess for guess in guesses if _is_legal(what, name, guess)]
+        if legal:
+            kernels = [_verified(what, name, tuple(sorted(guess.items()))) for guess in legal]
+            return min(zip(map(estimate, kernels), legal, strict=True), key=lambda pair: pair[0])
+    return None
 
 
 def _variant(
@@ -140,9 +142,8 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
         nest = nest.apply("split", "sums", "k", "kl", min(VECTOR, depth))
     else:
         turn, inner = "k", ["k", "ki"]
-        nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"])).apply(
-            "split", "sums", "ki", "kl", VECTOR
-        )
+        nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"]))
+        nest = nest.apply("split", "sums", "ki", "kl", VECTOR)
     nest = nest.apply("order", "sums", *rows, "x", "n", *inner, "xi", "ni", "kl")
     nest = nest.apply("lanes", "sums", "kl").apply("unroll", "sums", "xi", "ni", inner[-1]).apply("turn", "sums", turn)
     return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))

@@ -10,7 +10,7 @@ from tosaic.support.errors import BackendError
 
 @PRIMITIVES.register
 class Hoist(Primitive):
-    """`hoist(stage, loads)`: software pipelining: that many loads of a turn are executed at the end of the one before."""
+    """`hoist(stage, loads)`: software pipelining: so many loads of a turn are executed at the end of the one before."""
 
     name = "hoist"
 

@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primi
 
 @PRIMITIVES.register
 class Hold(Primitive):
-    """`hold(operand, vectors)`: so many vectors of an operand stay in registers; the others are loaded where they are used."""
+    """`hold(operand, vectors)`: so many vectors of an operand stay in registers; others are loaded where used."""
 
     name = "hold"
 
