@@ -80,6 +80,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         middle = lower_model(options, stations)
         placed = middle.placement.module
         tasks = tuner.tasks(placed, options.kernels, middle.inputs)
+        tasks = tuner.confine(tasks, placed, middle.placement.regions)
         with stations.station("prove"):
             proofs = tuner.prove(tasks)
         tuned = None
@@ -148,7 +149,8 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        tasks = tuner.tasks(middle.placement.module, options.kernels, middle.inputs)
+        placed, regions = middle.placement.module, middle.placement.regions
+        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.inputs), placed, regions)
         with stations.station("tune"):
             return tuner.tune(tasks, stations.tuning)
 

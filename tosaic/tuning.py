@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.memory_plan import scratch_room
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Core, Target
@@ -21,7 +24,8 @@ from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.placement import functions_on
 from tosaic.proof import KernelProof, prove_kernels
 from tosaic.support.errors import Error
-from tosaic.support.mlir import ir
+from tosaic.support.functions import body_of, callee_of
+from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
 from tosaic.tuner.measure import Executor, LocalWorkers
@@ -97,6 +101,22 @@ class Tuner:
             )
             for name, function in functions_on("cpu", placed).items()
         }
+
+    def confine(
+        self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]
+    ) -> dict[str, KernelTask]:
+        """The tasks without the schedules whose working memory would let the arena grow beyond that of the defaults."""
+        sources = {name: task.generate(task.default()) for name, task in tasks.items()}
+        main = body_of(functions(placed)["main"])
+        names = [f"input_{i}" for i in range(len(main.arguments))]
+        program = assemble(placed, sources, regions, dict.fromkeys([*tasks, *regions], ""), names)
+        called = [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
+        room: dict[str, int] = {}
+        for callee, most in zip(called, scratch_room(program), strict=True):
+            if callee in tasks:
+                key = tasks[callee].key
+                room[key] = min(most, room.get(key, most))
+        return {name: replace(task, most_scratch=room.get(task.key)) for name, task in tasks.items()}
 
     def prove(self, tasks: Mapping[str, KernelTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
 from tosaic.support.mlir import functions, ir, parse, shape_of
-from tosaic.tuner.space import Schedule, Space, Variant
+from tosaic.tuner.space import Choice, Schedule, Space, Variant
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class KernelTask:
         families: where any of these families has a variant, no other family is asked; empty admits all.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
         libraries: name and folder of the support libraries that families may use.
+        most_scratch: bytes of working memory that a schedule may take; None for any number.
     """
 
     function: str
@@ -35,6 +36,7 @@ class KernelTask:
     families: tuple[str, ...] = ()
     inputs: tuple[bytes, ...] = ()
     libraries: tuple[tuple[str, Path], ...] = ()
+    most_scratch: int | None = None
 
     @staticmethod
     def of(
@@ -118,13 +120,29 @@ class KernelTask:
     def _space(self, found: Sequence[_Match]) -> Space:
         offered = {
             family.name: [
-                Variant(f"{family.name}.{variant.name}", variant.knobs, variant.legal)
+                Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
                 for variant in family.variants(workload, self.core)
             ]
             for family, workload in found
         }
         chosen = [variant for name in self.families for variant in offered.get(name, [])]
         return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+
+    def _fitting(
+        self, family: KernelFamily, workload: Workload, variant: Variant
+    ) -> Callable[[Mapping[str, Choice]], bool]:
+        """What `variant` allows, within `most_scratch`."""
+        most = self.most_scratch
+        if most is None:
+            return variant.legal
+
+        def fits(assignment: Mapping[str, Choice]) -> bool:
+            if not variant.legal(assignment):
+                return False
+            features = family.features(workload, Schedule.of(variant.name, **assignment), self.core)
+            return features.get("scratch", 0) <= most
+
+        return fits
 
     def _owner(self, schedule: Schedule) -> tuple[KernelFamily, Workload, Schedule]:
         name, _, variant = schedule.variant.partition(".")

@@ -108,6 +108,14 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
     return MemoryPlan({name: placements[name] for name in sorted(placements)}, target.layout.arena)
 
 
+def scratch_room(program: Program) -> list[int]:
+    """For each call the bytes of working memory that it may take before more is live than in the program as it is."""
+    blocks = program_blocks(program, 1, _shared_in_place(program))
+    live = [_live_bytes(blocks, call) for call in range(len(program.calls))]
+    own = {block.name: block.size for block in blocks}
+    return [max(live) - here + own.get(scratch_name(call), 0) for call, here in enumerate(live)]
+
+
 def _where(placement: Placement) -> tuple[int, int]:
     return placement.memory, placement.offset
 

@@ -12,10 +12,15 @@ from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, rescale
 
 _SHIFTS = (2, 62)
+# RESCALE by this shift is one instruction of MVE, VQRDMULH; a factor that keeps this many bits there loses less by it
+# than any result can show: an int8 of 2**8 steps is off by 2**-11 of one.
+_ONE_INSTRUCTION, _ENOUGH_BITS = 31, 19
 
 
 def multiplier_and_shift(factor: float, bits: int = 31) -> tuple[int, int]:
     """(multiplier, shift) with factor ~ multiplier / 2**shift, multiplier < 2**bits, shift in 2..62 (TOSA 1.0, 1.9).
+
+    The shift is 31 where the multiplier keeps bits enough there.
 
     Raises:
         PassError: the factor is not positive and finite, or too large for a shift of 2.
@@ -26,6 +31,8 @@ def multiplier_and_shift(factor: float, bits: int = 31) -> tuple[int, int]:
     multiplier, shift = round(float(mantissa) * 2**bits), bits - int(exponent)
     if multiplier == 2**bits:
         multiplier, shift = multiplier // 2, shift - 1
+    if bits == 31 and shift - (bits - _ENOUGH_BITS) <= _ONE_INSTRUCTION <= shift:
+        multiplier, shift = round(factor * 2.0**_ONE_INSTRUCTION), _ONE_INSTRUCTION
     if shift > _SHIFTS[1]:
         multiplier, shift = round(multiplier / 2 ** (shift - _SHIFTS[1])), _SHIFTS[1]
     if shift < _SHIFTS[0]:

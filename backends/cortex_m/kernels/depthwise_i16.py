@@ -13,8 +13,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
-from tosaic.backends.cortex_m.kernels.gemm import COPY
-from tosaic.backends.cortex_m.kernels.mve import VECTOR, reorder, requantization_table, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, VECTOR, reorder, requantization_table, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
     PRELUDE_I16,
@@ -57,7 +56,7 @@ class DepthwiseI16(KernelFamily):
         epilogue = match_epilogue_i16(ops[1:], geometry.channels)
         if epilogue is None or weights.shape[1] > _MOST_TAPS or is_wide(weights, bias):
             return None
-        attributes = {**vars(geometry), "left": epilogue.left, "clamped": epilogue.clamped}
+        attributes = {**vars(geometry), "left": epilogue.form != "right", "clamped": epilogue.clamped}
         return workload(self.name, attributes, {"weights": weights, "bias": bias, **epilogue.constants})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

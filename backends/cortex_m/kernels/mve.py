@@ -1,9 +1,8 @@
-"""What the MVE kernels in C share: the prelude, per-channel requantization, and how a kernel gets its symbol."""
+"""What the MVE kernels in C share: the prelude, the factors of a RESCALE, and how a kernel gets its symbol."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,8 @@ int8x16_t vldrbq_s8(const int8_t *)
 int8x16_t vldrbq_z_s8(const int8_t *, mve_pred16_t)
 int32x4_t vldrwq_s32(const int32_t *)
 int8x16_t vldrbq_gather_offset_s8(const int8_t *, uint8x16_t)
+int8x16_t vldrbq_gather_offset_z_s8(const int8_t *, uint8x16_t, mve_pred16_t)
+int32x4_t vshlq_n_s32(int32x4_t, int)
 int32x4_t vldrbq_gather_offset_s32(const int8_t *, uint32x4_t)
 int16x8_t vldrbq_gather_offset_z_s16(const int8_t *, uint16x8_t, mve_pred16_t)
 int32x4_t vldrwq_gather_offset_s32(const int32_t *, uint32x4_t)
@@ -89,23 +90,19 @@ typedef struct { int8x16_t val[4]; } int8x16x4_t;
 typedef uint16_t mve_pred16_t;
 """ + "".join(f"{declaration(line)}\n" for line in _INTRINSICS.splitlines())
 
-# VQMOVNB/T narrow into even and odd lanes: two rounds of it put accumulator 4v + i of a block into byte 4i + rank(v).
-_BLOCK_ORDER = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
+COPY = """\
+INLINE void copy(int8_t *to, const int8_t *from, int bytes)
+{
+  for (; bytes > 0; bytes -= 16, to += 16, from += 16) {
+    const mve_pred16_t inside = vctp8q(bytes);
+    vstrbq_p_s8(to, vldrbq_z_s8(from, inside), inside);
+  }
+}"""
 
 
 def round_up(value: int, multiple: int) -> int:
     """The least multiple of `multiple` that is not below `value`."""
     return -(-value // multiple) * multiple
-
-
-def accumulator_order(channels: int) -> np.ndarray:
-    """The channel behind each accumulator: int32 (round_up(channels, 4),), past the end for padding.
-
-    Whole blocks of 16 channels lie as `Requantizer` narrows them; the rest, and its padding, lies in order.
-    """
-    whole = channels // VECTOR
-    blocks = [VECTOR * block + lane for block in range(whole) for lane in _BLOCK_ORDER]
-    return np.array([*blocks, *range(VECTOR * whole, round_up(channels, 4))], np.int32)
 
 
 def shift_factors(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,7 +118,7 @@ def shift_factors(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray
 def requantization_table(
     multiplier: np.ndarray, shift: np.ndarray, order: np.ndarray, bias: np.ndarray | None, with_left: bool
 ) -> np.ndarray:
-    """int32 (groups of 4 accumulators, fields, 4): [bias,] multiplier, right[, left], as `Requantizer` reads it.
+    """int32 (groups of 4 accumulators, fields, 4): [bias,] multiplier, right[, left], in the order of use.
 
     Args:
         multiplier: int32 (channels,).
@@ -148,114 +145,6 @@ def reorder(values: np.ndarray, order: np.ndarray) -> np.ndarray:
     """`values[order]` along the first axis, zero where `order` points past the end."""
     missing = max(0, int(order.max()) + 1 - len(values))
     return np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])[order]
-
-
-@dataclass(frozen=True)
-class Requantizer:
-    """C of a function that requantizes rows of accumulators:
-
-        void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup, const int32_t *range,
-                        int8_t *out)
-
-    It writes `rows` dense rows of int8 channels from rows of int32 accumulators in `accumulator_order`.
-    `range` is {zero point, low, high}; `table` is a `requantization_table`; `lookup` is in `lookup_order`.
-
-    Args:
-        channels: channels of a row.
-        row_stride: int32 elements between rows of `acc`.
-        rows: how many rows.
-        share: how many rows read the table together.
-        bias: whether the table has the bias, to add.
-        left: whether it has left shifts.
-        lookup: whether the results go through `lookup`.
-    """
-
-    channels: int
-    row_stride: int
-    rows: int
-    share: int
-    bias: bool
-    left: bool
-    lookup: bool
-
-    @property
-    def text(self) -> str:
-        blocks, rest = divmod(self.channels, VECTOR)
-        lines = [
-            "INLINE void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
-            "                       const int32_t *range, int8_t *restrict out)",
-            "{",
-            "  const int32_t zero = range[0], low = range[1], high = range[2];",
-        ]
-        if blocks:
-            lines.append("  const int8x16_t low8 = vdupq_n_s8(low), high8 = vdupq_n_s8(high);")
-        if rest:
-            lines.append("  const int32x4_t low32 = vdupq_n_s32(low), high32 = vdupq_n_s32(high);")
-        for first in range(0, self.rows, self.share):
-            members = range(first, min(first + self.share, self.rows))
-            if blocks:
-                lines += self._whole_blocks(members, blocks)
-            for start in range(blocks * VECTOR, self.channels, 4):
-                lines += self._four_channels(members, start)
-        return "\n".join([*lines, "}", ""])
-
-    @property
-    def _fields(self) -> list[str]:
-        return ["bias"] * self.bias + ["multiplier", "right"] + ["left"] * self.left
-
-    def _whole_blocks(self, members: range, blocks: int) -> list[str]:
-        """All blocks of 16 channels of the rows `members`."""
-        group = 4 * len(self._fields)
-        body = [f"const int32_t *t = table + block * {4 * group}, *a = acc + block * 16;"]
-        for quarter in range(4):
-            half, place = ("even", "odd")[quarter // 2], "bt"[quarter % 2]
-            body += ["{", *self._load_factors(f"t + {quarter * group}")]
-            for row in members:
-                value = self._scaled(f"a + {row * self.row_stride + quarter * 4}")
-                old = f"{half}{row}" if place == "t" else "vuninitializedq_s16()"
-                body.append(f"  {half}{row} = vqmovn{place}q_s32({old}, {value});")
-            body.append("}")
-        for row in members:
-            body += [
-                f"even{row} = vqaddq_n_s16(even{row}, zero); odd{row} = vqaddq_n_s16(odd{row}, zero);",
-                f"int8x16_t b{row} = vqmovntq_s16(vqmovnbq_s16(vuninitializedq_s8(), even{row}), odd{row});",
-                f"b{row} = vminq_s8(vmaxq_s8(b{row}, low8), high8);",
-            ]
-            if self.lookup:
-                body.append(f"b{row} = vldrbq_gather_offset_s8(lookup, vreinterpretq_u8_s8(b{row}));")
-            body.append(f"vstrbq_s8(out + block * 16 + {row * self.channels}, b{row});")
-        return [
-            f"  for (int block = 0; block < {blocks}; block++) {{",
-            f"    int16x8_t {', '.join(f'even{row}, odd{row}' for row in members)};",
-            *(f"    {line}" for line in body),
-            "  }",
-        ]
-
-    def _four_channels(self, members: range, start: int) -> list[str]:
-        """Up to four channels from `start` on of the rows `members`."""
-        lines = ["  {", *(f"  {line}" for line in self._load_factors(f"table + {start * len(self._fields)}"))]
-        count = min(4, self.channels - start)
-        for row in members:
-            value = self._scaled(f"acc + {row * self.row_stride + start}")
-            value = f"vminq_s32(vmaxq_s32(vaddq_n_s32({value}, zero), low32), high32)"
-            if self.lookup:
-                entry = f"vandq_u32(vreinterpretq_u32_s32({value}), vdupq_n_u32(255))"
-                value = f"vldrbq_gather_offset_s32(lookup, {entry})"
-            store = f"vstrbq_s32(@, {value});" if count == 4 else f"vstrbq_p_s32(@, {value}, vctp32q({count}));"
-            lines.append("    " + store.replace("@", f"out + {row * self.channels + start}"))
-        return [*lines, "  }"]
-
-    def _load_factors(self, table: str) -> list[str]:
-        return [f"  const int32x4_t {name} = vldrwq_s32({table} + {4 * i});" for i, name in enumerate(self._fields)]
-
-    def _scaled(self, accumulators: str) -> str:
-        """The expression of four requantized accumulators, before the zero point."""
-        value = f"vldrwq_s32({accumulators})"
-        if self.bias:
-            value = f"vaddq_s32({value}, bias)"
-        if self.left:
-            value = f"vshlq_s32({value}, left)"
-        return f"vrshlq_s32(vqdmulhq_s32({value}, multiplier), right)"
 
 
 def with_symbol(kind: str, text: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, Requantizer, declaration
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, declaration
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
@@ -50,9 +50,11 @@ class EpilogueI16:
     high: int
 
     @property
-    def left(self) -> bool:
-        """Whether a shift lies below 16, for which the code must shift left first."""
-        return bool((self.shift < 16).any())
+    def form(self) -> str:
+        """The form of `nest.finish.Finish` that the shifts allow on sums of 32 bits."""
+        if (self.shift == 15).all():
+            return "round"
+        return "left" if (self.shift < 16).any() else "right"
 
     @property
     def clamped(self) -> bool:
@@ -111,40 +113,3 @@ def scaled(value: str, left: bool) -> str:
     if left:
         value = f"vqshlq_s32({value}, left)"
     return f"vrshlq_s32(vqdmulhq_s32({value}, multiplier), right)"
-
-
-@dataclass(frozen=True)
-class RequantizerI16(Requantizer):
-    """The function that `Requantizer` describes, to int16 and with channels in their own order."""
-
-    @property
-    def text(self) -> str:
-        whole, fields = self.channels - self.channels % 4, len(self._fields)
-        lines = [
-            "INLINE void requantize(const int32_t *acc, const int32_t *table, const int8_t *lookup,",
-            "                       const int32_t *range, int8_t *restrict out)",
-            "{",
-            "  const int32x4_t low = vdupq_n_s32(range[1]), high = vdupq_n_s32(range[2]);",
-            "  int16_t *o = (int16_t *)out;",
-        ]
-        for first in range(0, self.rows, self.share):
-            members = range(first, min(first + self.share, self.rows))
-            if whole:
-                lines.append(f"  for (int c = 0; c < {whole}; c += 4) {{")
-                lines += [*self._four(members, f"table + c * {fields}", "c", 4), "  }"]
-            if rest := self.channels - whole:
-                lines += ["  {", *self._four(members, f"table + {whole * fields}", f"{whole}", rest), "  }"]
-        return "\n".join([*lines, "}", ""])
-
-    def _four(self, members: range, table: str, channel: str, count: int) -> list[str]:
-        """`count` channels from `channel` on of the rows `members`."""
-        lines = [f"  {line}" for line in self._load_factors(table)]
-        for row in members:
-            value = f"vldrwq_s32(acc + {row * self.row_stride} + {channel})"
-            if self.bias:
-                value = f"vaddq_s32({value}, bias)"
-            value = f"vminq_s32(vmaxq_s32({scaled(value, self.left)}, low), high)"
-            to = f"o + {row * self.channels} + {channel}"
-            store = f"vstrhq_s32({to}, {value});"
-            lines.append("    " + (store if count == 4 else f"vstrhq_p_s32({to}, {value}, vctp32q({count}));"))
-        return lines

@@ -33,7 +33,7 @@ class Epilogue:
     @property
     def attributes(self) -> dict[str, object]:
         """What the code depends on."""
-        return {"left": self.left, "clamped": (self.low, self.high) != (-128, 127), "table": self.table is not None}
+        return {"form": self.form, "clamped": (self.low, self.high) != (-128, 127), "table": self.table is not None}
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
@@ -46,9 +46,11 @@ class Epilogue:
         return constants if self.table is None else {**constants, "table": self.table}
 
     @property
-    def left(self) -> bool:
-        """Whether a shift lies below 32, for which the code must shift left first."""
-        return bool((self.shift < 32).any())
+    def form(self) -> str:
+        """The form of `nest.finish.Finish` that the shifts allow."""
+        if (self.shift == 31).all():
+            return "round"
+        return "left" if (self.shift < 32).any() else "right"
 
 
 def is_chain(ops: list[ir.Operation], function: ir.Operation) -> bool:
@@ -139,6 +141,14 @@ class Geometry:
     def span(self) -> tuple[int, int]:
         """Input rows and columns between the first and the last that a window touches, both included."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))  # type: ignore[return-value]
+
+    @property
+    def flattened(self) -> Geometry:
+        """The geometry as one row of pixels where the windows lie back to back, else as it is."""
+        if not self.dense:
+            return self
+        pixels, one = self.pixels, (1, 1)
+        return Geometry(1, 1, pixels, self.depth, one, one, (0, 0, 0, 0), one, 1, pixels)
 
     @property
     def dense(self) -> bool:

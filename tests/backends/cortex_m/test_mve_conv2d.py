@@ -13,10 +13,8 @@ from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.kernels.gemm import Gemm, Tile
-from tosaic.backends.cortex_m.kernels.mve import accumulator_order, shift_factors
+from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.support.mlir import functions
-from tosaic.tuner.space import Schedule
 
 FAMILY = Conv2d()
 
@@ -51,10 +49,10 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
     assert all(outcome.exact for outcome in run_cases(cases, tmp_path))
 
 
-def test_every_schedule_of_one_layer_is_exact(tmp_path):
+def test_schedules_of_one_layer_are_exact(tmp_path):
     layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 32), 20, (1, 1))
-    cases = [layer.case(FAMILY, schedule) for schedule in layer.space(FAMILY).schedules()]
-    assert len(cases) > 20
+    schedules = random.Random(1).sample(list(layer.space(FAMILY).schedules()), 60)
+    cases = [layer.case(FAMILY, schedule) for schedule in schedules]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -65,20 +63,6 @@ def test_equal_shapes_share_code_and_differ_in_params():
     assert sources[0].symbol == sources[1].symbol
     assert sources[0].text == sources[1].text
     assert sources[0].params != sources[1].params
-
-
-def test_packed_weights_hold_every_weight_once_in_accumulator_order():
-    weights = np.arange(20 * 24, dtype=np.int64).reshape(20, 24).astype(np.int8)
-    tile = Tile(
-        Gemm(9, 24, 20, left=False, table=False),
-        Schedule.of("gemm", mr=3, nr=2, unroll="full", bias="seed", share=1, reload=False),
-        24,
-    )
-    packed = tile.pack_weights(weights)
-    assert packed.shape == (10, 2, 2, 16)
-    rows = packed.transpose(0, 2, 1, 3).reshape(20, 32)
-    assert np.array_equal(rows[:, :24], weights[accumulator_order(20)])
-    assert not rows[:, 24:].any()
 
 
 def test_shift_factors_round_as_the_spec():

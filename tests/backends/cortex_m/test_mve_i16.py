@@ -46,7 +46,7 @@ def test_random_layers_and_schedules_of_conv2d_are_exact(tmp_path, largest_bias)
             clamp=_clamp(rng),
             per_channel=bool(rng.integers(2)),
         )
-        assert layer.workload(CONV2D).attributes["wide"] == (largest_bias == BEYOND_INT32)
+        assert layer.workload(CONV2D).attributes["form"] == ("wide" if largest_bias == BEYOND_INT32 else "right")
         cases.append(layer.case(CONV2D))
         cases.append(layer.case(CONV2D, layer.space(CONV2D).sample(choose)))
     _assert_exact(cases, tmp_path)
@@ -71,10 +71,10 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts, largest_bias):
 
 
 @pytest.mark.parametrize("largest_bias", [1 << 20, BEYOND_INT32], ids=["narrow", "wide"])
-def test_every_schedule_of_one_layer_is_exact(tmp_path, largest_bias):
+def test_schedules_of_one_layer_are_exact(tmp_path, largest_bias):
     layer = mve_layers.conv2d_i16(np.random.default_rng(1), (1, 5, 5, 16), 10, (1, 1), largest_bias=largest_bias)
-    cases = [layer.case(CONV2D, schedule) for schedule in layer.space(CONV2D).schedules()]
-    assert len(cases) > 5
+    space, choose = layer.space(CONV2D), random.Random(2)
+    cases = [layer.case(CONV2D, space.sample(choose)) for _ in range(40)]
     _assert_exact(cases, tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_extreme_inputs_and_weights_fit_the_accumulators(tmp_path, largest_bias)
         y = graph.conv2d(x, np.full((4, 1, 1, depth), -128), bias)
         y = graph.rescale(y, "i16", [1 << 14], [14 + (18 if largest_bias else 16)], scale32=False)
         layer = mve_layers.finished(graph, y, np.full((1, 1, 1, depth), -32768, np.int16))
-        assert layer.workload(CONV2D).attributes["wide"] == (depth == 512 or largest_bias > 0)
+        assert layer.workload(CONV2D).attributes["form"].startswith("wide") == (depth == 512 or largest_bias > 0)
         cases.append(layer.case(CONV2D))
     _assert_exact(cases, tmp_path)
 

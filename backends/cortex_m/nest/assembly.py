@@ -1,0 +1,48 @@
+"""Ordered blocks as inline assembly in C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+# Loads that widen, and stores that narrow, take their address from a low register.
+_LOW = re.compile(r"v(?:ldrb\.[su](?:16|32)|ldrh\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
+VECTORS = tuple(f"q{i}" for i in range(8))
+"""The vector registers."""
+
+
+def assembly(
+    entry: Iterable[str],
+    turn: Iterable[str],
+    leave: Iterable[str],
+    turns: int,
+    changes: Sequence[str],
+    reads: Sequence[str],
+    clobbers: Sequence[str],
+    constants: Sequence[str] = (),
+    vectors: Sequence[str] = VECTORS,
+) -> list[str]:
+    """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
+
+    Args:
+        turns: where it is 1, there is no loop.
+        changes: C variables in general registers that the code changes; the text names them `%[variable]`.
+        reads: those that it only reads.
+        clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
+        constants: C variables in vector registers that it only reads; the text names them `%q[variable]`.
+        vectors: registers that it changes; none of them holds a constant.
+    """
+    body = [*turn]
+    if turns > 1:
+        body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
+    lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
+    low = set(_LOW.findall("\n".join(lines)))
+    outputs = ", ".join(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes)
+    inputs = ", ".join(
+        [
+            *(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads),
+            *(f'[{name}] "w"({name})' for name in constants),
+        ]
+    )
+    changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
+    return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]

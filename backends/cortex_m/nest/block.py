@@ -1,0 +1,329 @@
+"""Straight-line code of one turn of a loop: instructions on named registers, ordered for an in-order core.
+
+A vector that an instruction writes without reading it is a new value and gets any free register; every other name
+stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.simulators.cycle_model import Decoder, decoder
+from tosaic.backends.target import Pipeline, Timing
+from tosaic.support.errors import BackendError
+
+_NAME = re.compile(r"\{(\w+)\}")
+# Instructions that the list scheduler looks at a time.
+_WINDOW = 48
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction; `{name}` in its operands stands for a register.
+
+    Args:
+        mnemonic: e.g. `vmladava.s8`.
+        operands: as the assembler wants them, e.g. `{sum}, {x}, {w}`.
+        writes: names of registers that it writes.
+        keeps: of those, the ones whose old value it reads as well (accumulators, pointers, inserted lanes).
+        apart: whether no vector that it writes may share a register with one that it reads (gathers).
+    """
+
+    mnemonic: str
+    operands: str
+    writes: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    apart: bool = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of registers that it reads."""
+        names = dict.fromkeys(_NAME.findall(self.operands))
+        return tuple(name for name in names if name not in self.writes or name in self.keeps)
+
+    def text(self, registers: Mapping[str, str]) -> str:
+        """The line of assembly; names without a register stay what they are."""
+        operands = _NAME.sub(lambda match: registers.get(match[1], match[1]), self.operands)
+        return f"{self.mnemonic} {operands}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """The code of one turn.
+
+    Args:
+        body: in the order of their meaning.
+        registers: the register of every name that is not a free vector.
+        vectors: the vector registers that free vectors may take.
+    """
+
+    body: tuple[Instruction, ...]
+    registers: Mapping[str, str]
+    vectors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A block in the order of execution: `entry` once before the loop, `turn` in each turn."""
+
+    entry: tuple[str, ...]
+    turn: tuple[str, ...]
+
+
+def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
+    """List scheduling on the core's timings.
+
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer
+    loads are hoisted.
+
+    Args:
+        pipeline: timings; None keeps the order that is given.
+        hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
+
+    Raises:
+        BackendError: the vectors do not fit the registers.
+    """
+    found: BackendError | None = None
+    for loads in range(hoisted, -1, -1):
+        graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
+        for most in range(len(block.vectors), max(0, len(block.vectors) - 3), -1):
+            try:
+                order = _Order(graph, most).run()
+                homes = _allocate(graph, order)
+            except BackendError as error:
+                found = found or error
+                continue
+            entry = [graph.text(load, {graph.vector(load): number}, homes) for number, load in enumerate(graph.entry)]
+            nodes = [graph.nodes[number] for number in order]
+            return Ordered(tuple(entry), tuple(graph.text(node.instruction, node.names, homes) for node in nodes))
+    raise found or BackendError("there are no vector registers")
+
+
+@dataclass
+class _Node:
+    """An instruction as the scheduler sees it.
+
+    Args:
+        names: the vector behind each name that is not a fixed register.
+        needs: instructions that must be issued before.
+        fed_by: those of them whose results it reads.
+        gives: the vector that it starts, if any.
+        takes: the vectors that it reads or changes.
+        copy: the number of the hoisted load that it repeats for the next turn.
+    """
+
+    instruction: Instruction
+    timing: Timing
+    names: dict[str, int]
+    needs: set[int]
+    fed_by: set[int]
+    gives: int | None
+    takes: set[int]
+    copy: int | None = None
+
+
+_AT_ONCE = Timing("alu", 1, 1)
+
+
+class _Dependences:
+    """The instructions of a turn with values for names: a vector that is written anew is a new value."""
+
+    def __init__(self, block: Block, decode: Decoder | None, hoisted: int) -> None:
+        self.block, self.decode = block, decode
+        self.nodes: list[_Node] = []
+        self.users: list[set[int]] = []
+        self._current: dict[str, int] = {}
+        self._source: dict[int, int] = {}
+        self._writer: dict[str, int] = {}
+        self._readers: dict[str, set[int]] = {}
+        opening = self._opening(hoisted)
+        self.entry = [block.body[i] for i in opening]
+        for instruction in self.entry:
+            self._start(self.vector(instruction))
+        for i, instruction in enumerate(block.body):
+            if i in opening:
+                self._current[self.vector(instruction)] = opening.index(i)
+            else:
+                self._add(instruction)
+        for number, instruction in enumerate(self.entry):
+            self._add(instruction, number)
+
+    def _opening(self, hoisted: int) -> list[int]:
+        """The first instructions that start a vector from registers as they are when the turn begins."""
+        fixed, found, changed = self.block.registers, list[int](), set[str]()
+        for i, instruction in enumerate(self.block.body):
+            touched = {name for name in (*instruction.reads, *instruction.writes) if name in fixed}
+            from_fixed = all(name in fixed for name in instruction.reads)
+            starts = from_fixed and any(name not in fixed for name in instruction.writes)
+            if len(found) < hoisted and starts and not touched & changed:
+                found.append(i)
+            else:
+                changed |= {name for name in instruction.writes if name in fixed}
+        return found
+
+    def text(self, instruction: Instruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
+        """The line of an instruction, given the value behind each vector's name and the register of each value."""
+        return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
+
+    def vector(self, instruction: Instruction) -> str:
+        """The name of the vector that an instruction writes."""
+        return next(name for name in instruction.writes if name not in self.block.registers)
+
+    def _start(self, name: str) -> int:
+        self._current[name] = len(self.users)
+        self.users.append(set())
+        return self._current[name]
+
+    def _add(self, instruction: Instruction, copy: int | None = None) -> None:
+        number, fixed = len(self.nodes), self.block.registers
+        needs, fed_by, takes = set[int](), set[int](), set[int]()
+        names: dict[str, int] = {}
+        for name in instruction.reads:
+            if name in fixed:
+                fed_by |= {self._writer[name]} if name in self._writer else set()
+                self._readers.setdefault(name, set()).add(number)
+            else:
+                names[name] = value = self._current[name]
+                takes.add(value)
+                fed_by |= {self._source[value]} if value in self._source else set()
+                needs |= self.users[value] if name in instruction.keeps else set()
+                self.users[value].add(number)
+        gives = None
+        for name in instruction.writes:
+            if name in fixed:
+                needs |= self._readers.get(name, set()) | ({self._writer[name]} if name in self._writer else set())
+                self._writer[name], self._readers[name] = number, set()
+                continue
+            if name not in instruction.keeps:
+                names[name] = gives = self._start(name)
+            self._source[names[name]] = number
+        if copy is not None:
+            needs |= self.users[copy]
+        needs = (needs | fed_by) - {number}
+        timing = self._timing(instruction)
+        self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy))
+
+    def _timing(self, instruction: Instruction) -> Timing:
+        if self.decode is None:
+            return _AT_ONCE
+        registers = {**dict.fromkeys(_NAME.findall(instruction.operands), "q0"), **self.block.registers}
+        mnemonic, _, operands = instruction.text(registers).partition(" ")
+        return self.decode(mnemonic, operands, 4).timing
+
+
+class _Order:
+    """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
+
+    Vectors are started in the order in which they stand, and at most `most` of them live at a time.
+    """
+
+    def __init__(self, graph: _Dependences, most: int) -> None:
+        self.graph, self.nodes, self.most = graph, graph.nodes, most
+        self.left = dict.fromkeys(range(len(self.nodes)))
+        self.waiting = [set(node.needs) for node in self.nodes]
+        self.needed_by: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for earlier in node.needs:
+                self.needed_by[earlier].append(number)
+        self.users = [set(users) for users in graph.users]
+        self.ready_at: dict[int, int] = {}
+        self.busy = {"int": 0, "mul": 0}
+        self.clock = 0
+        self.live = set(range(len(graph.entry)))
+        self.busiest = self._busiest()
+
+    def run(self) -> list[int]:
+        """The numbers of the instructions in the order of issue.
+
+        Raises:
+            BackendError: too many vectors live at a time.
+        """
+        order = []
+        while self.left:
+            window = list(itertools.islice(self.left, _WINDOW))
+            starts = (i for i in window if self.nodes[i].gives is not None and not self.nodes[i].takes)
+            first = next(starts, None)
+            choices = [i for i in window if not self.waiting[i] and self._may(i, first)]
+            if not choices:
+                raise BackendError("the vectors of a turn do not fit the registers")
+            best = choices[0]
+            if self.graph.decode is not None:
+                best = min(choices, key=lambda i: (self._start(i), self._pipe(i) != self.busiest, i))
+            self._issue(best)
+            order.append(best)
+        return order
+
+    def _busiest(self) -> str:
+        held: dict[str, int] = {}
+        for node in self.nodes:
+            held[node.timing.pipe] = held.get(node.timing.pipe, 0) + node.timing.occupancy
+        held.pop("alu", None)
+        return max(held, key=lambda pipe: held[pipe], default="")
+
+    def _pipe(self, number: int) -> str:
+        pipe = self.nodes[number].timing.pipe
+        if pipe != "either":
+            return pipe
+        return "int" if self.busy["int"] <= self.busy["mul"] else "mul"
+
+    def _start(self, number: int) -> int:
+        results = [self.ready_at[i] for i in self.nodes[number].fed_by]
+        return max([self.clock, self.busy.get(self._pipe(number), 0), *results])
+
+    def _may(self, number: int, first: int | None) -> bool:
+        """Whether the registers allow it; `first` is the next instruction that starts a vector from nothing."""
+        node = self.nodes[number]
+        if node.gives is None or (self._dying(number) and not node.instruction.apart):
+            return True
+        return (number == first or bool(node.takes)) and len(self.live) < self.most
+
+    def _dying(self, number: int) -> set[int]:
+        """The vectors that nobody needs after this instruction."""
+        return {v for v in self.nodes[number].takes if self.users[v] == {number}}
+
+    def _issue(self, number: int) -> None:
+        node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
+        self.live -= self._dying(number)
+        if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
+            self.live.add(node.gives)
+        del self.left[number]
+        for value in node.takes:
+            self.users[value].discard(number)
+        for later in self.needed_by[number]:
+            self.waiting[later].discard(number)
+        self.busy[pipe] = at + node.timing.occupancy
+        self.ready_at[number] = at + node.timing.latency
+        self.clock = at + (node.timing.occupancy if pipe == "alu" else 1)
+
+
+def _allocate(graph: _Dependences, order: Sequence[int]) -> dict[int, str]:
+    """The register of each vector: lifetimes on a line, those of hoisted loads go round from the end to the start.
+
+    Raises:
+        BackendError: the lifetimes do not fit, though never too many overlap.
+    """
+    place = {number: at for at, number in enumerate(order)}
+    births = {node.gives: place[i] for i, node in enumerate(graph.nodes) if node.gives is not None}
+    ends_of = {i: at + graph.nodes[i].instruction.apart for i, at in place.items()}
+    deaths = {v: max((ends_of[i] for i in users), default=births.get(v, 0)) for v, users in enumerate(graph.users)}
+    again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
+    copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
+    homes = {value: graph.block.vectors[value] for value in range(len(graph.entry))}
+    starts = dict.fromkeys(graph.block.vectors, 0)
+    ends = {register: len(order) for register in graph.block.vectors}
+    for value, register in homes.items():
+        starts[register], ends[register] = deaths[value], again[value]
+    # From the end to the start: most vectors live at the end, where hoisted loads meet the last ones of the turn.
+    for value in sorted(births, key=lambda value: (-deaths[value], -births[value])):
+        if (copied := copies.get(value)) is not None:
+            homes[value] = homes[copied]
+            continue
+        fitting = [r for r in starts if starts[r] <= births[value] and deaths[value] <= ends[r]]
+        if not fitting:
+            raise BackendError("the vectors of a turn do not fit the registers", why="their lifetimes interlock")
+        homes[value] = min(fitting, key=lambda r: (-starts[r], ends[r]))
+        ends[homes[value]] = births[value]
+    return homes

@@ -1,0 +1,258 @@
+"""How sums become results: bias, RESCALE, zero point, clamp and TABLE of channels that lie side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
+from tosaic.backends.cortex_m.nest.assembly import assembly
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.target import Pipeline
+
+GROUP = 4
+"""int32 lanes of a vector."""
+
+# VQMOVNB/T narrow into even and odd lanes: two rounds of it put sum 4v + i of a vector of 16 into byte 4i + rank(v).
+_NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The code that finishes rows of sums.
+
+    Args:
+        element: bytes of a result, 1 or 2.
+        form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left`
+            elsewhere, which shifts left first. `wide` is for int64 sums, which no vector finishes.
+        clamped: whether the bounds are closer than those of the element.
+        table: whether int8 results go through a TABLE.
+        terms: whether each row has a term of its own to add.
+        pipeline: timings of the core.
+    """
+
+    element: int
+    form: str
+    clamped: bool
+    table: bool
+    terms: bool
+    pipeline: Pipeline | None
+
+    @property
+    def fields(self) -> int:
+        """int32 values of a channel in the table of factors."""
+        return {"round": 2, "right": 3, "left": 4, "wide": 4}[self.form]
+
+    def channel_order(self, channels: int) -> np.ndarray:
+        """The channel behind each sum of a block: int32 (channels,). Whole vectors of int8 lie as they are narrowed."""
+        if self.element != 1:
+            return np.arange(channels, dtype=np.int32)
+        whole = channels // VECTOR
+        blocks = [VECTOR * block + lane for block in range(whole) for lane in _NARROWED]
+        return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
+
+    def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """int32 (groups, fields, 4) of a block's channels: bias[, left], multiplier[, right], in the order of use.
+
+        Of form `wide`, int32 (channels, 4): both halves of the bias, multiplier, shift.
+        """
+        missing = -len(bias) % GROUP
+        if self.form == "wide":
+            halves = np.pad(bias.astype(np.int64), (0, missing)).view(np.int32).reshape(-1, 2)
+            scale = [np.pad(values.astype(np.int32), (0, missing)) for values in (multiplier, shift)]
+            return np.column_stack([halves, *scale])
+        multiplier, right, left = shift_factors(multiplier, shift)
+        fields = [bias, left, multiplier, right] if self.form == "left" else [bias, multiplier, right][: self.fields]
+        order = self.channel_order(len(bias))
+        rows = np.stack([np.asarray(field, np.int32)[order] for field in fields])
+        padded = np.pad(rows, ((0, 0), (0, missing)))
+        return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
+
+    def function(
+        self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int
+    ) -> list[str]:
+        """C of `void name(a, t, o, ...)`: `rows` rows of sums at `a`, with the factors at `t`, become results at `o`.
+
+        Args:
+            name: its symbol; `_parameters` declares the arguments behind `o`.
+            channels: of the block.
+            rows: finished together.
+            sum_stride: bytes from a row of sums to the next.
+            out_stride: bytes from a row of results to the next.
+            hoisted: loads of a turn that are executed one turn ahead.
+        """
+        if self.form == "wide":
+            return self._wide(name, channels, rows, sum_stride, out_stride)
+        lanes = VECTOR if self.element == 1 else GROUP
+        whole, rest = divmod(channels, lanes)
+        sums = "const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o"
+        lines = [f"INLINE void {name}({sums}, {self._parameters(rows)})", "{"]
+        done = 0
+        if whole:
+            turn = self._sixteen(rows) if self.element == 1 else self._four(rows)
+            hoisted = hoisted if whole > 1 else 0
+            lines += self._statement(turn, whole, hoisted, rows, 0, (sum_stride, out_stride))
+            done = whole * lanes
+        if groups := rest // GROUP:
+            turn = [instruction for _ in range(groups) for instruction in self._four(rows)]
+            lines += self._statement(turn, 1, 0, rows, done, (sum_stride, out_stride))
+            done += groups * GROUP
+        if left := rest % GROUP:
+            lines += self._statement(self._four(rows, left), 1, 0, rows, done, (sum_stride, out_stride), left)
+        return [*lines, "}"]
+
+    def _wide(self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int) -> list[str]:
+        """The function on int64 sums: bias, multiplier and shift of a channel lie together."""
+        return [
+            f"INLINE void {name}(const int64_t *a, const int32_t *t, int8_t *o, {self._parameters(rows)})",
+            "{",
+            f"  for (int r = 0; r < {rows}; r++)",
+            f"    for (int c = 0; c < {channels}; c++) {{",
+            f"      const int64_t sum = a[r * {sum_stride // 8} + c] + ((const int64_t *)t)[2 * c];",
+            "      const int64_t value = (sum * t[4 * c + 2] + (1ll << (t[4 * c + 3] - 1))) >> t[4 * c + 3];",
+            f"      ((int16_t *)(o + r * {out_stride}))[c] = value < low ? low : value > high ? high : value;",
+            "    }",
+            "}",
+        ]
+
+    def _parameters(self, rows: int) -> str:
+        """The declaration of the arguments behind `a, t, o`."""
+        terms = [f"int32_t term{r}" for r in range(rows)] if self.terms else []
+        return ", ".join(["int32_t zero", "int32_t low", "int32_t high", "const int8_t *lookup", *terms])
+
+    def _scalars(self, rows: int) -> list[str]:
+        names = ["zero"] if self.element == 1 else []
+        names += ["low", "high"] if self.clamped else []
+        names += ["lookup"] if self.table else []
+        return [*names, *(f"term{r}" for r in range(rows) if self.terms)]
+
+    def _statement(
+        self,
+        turn: list[Instruction],
+        turns: int,
+        hoisted: int,
+        rows: int,
+        done: int,
+        strides: tuple[int, int],
+        left: int = 0,
+    ) -> list[str]:
+        """`turns` turns from channel `done` of the block on, the last of them of `left` channels where that is not 0.
+
+        `strides` are bytes from a row of sums to the next, and from a row of results to the next.
+        """
+        pointers = {f"a{r}": f"(const int8_t *)a + {r * strides[0] + 4 * done}" for r in range(rows)}
+        pointers |= {f"o{r}": f"o + {r * strides[1] + self.element * done}" for r in range(rows)}
+        pointers["table"] = f"t + {self.fields * done}"
+        held = {"qlow": "q6", "qhigh": "q7"} if self.clamped else {}
+        scalars = self._scalars(rows)
+        registers = {**{name: f"%[{name}]" for name in (*pointers, *scalars)}, **held}
+        free = tuple(f"q{i}" for i in range(8) if f"q{i}" not in held.values())
+        code = ordered(Block(tuple(turn), registers, free), self.pipeline, hoisted)
+        entry, leave = list(code.entry), list[str]()
+        if held:
+            width = 8 if turn[-1].mnemonic == "vstrb.8" else 32
+            entry = [f"vdup.{width} q6, %[low]", f"vdup.{width} q7, %[high]", *entry]
+        if left:
+            scalars, entry, leave = [*scalars, "left"], ["vmrs lr, p0", "vctp.32 %[left]", *entry], ["vmsr p0, lr"]
+        text = " ".join([*entry, *code.turn])
+        reads = [name for name in scalars if f"%[{name}]" in text]
+        return [
+            "  {",
+            *(
+                f"    {'' if name[0] == 'o' else 'const '}int8_t *{name} = (void *)({at});"
+                for name, at in pointers.items()
+            ),
+            *([f"    const int32_t left = {left};"] if left else []),
+            *(f"    {line}" for line in assembly(entry, code.turn, leave, turns, list(pointers), reads, ())),
+            "  }",
+        ]
+
+    def _scaled(self, rows: int) -> list[Instruction]:
+        """Four sums of every row, from their load to their rescaled value `v<row>`."""
+        names = ["bias", "left", "multiplier", "right"] if self.form == "left" else ["bias", "multiplier", "right"]
+        loads = {
+            name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
+            for name in names[: self.fields]
+        }
+        code = list(loads.values()) if rows > 1 else []
+
+        def use(mnemonic: str, target: str, factor: str) -> None:
+            if rows == 1:
+                code.append(loads[factor])
+            operands = f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            code.append(Instruction(mnemonic, operands, (target,), (target,)))
+
+        for r in range(rows):
+            v, a = f"v{r}", f"a{r}"
+            code.append(Instruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
+            use("vadd.i32", v, "bias")
+            if self.terms:
+                code.append(_update("vadd.i32", v, f"term{r}"))
+            if self.form == "left":
+                use("vqshl.s32", v, "left")
+            use("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier")
+            if self.form != "round":
+                use("vrshl.s32", v, "right")
+        return code
+
+    def vectors(self, rows: int, hoisted: int) -> int:
+        """Vector registers that the code for `rows` rows needs, beside the bounds."""
+        factors = self.fields if rows > 1 else 1
+        return max(2 * rows * (self.element == 1) + factors + 1, hoisted + rows + 1)
+
+    @property
+    def spare_vectors(self) -> int:
+        """Vector registers that hold no bounds."""
+        return 8 - 2 * self.clamped
+
+    def _sixteen(self, rows: int) -> list[Instruction]:
+        """Sixteen channels of int8."""
+        code: list[Instruction] = []
+        for quarter in range(4):
+            half, lane = ("even", "odd")[quarter // 2], "bt"[quarter % 2]
+            code += self._scaled(rows)
+            for r in range(rows):
+                into = f"{half}{r}"
+                keeps = (into,) if lane == "t" else ()
+                code.append(Instruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
+        for r in range(rows):
+            b = f"b{r}"
+            code += [_update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
+            code.append(Instruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
+            code.append(Instruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
+            if self.clamped:
+                code += [_update("vmax.s8", b, "qlow"), _update("vmin.s8", b, "qhigh")]
+            if self.table:
+                code.append(Instruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
+                b = f"y{r}"
+            code.append(Instruction("vstrb.8", f"{{{b}}}, [{{o{r}}}], #16", (f"o{r}",), (f"o{r}",)))
+        return code
+
+    def _four(self, rows: int, count: int = GROUP) -> list[Instruction]:
+        """The next four channels, of which `count` exist."""
+        code = self._scaled(rows)
+        for r in range(rows):
+            v = f"v{r}"
+            if self.element == 1:
+                code.append(_update("vadd.i32", v, "zero"))
+            if self.clamped:
+                code += [_update("vmax.s32", v, "qlow"), _update("vmin.s32", v, "qhigh")]
+            else:
+                kinds = ("s32", "s16") if self.element == 1 else ("s32",)
+                code += [Instruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
+            if self.table:
+                code += [Instruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
+                code.append(Instruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",), apart=True))
+                v = f"y{r}"
+            code.append(self._store_four(v, f"o{r}", count))
+        return code
+
+    def _store_four(self, value: str, pointer: str, count: int) -> Instruction:
+        kind = "vstrb" if self.element == 1 else "vstrh"
+        mnemonic = f"{kind}.32" if count == GROUP else f"vpst\\n{kind}t.32"
+        return Instruction(mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,))
+
+
+def _update(mnemonic: str, target: str, operand: str) -> Instruction:
+    return Instruction(mnemonic, f"{{{target}}}, {{{target}}}, {{{operand}}}", (target,), (target,))

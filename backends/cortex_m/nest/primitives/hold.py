@@ -1,0 +1,17 @@
+"""hold(operand, vectors)"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+
+
+@PRIMITIVES.register
+class Hold(Primitive):
+    """`hold(operand, vectors)`: so many vectors of an operand stay in registers; others are loaded where used."""
+
+    name = "hold"
+
+    def apply(self, nest: Nest, *arguments: Argument) -> Nest:
+        return replace(nest, held={**nest.held, str(arguments[0]): int(arguments[1])})

@@ -1,0 +1,21 @@
+"""place(operand, where)"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.support.errors import BackendError
+
+
+@PRIMITIVES.register
+class Place(Primitive):
+    """`place(operand, where)`: where an operand is read from, e.g. `in_place` or `windows` side by side in scratch."""
+
+    name = "place"
+
+    def apply(self, nest: Nest, *arguments: Argument) -> Nest:
+        operand, where = (str(argument) for argument in arguments)
+        if operand in nest.places:
+            raise BackendError(f"`{operand}` has its place already: {nest.places[operand]}")
+        return replace(nest, places={**nest.places, operand: where})

@@ -1,0 +1,149 @@
+"""The sketches of contractions: traces with open numbers, which the search fills in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from tosaic.backends.cortex_m.kernels.mve import VECTOR
+from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
+from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.target import Core
+from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Choice, Schedule, Variant
+
+_BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+@lru_cache(maxsize=256)
+def sketches(what: Contraction) -> Sequence[Variant]:
+    """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
+    first (im2col), pixels of all rows together; not where they lie side by side as they are.
+
+    Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time;
+    `block` of channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors;
+    `unroll`, vectors of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`,
+    where it is read.
+    """
+    names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
+    knobs = {name: _knobs(what, name) for name in names}
+    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name]))]
+    ranked = sorted(found, key=lambda pair: pair[0][0])
+    return [_variant(what, name, knobs[name], assignment) for (_, assignment), name in ranked]
+
+
+def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
+    """The choices of a variant that may be legal, whatever the others are."""
+    pixels, finish = what.geometry.pixels, what.finish
+    row = pixels if name == "windows" else what.geometry.columns
+    many = pixels > 1
+    blocks = tuple(block for block in _BLOCKS if block < what.channels and what.channels % block == 0)
+    most = len(PAIRS if what.dot.registers == 2 else SUMS)
+    tiles = [(p, c) for p in range(1, most + 1) for c in range(1, most // p + 1) if p <= row and c <= what.channels]
+    padded = any(what.geometry.pad) and what.geometry.batch == 1 and what.padded_bytes <= MOST_PADDED
+    vectors = -(-what.depth // VECTOR)
+    return {
+        "tile": tuple(f"{p}x{c}" for p, c in tiles),
+        "tiles": tuple(n for n in (1, 2, 3, 4) if n <= row),
+        "block": (what.channels, *reversed(blocks)),
+        "outer": ("pixels", "channels") if blocks and many else ("pixels",),
+        "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
+        "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
+        "ahead": (2, 3, 1, 4, 0),
+        "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
+        "image": ("in_place", "padded") if padded else ("in_place",),
+    }
+
+
+def _guess(
+    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
+) -> tuple[float, Mapping[str, Choice]] | None:
+    """The legal assignment of a few that promises the fewest cycles, with that number."""
+    first = {name: choices[0] for name, choices in knobs.items()}
+    few, all_of_them = ("tile", "image"), ("tile", "share", "unroll", "image")
+    for open_knobs in (few, all_of_them):
+        values = itertools.product(*(knobs[knob] for knob in open_knobs))
+        guesses = [{**first, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values]
+        legal = [guess for guess in guesses if _is_legal(what, name, guess)]
+        if legal:
+            kernels = [_verified(what, name, tuple(sorted(guess.items()))) for guess in legal]
+            return min(zip(map(estimate, kernels), legal, strict=True), key=lambda pair: pair[0])
+    return None
+
+
+def _variant(
+    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], first: Mapping[str, Choice]
+) -> Variant:
+    """The variant whose first schedule is `first`."""
+    ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
+    return Variant(name, ordered, lambda assignment: _is_legal(what, name, assignment))
+
+
+def _is_legal(what: Contraction, name: str, assignment: Mapping[str, Choice]) -> bool:
+    try:
+        _verified(what, name, tuple(sorted(assignment.items())))
+    except BackendError:
+        return False
+    return True
+
+
+def estimate(kernel: Kernel) -> float:
+    """Cycles of a kernel as far as its counts tell: vector pipes hold an instruction for two cycles."""
+    counts = kernel.counts()
+    inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
+    return (
+        inner
+        + 1.4 * counts["finished"]
+        + counts["factors"] / 2
+        + 12 * counts["entries"]
+        + 6 * counts["copied"]
+        + 60 * counts["border"]
+    )
+
+
+def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
+    """The kernel of a schedule out of `sketches`.
+
+    Raises:
+        BackendError: it is not legal.
+    """
+    kernel = _verified(what, schedule.variant, schedule.knobs)
+    return Kernel(what, kernel.nest, core.pipeline)
+
+
+@lru_cache(maxsize=4096)
+def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
+    nest = _sketch(what.nest, variant, dict(knobs), what.depth)
+    kernel = Kernel(what, nest, None)
+    kernel.verify()
+    return kernel
+
+
+def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Nest:
+    """The trace of a variant with its numbers filled in, applied."""
+    pixels, channels = map(int, str(k["tile"]).split("x"))
+    block, share = int(k["block"]), int(k["share"])
+    rows = ["y"]
+    if variant == "windows":
+        nest = nest.apply("fuse", "sums", "y", "x").apply("fuse", "out", "y", "x")
+        rows = []
+    nest = nest.apply("place", "image", str(k["image"]))
+    nest = nest.apply("place", "windows", "scratch" if variant == "windows" else "image")
+    nest = nest.apply("split", "out", "x", "xo", pixels * int(k["tiles"])).apply("split", "out", "xo", "xi", share)
+    nest = nest.apply("split", "out", "n", "no", block).apply("split", "out", "no", "ni", min(VECTOR, block))
+    shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
+    nest = nest.apply("order", "out", *shared, "xo", "no", "xi", "ni")
+    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xi").apply("turn", "out", "no")
+    nest = nest.apply("compute_at", "sums", "out", shared[-1])
+    nest = nest.apply("split", "sums", "x", "xi", pixels).apply("split", "sums", "n", "ni", channels)
+    turn, inner = "n", ["k"]
+    if k["unroll"] == "all":
+        nest = nest.apply("split", "sums", "k", "kl", min(VECTOR, depth))
+    else:
+        turn, inner = "k", ["k", "ki"]
+        nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"]))
+        nest = nest.apply("split", "sums", "ki", "kl", VECTOR)
+    nest = nest.apply("order", "sums", *rows, "x", "n", *inner, "xi", "ni", "kl")
+    nest = nest.apply("lanes", "sums", "kl").apply("unroll", "sums", "xi", "ni", inner[-1]).apply("turn", "sums", turn)
+    return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))

@@ -1,0 +1,217 @@
+"""Nests, their primitives, traces and verifier, and the order that blocks of instructions get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import mve_layers
+import numpy as np
+import pytest
+from board import run_cases
+
+from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
+from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
+from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.contraction import Kernel
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, parse_trace, print_trace
+from tosaic.backends.cortex_m.nest.sketches import scheduled
+from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
+from tosaic.support.errors import BackendError
+
+GOLDEN = Path(__file__).with_name("golden")
+VECTORS = tuple(f"q{i}" for i in range(8))
+
+
+def _conv(shape=(1, 8, 8, 16), channels=32, kernel=(3, 3), **options):
+    return mve_layers.conv2d(np.random.default_rng(0), shape, channels, kernel, shifts=(31, 31), **options)
+
+
+def _kernel(layer, **knobs) -> Kernel:
+    what = conv2d._contraction(layer.workload(Conv2d()), CORE)
+    default = layer.space(Conv2d()).default()
+    schedule = replace(default, knobs=tuple(sorted({**dict(default.knobs), **knobs}.items())))
+    return scheduled(what, schedule, CORE)
+
+
+def test_a_trace_prints_parses_and_replays_to_the_same_nest():
+    kernel = _kernel(_conv(pad=(1, 1, 1, 1)))
+    text = print_trace(kernel.nest.trace)
+    assert "split(out, x, xo, " in text
+    assert "compute_at(sums, out, n)" in text
+    assert kernel.what.nest.replay(parse_trace(text)) == kernel.nest
+
+
+def test_a_line_that_is_no_step_is_refused():
+    with pytest.raises(BackendError, match="`split sums` is not a step of a trace"):
+        parse_trace("split sums")
+
+
+NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (("split", "sums", "x", "xi", 13), "`x` of 12 cannot be split by 13"),
+        (("split", "sums", "z", "zi", 2), "stage `sums` has no loop `z`"),
+        (("order", "sums", "x", "n"), "`order` names x, n of `sums`"),
+        (("unroll", "sums", "x"), "`unroll` leaves a plain loop inside of a block"),
+        (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
+        (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
+        (("tile", "sums", "x"), "schedule primitive `tile`"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_illegal_step_is_refused(step, message):
+    with pytest.raises(Exception, match="^.*" + message.replace("(", r"\(")):
+        NEST.apply(*step)
+
+
+def test_split_and_order_keep_the_parts_of_an_axis_in_order():
+    split = NEST.apply("split", "sums", "x", "xi", 3)
+    assert [(loop.name, loop.turns) for loop in split.stages["sums"]] == [("x", 4), ("xi", 3), ("n", 8), ("k", 32)]
+    with pytest.raises(BackendError, match="an inner loop over `x` of `sums` would stand outside of an outer one"):
+        split.apply("order", "sums", "xi", "x", "n", "k")
+
+
+def test_compute_at_shrinks_a_stage_to_what_its_consumer_reads():
+    nest = NEST.apply("split", "out", "x", "xi", 4).apply("order", "out", "x", "n", "xi").apply("compute_at", "sums", "out", "x")
+    assert {loop.axis: loop.extent for loop in nest.stages["sums"]} == {"x": 4, "n": 8, "k": 32}
+
+
+def test_a_new_primitive_is_one_class():
+    class Reverse(Primitive):
+        name = "reverse"
+
+        def apply(self, nest, *arguments):
+            return nest.with_loops(str(arguments[0]), reversed(nest.stages[str(arguments[0])]))
+
+    PRIMITIVES.register(Reverse)
+    try:
+        nest = NEST.apply("reverse", "out")
+    finally:
+        del PRIMITIVES._known["reverse"]
+    assert [loop.name for loop in nest.stages["out"]] == ["n", "x"]
+    assert str(nest.trace[0]) == "reverse(out)"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"tile": "4x2"}, "4 x 2 sums do not fit the registers"),
+        ({"tile": "3x2", "block": 16, "tiles": 1, "unroll": "all"}, ""),
+        ({"block": 24}, "blocks of 24 channels do not end at whole vectors"),
+        ({"unroll": 2}, "a depth of 144 bytes has no turns of 32"),
+        ({"share": 4, "tiles": 2}, "4 pixels cannot be finished together in the vector registers"),
+    ],
+    ids=str,
+)
+def test_the_verifier_says_what_is_illegal(knobs, message):
+    layer = _conv(channels=48, pad=(1, 1, 1, 1))
+    if not message:
+        _kernel(layer, **knobs)
+        return
+    with pytest.raises(BackendError, match=message):
+        _kernel(layer, **knobs)
+
+
+def test_counts_are_those_of_the_loops():
+    layer = _conv(shape=(1, 1, 12, 64), channels=32, kernel=(1, 1))
+    counts = _kernel(layer, tile="3x2", tiles=1, block=32, share=2, unroll="all").counts()
+    assert counts["products"] == 4 * 16 * 4 * 6
+    assert counts["loads"] == 4 * 16 * 4 * 5
+    assert counts["finished"] == 12 * 32
+
+
+def _gemm(pixels: int, channels: int, vectors: int) -> Block:
+    """A register block over all of a depth, as `Kernel` makes it."""
+    layer = _conv(shape=(1, 1, 12, 16 * vectors), channels=4 * channels, kernel=(1, 1))
+    kernel = _kernel(layer, tile=f"{pixels}x{channels}", unroll="all", tiles=1)
+    made: list[Block] = []
+
+    class Stop(Exception):
+        pass
+
+    import tosaic.backends.cortex_m.nest.contraction as module
+
+    original = module.ordered
+
+    def spy(block, pipeline, hoisted):
+        made.append(block)
+        return original(block, pipeline, hoisted)
+
+    module.ordered = spy
+    try:
+        kernel._over_channels()
+    finally:
+        module.ordered = original
+    return made[0]
+
+
+@pytest.mark.parametrize("vectors", [1, 4, 9])
+def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
+    """Six products a vector hold the multiplier for two cycles each; at most three cycles of a turn are lost."""
+    block = _gemm(3, 2, vectors)
+    found = ordered(block, PIPELINE, 2)
+    registers = {name: "r11" for name in ("w", "a")}
+    assert registers
+    decode = decoder(PIPELINE)
+    turn = [decode(*_parts(line), 4) for line in found.turn]
+    steady = (issue_cycles(turn * 4) - issue_cycles(turn * 2)) / 2
+    assert steady <= 12 * vectors + 3
+
+
+def _parts(line: str) -> tuple[str, str]:
+    mnemonic, _, operands = line.partition(" ")
+    return mnemonic, operands.replace("%[w]", "r11").replace("%[a]", "r9").replace("%[", "r7 ").replace("]]", "]")
+
+
+def test_vectors_that_do_not_fit_are_refused():
+    loads = [Instruction("vldrw.u32", f"{{x{i}}}, [{{p}}, #{16 * i}]", (f"x{i}",)) for i in range(9)]
+    sums = [Instruction("vadd.i32", f"{{x0}}, {{x0}}, {{x{i}}}", ("x0",), ("x0",)) for i in range(8, 0, -1)]
+    with pytest.raises(BackendError, match="the vectors of a turn do not fit the registers"):
+        ordered(Block((*loads, *sums), {"p": "r0"}, VECTORS), None)
+
+
+def test_a_gather_gets_a_register_apart_from_its_offsets():
+    code = (
+        Instruction("vldrb.u8", "{x}, [{p}]", ("x",)),
+        Instruction("vldrb.u8", "{y}, [{t}, {x}]", ("y",), apart=True),
+        Instruction("vstrb.8", "{y}, [{o}]"),
+    )
+    found = ordered(Block(code, {"p": "r0", "t": "r1", "o": "r2"}, VECTORS), PIPELINE)
+    target, offsets = found.turn[1].removeprefix("vldrb.u8 ").rstrip("]").split(", [r1, ")
+    assert target != offsets
+
+
+def test_hoisted_loads_are_those_of_the_next_turn():
+    code = (
+        Instruction("vldrw.u32", "{x}, [{p}], #16", ("x", "p"), ("p",)),
+        Instruction("vadd.i32", "{x}, {x}, {x}", ("x",), ("x",)),
+        Instruction("vstrw.32", "{x}, [{o}], #16", ("o",), ("o",)),
+    )
+    found = ordered(Block(code, {"p": "r0", "o": "r1"}, VECTORS), PIPELINE, 1)
+    assert len(found.entry) == 1
+    assert found.turn[-1] == found.entry[0] == "vldrw.u32 q0, [r0], #16"
+
+
+@pytest.mark.parametrize("family", [conv2d.Conv2d, depthwise.Depthwise, matmul.Matmul], ids=lambda f: f.name)
+def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
+    """Golden C of the default schedule. Where a change of it is meant, delete the file and run this test twice."""
+    rng = np.random.default_rng(0)
+    layer = {
+        "conv2d": lambda: _conv(shape=(1, 6, 6, 16), channels=20, pad=(1, 1, 1, 1)),
+        "depthwise_conv2d": lambda: mve_layers.depthwise(rng, (1, 9, 5, 16), (3, 3), shifts=(31, 31), pad=(1, 1, 1, 1)),
+        "matmul": lambda: mve_layers.matmul(rng, 1, 7, 20, 9),
+    }[family.name]()
+    case = layer.case(family())
+    assert run_cases([case], tmp_path)[0].exact
+    path = GOLDEN / f"{family.name}.c"
+    body = case.source.text[case.source.text.index("INLINE void") :].replace(case.source.symbol, "kernel")
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(body)
+        pytest.fail(f"{path.name} was missing and is written now")
+    assert body == path.read_text()
