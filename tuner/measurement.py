@@ -12,8 +12,8 @@ Objective = Literal["cycles", "core-cycles", "instructions"]
 """What a tuning run minimizes; `cycles` are those with memory, `core-cycles` those of memory that answers at once."""
 
 Status = Literal["ok", "wrong", "illegal", "compile-error", "crash", "timeout", "late", "slow"]
-"""`timeout` is a limit of instructions, the same on every machine; `late` one of wall time, which is not recorded; `slow`
-is a trial that was ended once it was sure to cost more than the best known."""
+"""`timeout` is a limit of instructions, the same on every machine; `late` one of wall time, which is not recorded;
+`slow` is a trial that was ended once it was sure to cost more than the best known."""
 
 
 @dataclass(frozen=True)

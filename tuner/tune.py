@@ -198,8 +198,8 @@ class _Run:
         while True:
             while len(flying) < depth and (step := self._next(pick, size)) is not None:
                 job, schedules = step
-                best = _best(job.records, self.objective)
-                pending = executor.submit(measure, job.task, schedules, best.measurement if best else None)
+                known = _ranked(job.records, self.objective)[:1]
+                pending = executor.submit(measure, job.task, schedules, known[0].measurement if known else None)
                 flying.append((job, schedules, pending))
             if not flying:
                 return
