@@ -92,7 +92,7 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        """Static features of that kernel for the cost model; `scratch` is its working memory, where schedules differ."""
+        """Static features of that kernel for the cost model; `scratch` is its working memory."""
 
 
 FAMILIES: Registry[KernelFamily] = Registry(

@@ -151,7 +151,7 @@ def _register_block(vectors: int) -> Block:
 
 @pytest.mark.parametrize("vectors", [1, 4, 9])
 def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
-    """Six products a vector hold the multiplier for two cycles each; at most three cycles of a turn are lost."""
+    """Six products a vector hold the multiplier for two cycles each; at most four cycles of a turn are lost."""
     decode = decoder(PIPELINE)
 
     def steady(hoisted, pipeline):
@@ -159,8 +159,8 @@ def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
         turn = [decode(*line.split(" ", 1), 4) for line in found.turn]
         return (issue_cycles(turn * 4, PIPELINE) - issue_cycles(turn * 2, PIPELINE)) / 2
 
-    assert steady(2, PIPELINE) <= 12 * vectors + 3
-    assert steady(0, None) > 1.15 * 12 * vectors
+    assert steady(2, PIPELINE) <= 12 * vectors + 4
+    assert steady(0, None) > 14 * vectors
 
 
 def test_vectors_that_do_not_fit_are_refused():
