@@ -15,7 +15,7 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_me
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
-from tosaic.support.names import Name
+from tosaic.support.names import Dtype, Name
 from tosaic.support.quantization import Quantization
 
 
@@ -25,7 +25,7 @@ class Tensor:
 
     name: Name
     shape: tuple[int, ...]
-    dtype: str
+    dtype: Dtype
     quantization: Quantization | None
 
 
