@@ -218,6 +218,7 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
         trial_cycles=measured.cycles if measured else None,
         trial_cycles_with_memory=measured.cycles_with_memory if measured else None,
         refuted=tuple(proof.refuted) if proof else (),
+        trace=tuple(map(str, kernel.task.trace(kernel.schedule))),
     )
 
 

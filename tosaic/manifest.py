@@ -51,6 +51,7 @@ class KernelRecord:
         trial_instructions, trial_cycles, trial_cycles_with_memory: of the trial that won; None where no trial can tell
             right from wrong.
         refuted: schedules that were tried before it and did not equal the reference, each with what was found.
+        trace: the schedule's primitives, where the kernel is a nest.
     """
 
     name: str
@@ -62,6 +63,7 @@ class KernelRecord:
     trial_cycles: int | None
     trial_cycles_with_memory: int | None
     refuted: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.target import Core
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
@@ -93,6 +94,10 @@ class KernelFamily(ABC):
     @abstractmethod
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         """Static features of that kernel for the cost model; `scratch` is its working memory."""
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        """The primitives that make the kernel's nest; empty where the kernel is no nest."""
+        return ()
 
 
 FAMILIES: Registry[KernelFamily] = Registry(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
@@ -94,6 +95,11 @@ class KernelTask:
             return self.generate(schedule).symbol
         except Error:
             return ""
+
+    def trace(self, schedule: Schedule) -> Sequence[Step]:
+        """The primitives that make the nest of a schedule; empty where its kernel is no nest."""
+        family, workload, own = self._owner(schedule)
+        return family.trace(workload, own, self.core)
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code, by name."""

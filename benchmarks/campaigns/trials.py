@@ -32,8 +32,8 @@ class Outcome:
 class Here:
     """An executor of batches that measures in this process, when it is asked."""
 
-    def submit(self, measure: Any, task: Any, schedules: Any) -> Any:
-        return SimpleNamespace(result=lambda: measure(task, schedules))
+    def submit(self, measure: Any, task: Any, schedules: Any, best: Any = None, /) -> Any:
+        return SimpleNamespace(result=lambda: measure(task, schedules, best))
 
 
 @dataclass

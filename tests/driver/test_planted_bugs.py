@@ -44,10 +44,10 @@ def test_floats_beyond_their_bounds(monkeypatch, succeed, tosaic, tmp_path):
     def plant(factor: float) -> None:
         def change(program: Program) -> Program:
             calls = list(program.calls)
-            is_layer = [isinstance(call, KernelCall) and len(call.kernel.params) >= 4 * 576 for call in calls]
-            call = calls[is_layer.index(True)]
+            kernels = [(i, call) for i, call in enumerate(calls) if isinstance(call, KernelCall)]
+            index, call = next(pair for pair in kernels if len(pair[1].kernel.params) >= 4 * 576)
             weights = np.frombuffer(call.kernel.params, np.float32) * np.float32(factor)
-            calls[is_layer.index(True)] = replace(call, kernel=replace(call.kernel, params=weights.tobytes()))
+            calls[index] = replace(call, kernel=replace(call.kernel, params=weights.tobytes()))
             return replace(program, calls=tuple(calls))
 
         monkeypatch.setattr(compilation, "assemble", lambda *arguments: change(right(*arguments)))

@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
 from tosaic.backends.target import Core
@@ -70,6 +71,9 @@ class Conv2d(KernelFamily):
         header = np.append(constants["range"], constants["input_zero_point"]).astype(np.int32)
         packed = kernel.pack_weights(weights), kernel.pack_factors(bias, constants["multiplier"], constants["shift"])
         return kernel.source("conv2d", header, *packed, constants.get("table"))
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return scheduled(_contraction(workload, core), schedule, core).counts()

@@ -23,6 +23,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
 from tosaic.backends.target import Core
@@ -66,6 +67,9 @@ class Conv2dI16(KernelFamily):
         factors = kernel.pack_factors(constants["bias"], *(scale if what.finish.form == "wide" else widened(*scale)))
         weights = kernel.pack_weights(constants["weights"].reshape(what.channels, -1))
         return kernel.source("conv2d_i16", np.append(constants["range"], 0).astype(np.int32), weights, factors, None)
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return scheduled(_contraction(workload, core), schedule, core).counts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +22,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.patches import PatchKernel
 from tosaic.backends.target import Core
@@ -97,17 +99,9 @@ class Depthwise(KernelFamily):
                 return False
             return True
 
-        open_knobs = ("tile", "loop", "held")
-        guesses = [
-            dict(zip(open_knobs, values, strict=True))
-            for values in itertools.product(*(knobs[knob] for knob in open_knobs))
-        ]
-        first = {name: choices[0] for name, choices in knobs.items()}
-        fitting = [guess for guess in guesses if legal({**first, **guess})]
-        if not fitting:
+        first = _first(what, knobs, core)
+        if first is None:
             return ()
-        best = min(fitting, key=lambda guess: _estimate(_verified(what, tuple(sorted({**first, **guess}.items())))))
-        first |= best
         ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
         return (Variant("patches", ordered, legal),)
 
@@ -122,6 +116,9 @@ class Depthwise(KernelFamily):
         lines = kernel.text(f"params + {weights}", f"(const int32_t *)(params + {factors})", lookup)
         symbol, text = with_symbol("depthwise", PRELUDE + "\n".join(lines))
         return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes)
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return _verified(_problem(workload), schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return _verified(_problem(workload), schedule.knobs).counts()
@@ -160,6 +157,29 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
     return kernel
+
+
+@lru_cache(maxsize=256)
+def _guesses(what: Problem, knobs: tuple[tuple[str, tuple[Choice, ...]], ...]) -> list[dict[str, Choice]]:
+    """Legal assignments, the one that promises the fewest cycles first; only the knobs that matter most vary."""
+    choices = dict(knobs)
+    first = {name: values[0] for name, values in choices.items()}
+    open_knobs = ("tile", "loop", "held")
+    found = []
+    for values in itertools.product(*(choices[knob] for knob in open_knobs)):
+        guess = {**first, **dict(zip(open_knobs, values, strict=True))}
+        with suppress(BackendError):
+            found.append((_estimate(_verified(what, tuple(sorted(guess.items())))), guess))
+    return [guess for _, guess in sorted(found, key=lambda pair: pair[0])]
+
+
+def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core) -> dict[str, Choice] | None:
+    """The best guess whose vectors fit the registers in the order of the core."""
+    for guess in _guesses(what, tuple(knobs.items())):
+        with suppress(BackendError):
+            PatchKernel(what, _verified(what, tuple(sorted(guess.items()))).nest, core.pipeline).functions()
+            return guess
+    return None
 
 
 def _estimate(kernel: PatchKernel) -> float:

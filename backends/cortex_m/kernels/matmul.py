@@ -24,6 +24,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
 from tosaic.backends.target import Core
@@ -74,6 +75,9 @@ class Matmul(KernelFamily):
         text, scratch = _kernel(number(workload, "batch"), kernel, order, factors, lookup)
         symbol, text = with_symbol("matmul", PRELUDE + text)
         return KernelSource(symbol, "c", text, bytes(params), scratch)
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")

@@ -321,7 +321,7 @@ class PatchKernel:
         first_row = f"(row < {last_row} ? row : {last_row})"
         return [
             *self._pack_function(),
-            *self._functions(),
+            *self.functions(),
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
             "              int8_t *restrict scratch)",
             "{",
@@ -428,7 +428,7 @@ class PatchKernel:
         inside = [row < geometry.rows and column < geometry.columns for row, column in self._outputs]
         return 0 if all(inside) else sum(0xF << 4 * lane for lane, kept in enumerate(inside) if kept)
 
-    def _functions(self) -> list[str]:
+    def functions(self) -> list[str]:
         """C of the functions that `_walk` calls: `looped`, and `single` for what the hardware loop leaves."""
         column, row = self.what.geometry.stride[1] * self.pixel, self.what.channels
         last = self.starts[-1]

@@ -151,15 +151,15 @@ def _register_block(vectors: int) -> Block:
 
 @pytest.mark.parametrize("vectors", [1, 4, 9])
 def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
-    """Six products a vector hold the multiplier for two cycles each; at most four cycles of a turn are lost."""
+    """Six products a vector hold the multiplier for two cycles each; at most six cycles of a turn are lost."""
     decode = decoder(PIPELINE)
 
     def steady(hoisted, pipeline):
         found = ordered(_register_block(vectors), pipeline, hoisted)
-        turn = [decode(*line.split(" ", 1), 4) for line in found.turn]
+        turn = [decode(line.split(" ", 1)[0], line.split(" ", 1)[1], 4) for line in found.turn]
         return (issue_cycles(turn * 4, PIPELINE) - issue_cycles(turn * 2, PIPELINE)) / 2
 
-    assert steady(2, PIPELINE) <= 12 * vectors + 4
+    assert steady(2, PIPELINE) <= 12 * vectors + 6
     assert steady(0, None) > 14 * vectors
 
 
