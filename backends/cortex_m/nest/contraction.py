@@ -94,7 +94,7 @@ class Kernel:
     Args:
         what: the problem.
         nest: stage `sums` at a loop of `out`; operand `image` is read `in_place` or from a `padded` copy, the `windows`
-            from the `image` or side by side in `scratch`.
+            from the `image` or side by side in `scratch`, `weights` from `params` or a copy of a block in `scratch`.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -139,6 +139,11 @@ class Kernel:
     def _turn(self) -> Loop:
         """The hardware loop of the sums."""
         return next(loop for loop in self.nest.stages["sums"] if loop.how == "turn")
+
+    @property
+    def _copies_weights(self) -> bool:
+        """Whether a block's weights and factors are copied to scratch memory, where all pixels then read them."""
+        return self.nest.places["weights"] == "scratch"
 
     @property
     def flat(self) -> bool:
@@ -229,6 +234,9 @@ class Kernel:
             sizes["padded"] = geometry.height * geometry.width * geometry.channels + self._row_reach + VECTOR
         elif self._border:
             sizes["strip"] = geometry.kernel[0] * self._strip_pitch + VECTOR
+        if self._copies_weights:
+            sizes["weights"] = self.block_bytes + VECTOR * self.nest.hoisted.get("sums", 0)
+            sizes["factors"] = self._block_factors + VECTOR * self.nest.hoisted.get("out", 0)
         if self.what.finish.terms:
             sizes["terms"] = 4 * self.pixels
         offsets, end = {}, 0
@@ -305,7 +313,8 @@ class Kernel:
             lines += finish.function("finish_rest", self.block, rest, *strides, hoisted)
         if self._border:
             lines += self._strip_function()
-        return [*COPY.splitlines(), *lines] if self._border or self._is_padded else lines
+        copies = self._border or self._is_padded or self._copies_weights
+        return [*COPY.splitlines(), *lines] if copies else lines
 
     @property
     def _result_stride(self) -> int:
@@ -335,8 +344,13 @@ class Kernel:
 
     def _open(self, loop: Loop, weights: str, factors: str) -> list[str]:
         if loop.axis == "n":
-            at = [f"const int8_t *w = {weights} + n / {self.block} * {self.block_bytes};"]
-            at += [f"const int32_t *t = {factors} + n / {self.block} * {self._block_factors // 4};"]
+            block = f"{weights} + n / {self.block} * {self.block_bytes}"
+            group = f"{factors} + n / {self.block} * {self._block_factors // 4}"
+            at = [f"const int8_t *w = {block};", f"const int32_t *t = {group};"]
+            if self._copies_weights:
+                (w, size), (t, bytes_) = self._layout["weights"], self._layout["factors"]
+                at = [f"int8_t *w = scratch + {w};", f"int32_t *t = (int32_t *)(scratch + {t});"]
+                at += [f"copy(w, {block}, {size});", f"copy((int8_t *)t, (const int8_t *)({group}), {bytes_});"]
             return [f"for (int n = 0; n < {loop.extent}; n += {loop.step}) {{", *(f"  {line}" for line in at)]
         last = loop.extent - loop.step
         bind = f"{loop.axis}_ < {last} ? {loop.axis}_ : {last}" if loop.extent % loop.step else f"{loop.axis}_"
@@ -730,6 +744,8 @@ class Kernel:
         finish = self.what.finish
         if finish.form != "wide" and finish.vectors(self.share, self.nest.hoisted.get("out", 0)) > finish.spare_vectors:
             raise BackendError(f"{self.share} pixels cannot be finished together in the vector registers")
+        if self._copies_weights and self._shared[0].axis != "n":
+            raise BackendError("weights are copied where the loop over blocks of channels stands outside")
         if self.flat and not self.staged and self.geometry.rows * self.geometry.batch > 1:
             raise BackendError("windows in the image cannot be counted through its rows")
         if self._is_padded and (self.geometry.batch > 1 or self._layout["padded"][1] > MOST_PADDED):
@@ -770,6 +786,7 @@ class Kernel:
             "finish_ahead": self.nest.hoisted.get("out", 0),
             "scratch": self.scratch_bytes,
             "weights_outside": self._shared[-1].axis != "n" and self.blocks > 1,
+            "weights_read": self.blocks * self.block_bytes * (1 if self._copies_weights else tiles / self.blocks),
         }
         return {name: float(value) for name, value in counts.items()}
 

@@ -22,9 +22,9 @@ def sketches(what: Contraction) -> Sequence[Variant]:
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
     Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time;
-    `block` of channels; `outer`, the loop outside of the other; `share`, pixels that share one reading of the factors;
-    `unroll`, vectors of the depth in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `image`,
-    where it is read.
+    `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `share`,
+    pixels that share one reading of the factors; `unroll`, vectors of the depth in one turn; `ahead` and
+    `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     knobs = {name: _knobs(what, name) for name in names}
@@ -47,7 +47,8 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
         "tiles": tuple(n for n in (1, 2, 3, 4) if n <= row),
         "block": (what.channels, *reversed(blocks)),
-        "outer": ("pixels", "channels") if blocks and many else ("pixels",),
+        "outer": ("pixels", "channels") if many else ("pixels",),
+        "weights": ("params", "scratch") if many and not finish.terms else ("params",),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
         "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
@@ -130,6 +131,7 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
         rows = []
     nest = nest.apply("place", "image", str(k["image"]))
     nest = nest.apply("place", "windows", "scratch" if variant == "windows" else "image")
+    nest = nest.apply("place", "weights", str(k["weights"]))
     nest = nest.apply("split", "out", "x", "xo", pixels * int(k["tiles"])).apply("split", "out", "xo", "xi", share)
     nest = nest.apply("split", "out", "n", "no", block).apply("split", "out", "no", "ni", min(VECTOR, block))
     shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
