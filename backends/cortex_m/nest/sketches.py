@@ -13,6 +13,7 @@ from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
+_FEW_SUMS = 64
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -46,7 +47,7 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
     return {
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
         "tiles": tuple(n for n in (1, 2, 3, 4) if n <= row),
-        "block": (what.channels, *reversed(blocks)),
+        "block": (what.channels, *reversed(blocks)) if many else _small_first((*blocks, what.channels)),
         "outer": ("pixels", "channels") if many else ("pixels",),
         "weights": ("params", "scratch") if many and not finish.terms else ("params",),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
@@ -55,6 +56,12 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
         "image": ("in_place", "padded") if padded else ("in_place",),
     }
+
+
+def _small_first(blocks: Sequence[int]) -> tuple[int, ...]:
+    """For one pixel: first the largest block whose sums take little memory, which costs but a few entries more."""
+    first = max((block for block in blocks if block <= _FEW_SUMS), default=min(blocks))
+    return (first, *(block for block in reversed(blocks) if block != first))
 
 
 def _guess(
