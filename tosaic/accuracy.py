@@ -103,7 +103,7 @@ def check_accuracy(measured: Sequence[OutputAccuracy], least_db: float | None) -
                 f"the integer module computes something else than the quantized model in `{output.name}`",
                 why=f"it has {output.sqnr_db:.1f} dB against float on the calibration data, PyTorch's simulation "
                 f"{output.simulated_db:.1f} dB",
-                hint="this is a fault of tosaic's; --no-prove builds it all the same",
+                hint="not the model but tosaic is at fault; --no-prove builds it all the same",
             )
         if least_db is not None and output.sqnr_db is not None and output.sqnr_db < least_db:
             raise Error(

@@ -147,7 +147,7 @@ def check_layers(measured: Sequence[LayerAccuracy]) -> None:
                 where=f"{layer.where} {layer}",
                 why=f"given the same integers, {layer.differing:.1%} of its result differ, by {layer.quanta} steps "
                 f"at most and {layer.mean:+.2f} on average",
-                hint="this is a fault of tosaic's; --no-prove builds it all the same",
+                hint="not the model but tosaic is at fault; --no-prove builds it all the same",
             )
 
 

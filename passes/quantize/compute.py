@@ -22,7 +22,8 @@ from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 ACCUMULATOR = {"i8": "i32", "i16": "i48"}
-LIMITS = {"i32": 2**31 - 1, "i48": 2**47 - 1}
+# A RESCALE by 31 takes what is smaller than 2**30 (TOSA 1.0, apply_scale_32).
+LIMITS = {"i32": 2**30 - 1, "i48": 2**47 - 1}
 _CHANNEL = {"tosa.conv2d": 0, "tosa.conv3d": 0, "tosa.transpose_conv2d": 0}
 
 

@@ -57,7 +57,7 @@ def test_a_zero_point_off_by_one(monkeypatch, refused, tmp_path):
 
     monkeypatch.setattr(compute, "requantize", wrong)
     message = refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
-    assert "by 1 steps at most and +" in message and "this is a fault of tosaic's" in message
+    assert "by 1 steps at most and +" in message and "not the model but tosaic is at fault" in message
 
 
 def test_more_than_int8_gives_can_be_asked_for(refused, succeed, tmp_path):
