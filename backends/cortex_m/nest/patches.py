@@ -34,7 +34,7 @@ _MOST_UNROLLED = 200
 _GENERAL = 13
 # Two of eight vectors hold offsets.
 _SPARE_VECTORS = 6
-_ADD_REACH, _WORD_REACH = 4095, 508
+_ADD_REACH, _MOVE_REACH, _WORD_REACH = 4095, 65535, 508
 
 
 @dataclass(frozen=True)
@@ -518,7 +518,9 @@ class PatchKernel:
         """For each offset of a patch the pointer that stands nearest before it, by its own offset, and the distance."""
         offsets = sorted(set(self._patch_offsets))
         most = 1 if self.over == "c" else min(_POINTERS, max(1, _GENERAL - self._general))
-        stands = offsets if len(offsets) <= most else offsets[:: -(-len(offsets) // most)]
+        gaps = zip([-_ADD_REACH - 1, *offsets], offsets, strict=False)
+        near = [at for before, at in gaps if at - before > _ADD_REACH]
+        stands = offsets if len(offsets) <= most else near[:most]
         return {at: max((stand, at - stand) for stand in stands if stand <= at) for at in offsets}
 
     @property
@@ -615,9 +617,12 @@ class PatchKernel:
             for place in range(len(patches.places)):
                 stand, distance = self._reached[self._patch_offsets[tile * len(patches.places) + place]]
                 base = f"p{stand}"
-                if distance:
+                if distance > _ADD_REACH:
+                    code.append(Instruction("movw", f"{{t}}, #{distance}", ("t",)))
+                    code.append(Instruction("add.w", f"{{t}}, {{t}}, {{{base}}}", ("t",), ("t",)))
+                elif distance:
                     code.append(Instruction("addw", f"{{t}}, {{{base}}}, #{distance}", ("t",)))
-                    base = "t"
+                base = "t" if distance else base
                 code.append(Instruction("vldrw.u32", f"{{x}}, [{{{base}}}, {{columns}}]", ("x",)))
                 for number, (cell, at) in enumerate(patches.uses):
                     if at != place:
@@ -697,7 +702,7 @@ class PatchKernel:
         spare = _SPARE_VECTORS - (0 if self.over == "c" else self.held)
         if max(self.held * (self.over == "c") + 2, self._hoisted + 1) + self.what.clamped + (not all_held) > spare:
             raise BackendError(f"{self.held} weight vectors and {self._hoisted} loads ahead leave no registers")
-        if any(distance > _ADD_REACH for _, distance in self._reached.values()):
+        if any(distance > _MOVE_REACH for _, distance in self._reached.values()):
             raise BackendError("patches are too far from each other")
         if self.weight_bytes > _WORD_REACH:
             raise BackendError("weight vectors are out of the reach of their pointer")
