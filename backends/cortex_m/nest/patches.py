@@ -233,8 +233,9 @@ class PatchKernel:
         row = round_up(geometry.width * geometry.channels, VECTOR)
         if not self._hoisted:
             return row
+        tiles = round_up(self.patches.extent[1], PATCH) + (self.turn - self.patches.columns) * geometry.stride[1]
         last = 1 if self.over == "c" else (self.starts[-1] + 2 * self.turn) * geometry.stride[1]
-        end = self.patches.extent[1] + PATCH + last
+        end = tiles + last
         rows = self.strip_bytes if self.over == "ys" else 0
         return max(row, round_up(rows + max(0, end - self.strip_columns) * self.pixel, VECTOR))
 
