@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.patches import PatchKernel
+from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
@@ -92,18 +93,10 @@ class Depthwise(KernelFamily):
             "ahead": (1, 0, 2, 3, 4, 5),
         }
 
-        def legal(assignment: Mapping[str, Choice]) -> bool:
-            try:
-                _verified(what, tuple(sorted(assignment.items())))
-            except BackendError:
-                return False
-            return True
-
         first = _first(what, knobs, core)
         if first is None:
             return ()
-        ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
-        return (Variant("patches", ordered, legal),)
+        return (beginning_with(first, "patches", knobs, partial(_verified, what)),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants, params = _problem(workload), workload.constants, Params()
@@ -169,7 +162,7 @@ def _guesses(what: Problem, knobs: tuple[tuple[str, tuple[Choice, ...]], ...]) -
     for values in itertools.product(*(choices[knob] for knob in open_knobs)):
         guess = {**first, **dict(zip(open_knobs, values, strict=True))}
         with suppress(BackendError):
-            found.append((_estimate(_verified(what, tuple(sorted(guess.items())))), guess))
+            found.append((_estimate(_verified(what, assigned(guess))), guess))
     return [guess for _, guess in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -177,7 +170,7 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core) -
     """The best guess whose vectors fit the registers in the order of the core."""
     for guess in _guesses(what, tuple(knobs.items())):
         with suppress(BackendError):
-            PatchKernel(what, _verified(what, tuple(sorted(guess.items()))).nest, core.pipeline).functions()
+            PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline).functions()
             return guess
     return None
 

@@ -116,22 +116,18 @@ def shift_factors(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray
 
 
 def requantization_table(
-    multiplier: np.ndarray, shift: np.ndarray, order: np.ndarray, bias: np.ndarray | None, with_left: bool
+    multiplier: np.ndarray, shift: np.ndarray, order: np.ndarray, bias: np.ndarray, with_left: bool
 ) -> np.ndarray:
-    """int32 (groups of 4 accumulators, fields, 4): [bias,] multiplier, right[, left], in the order of use.
+    """int32 (groups of 4 accumulators, fields, 4): bias, multiplier, right[, left], in the order of use.
 
     Args:
         multiplier: int32 (channels,).
         shift: int8 (channels,).
         order: the channel behind each accumulator; channels past the end get zeros.
-        bias: int32 (channels,) where the requantization adds it.
+        bias: int32 (channels,).
         with_left: whether the kernel shifts left first.
     """
-    fields = list(shift_factors(multiplier, shift))
-    if not with_left:
-        fields.pop()
-    if bias is not None:
-        fields.insert(0, bias.astype(np.int32))
+    fields = [bias.astype(np.int32), *shift_factors(multiplier, shift)][: 3 + with_left]
     table = np.stack([reorder(field, order) for field in fields])
     return table.reshape(len(fields), -1, 4).transpose(1, 0, 2)
 

@@ -159,7 +159,7 @@ class Kernel:
     def geometry(self) -> Geometry:
         """Of the image as it is read: padded, it has no border."""
         found = self.what.geometry
-        if self.nest.places["image"] == "in_place":
+        if not self._is_padded:
             return found
         top, bottom, left, right = found.pad
         height, width = top + found.height + bottom, left + found.width + right
@@ -230,7 +230,7 @@ class Kernel:
         sizes = {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)}
         if self.staged:
             sizes["windows"] = self.pixels * self.window_pitch + VECTOR
-        if self.nest.places["image"] == "padded":
+        if self._is_padded:
             sizes["padded"] = geometry.height * geometry.width * geometry.channels + self._row_reach + VECTOR
         elif self._border:
             sizes["strip"] = geometry.kernel[0] * self._strip_pitch + VECTOR
@@ -361,13 +361,12 @@ class Kernel:
         """The sums and results of one tile of pixels and one block of channels."""
         mr, rest = self.tile[0], self.pixels % self.share
         pitch, stride, element = self.window_pitch, self.sum_stride, self.what.finish.element
-        starts = list(self._pointers)
         position = f"{'' if self.flat else f'y * {self.geometry.columns} + '}x"
         lines = [
             f"int8_t *o = out + (({position}) * {self.what.channels} + n) * {element};",
             f"{self._sum_type} *totals = ({self._sum_type} *)(scratch + {self._layout['sums'][0]});",
         ]
-        moved = ", ".join(f"{name} + r * {pitch}" for name in starts)
+        moved = ", ".join(f"{name} + r * {pitch}" for name in self._pointers)
         last = self.pixels - mr
         bind = f"r_ < {last} ? r_ : {last}" if self.pixels % mr else "r_"
         lines += [
@@ -550,10 +549,10 @@ class Kernel:
 
     # The register block.
 
-    @cached_property
-    def _pointers(self) -> dict[str, int]:
-        """The pointers of the image that `sums` takes, and bytes from where they come in to where they stand."""
-        return {f"p{row}": 0 for row in dict.fromkeys(vector.row for vector in self.vectors)}
+    @property
+    def _pointers(self) -> list[str]:
+        """The pointers into the image that `sums` takes: one for each row of a window."""
+        return [f"p{row}" for row in dict.fromkeys(vector.row for vector in self.vectors)]
 
     @property
     def _words(self) -> bool:
@@ -603,11 +602,15 @@ class Kernel:
     def _cell(self, r: int, c: int) -> tuple[str, ...]:
         return (f"s{r}_{c}",) if self.what.dot.registers == 1 else (f"s{r}_{c}l", f"s{r}_{c}h")
 
-    def _products(self, reads: list[str], first: bool) -> list[Instruction]:
-        """One vector along the depth: every pixel with every channel."""
+    def _products(self, reads: list[tuple[str, int | None]], first: bool) -> list[Instruction]:
+        """One vector along the depth: every pixel with every channel.
+
+        Args:
+            reads: for each pixel a pointer and the offset to read at; None reads there and moves on by a vector.
+            first: whether the products start the sums.
+        """
         dot, (mr, nr) = self.what.dot, self.tile
         mnemonic = (dot.load_words if self._words else dot.load)[0]
-        pointers = [read.split("}")[0].strip("[{") for read in reads]
         code = []
         for c in range(nr):
             weights = Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",))
@@ -615,9 +618,10 @@ class Kernel:
                 code.append(weights)
             for r in range(mr):
                 if c == 0:
-                    post = reads[r].endswith(f"], #{VECTOR}")
-                    moved = (pointers[r],) if post else ()
-                    code.append(Instruction(mnemonic, f"{{x{r}}}, {reads[r]}", (f"x{r}", *moved), moved))
+                    pointer, offset = reads[r]
+                    moved = (pointer,) if offset is None else ()
+                    address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
+                    code.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
                 if c == 0 and r == 0:
                     code.append(weights)
                 cell = self._cell(r, c)
@@ -648,8 +652,7 @@ class Kernel:
         pointers, reads = self._plan()
         code: list[Instruction] = []
         for i in range(len(self.vectors)):
-            where = [f"[{{{reads[r, i][0]}}}, #{reads[r, i][1]}]" for r in range(self.tile[0])]
-            code += self._products(where, first=i == 0)
+            code += self._products([reads[r, i] for r in range(self.tile[0])], first=i == 0)
         code += self._stores()
         changes, sums = ["w", "a"], self._sum_registers
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums}
@@ -666,7 +669,7 @@ class Kernel:
         unrolled = self._turn.step // VECTOR
         code: list[Instruction] = []
         for _ in range(unrolled):
-            code += self._products([f"[{{x_{r}}}], #{VECTOR}" for r in range(mr)], first=False)
+            code += self._products([(f"x_{r}", None) for r in range(mr)], first=False)
         pointers = {f"x_{r}": f"p0 + {r * self.window_pitch}" for r in range(mr)}
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}

@@ -532,15 +532,18 @@ class PatchKernel:
     @property
     def _spilled(self) -> bool:
         """Whether the finish reads its numbers from memory, where general registers do not hold them all."""
-        others = len(_SUMS) + 3 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
-        return self.over != "c" and others + len(self._scalars) > _GENERAL
+        return self.over != "c" and self._others + 1 + len(self._scalars) > _GENERAL
+
+    @property
+    def _others(self) -> int:
+        """General registers for sums, the output, a distance, and what only some kernels have."""
+        return len(_SUMS) + 2 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
 
     @property
     def _general(self) -> int:
         """General registers beside those that point to patches."""
         scalars = 2 if self._spilled else len(self._scalars)
-        others = len(_SUMS) + 2 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
-        return others + scalars + (2 if self.over == "c" else 0)
+        return self._others + scalars + (2 if self.over == "c" else 0)
 
     def _function(self, name: str, starts: list[int], ahead: tuple[int, int], turns: int) -> list[str]:
         """C of a function that computes `turns` times the turns at columns `starts`.

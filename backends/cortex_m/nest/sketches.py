@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
@@ -31,7 +32,10 @@ def sketches(what: Contraction) -> Sequence[Variant]:
     knobs = {name: _knobs(what, name) for name in names}
     found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name]))]
     ranked = sorted(found, key=lambda pair: pair[0][0])
-    return [_variant(what, name, knobs[name], assignment) for (_, assignment), name in ranked]
+    return [
+        beginning_with(assignment, name, knobs[name], partial(_verified, what, name))
+        for (_, assignment), name in ranked
+    ]
 
 
 def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
@@ -73,27 +77,37 @@ def _guess(
     for open_knobs in (few, all_of_them):
         values = itertools.product(*(knobs[knob] for knob in open_knobs))
         guesses = [{**first, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values]
-        legal = [guess for guess in guesses if _is_legal(what, name, guess)]
+        legal = []
+        for guess in guesses:
+            with suppress(BackendError):
+                legal.append((estimate(_verified(what, name, assigned(guess))), guess))
         if legal:
-            kernels = [_verified(what, name, tuple(sorted(guess.items()))) for guess in legal]
-            return min(zip(map(estimate, kernels), legal, strict=True), key=lambda pair: pair[0])
+            return min(legal, key=lambda pair: pair[0])
     return None
 
 
-def _variant(
-    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], first: Mapping[str, Choice]
+def beginning_with(
+    first: Mapping[str, Choice],
+    name: str,
+    knobs: Mapping[str, tuple[Choice, ...]],
+    verify: Callable[[tuple[tuple[str, Choice], ...]], object],
 ) -> Variant:
-    """The variant whose first schedule is `first`."""
+    """The variant whose first schedule is `first`; legal is what `verify` does not refuse with a BackendError."""
     ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
-    return Variant(name, ordered, lambda assignment: _is_legal(what, name, assignment))
+
+    def legal(assignment: Mapping[str, Choice]) -> bool:
+        try:
+            verify(assigned(assignment))
+        except BackendError:
+            return False
+        return True
+
+    return Variant(name, ordered, legal)
 
 
-def _is_legal(what: Contraction, name: str, assignment: Mapping[str, Choice]) -> bool:
-    try:
-        _verified(what, name, tuple(sorted(assignment.items())))
-    except BackendError:
-        return False
-    return True
+def assigned(knobs: Mapping[str, Choice]) -> tuple[tuple[str, Choice], ...]:
+    """An assignment as a schedule holds it."""
+    return tuple(sorted(knobs.items()))
 
 
 def estimate(kernel: Kernel) -> float:
