@@ -1,4 +1,8 @@
-"""A random module through the whole way: compiled, proven, run, and compared."""
+"""A random module through the whole way: compiled, proven, run, and compared.
+
+Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half. Each is
+compiled for one target, in rotation, every tenth for all three; every tenth has int16 activations. Fifty share a process.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,19 @@ TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
 
 
 def trial(seed: int) -> Outcome:
-    """Module `seed` on one of the targets, every tenth with int16 activations."""
+    """Module `seed` on one of the targets or, every tenth, on all; the worst of what became of it."""
+    chosen = TARGETS if seed % 10 == 0 else (TARGETS[seed % len(TARGETS)],)
+    outcomes = [_on(target, seed) for target in chosen]
+    return next((outcome for outcome in outcomes if outcome.fault), outcomes[-1])
+
+
+def _on(target: str, seed: int) -> Outcome:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name, quiet_libraries():
         folder = Path(name)
         options = tosaic.CompileOptions(
             f"{random_modules.__file__}:seed_{seed}",
-            tosaic.find_target(TARGETS[seed % len(TARGETS)]),
+            tosaic.find_target(target),
             quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
             tuning=Tuning(records=folder / "records.db", executor=Here()),
         )
@@ -34,9 +44,9 @@ def trial(seed: int) -> Outcome:
         except tosaic.Error as error:
             return Outcome("refused", str(error), fault=_is_ours(error))
         except Exception as error:
-            return Outcome("raises", f"{type(error).__name__}: {error}", fault=True)
+            return Outcome("raises", f"{target}: {type(error).__name__}: {error}", fault=True)
         if not report.exact and report.defined:
-            return Outcome("differs", report.difference, fault=True)
+            return Outcome("differs", f"{target}: {report.difference}", fault=True)
         noisy = [one for one in build.manifest.accuracy if one.sqnr_db is not None and one.sqnr_db < NOISY_DB]
         said = " ".join(str(warning) for warning in build.manifest.warnings)
         if any(f"`{one.name}`" not in said for one in noisy):
