@@ -37,11 +37,13 @@ from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import Advice, BackendError
+from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, parse
 from tosaic.trial_inputs import firmware_samples, model_inputs
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
+from tosaic.verification import verify_build
 
 _ACCURACY_SAMPLES = 4
 
@@ -127,15 +129,21 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
+    """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     sample = [tensor.numpy() for tensor in middle.captured.calibration[0]]
     samples = firmware_samples(build.module, build.quantize_inputs(sample), sample, tuner.options.seed)
-    verdict = prove_firmware(
-        build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu_for(build, "emulator")
-    )
-    if verdict.difference:
+    if is_exact(functions(build.module)["main"]):
+        npu = npu_for(build, "emulator")
+        found = prove_firmware(build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu)
+        where, difference = "", found.difference
+    else:
+        begins = verify_build(build, samples, tuner.options.runner).begins
+        where, difference = (f"{begins.where} {begins.name}", begins.why) if begins else ("", "")
+    if difference:
         raise BackendError(
             "the firmware does not compute the integer module",
-            why=verdict.difference,
+            where=where,
+            why=difference,
             hint="--no-prove builds it all the same, and `tosaic verify` then names the op",
         )
 

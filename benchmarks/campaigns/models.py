@@ -1,7 +1,8 @@
 """A random module through the whole way: compiled, proven, run, and compared.
 
-Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half. Each is
-compiled for one target, in rotation, every tenth for all three; every tenth has int16 activations. Fifty share a process.
+Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half.
+Each is compiled for one target, in rotation, every tenth for all three; every tenth has int16 activations. Fifty share
+a process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tosaic.accuracy import NOISY_DB
 from tosaic.console import quiet_libraries
 from tosaic.options import QuantizationOptions, Tuning
 from tosaic.running import random_samples
+from tosaic.verification import verify_build
 
 TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
 
@@ -40,20 +42,27 @@ def _on(target: str, seed: int) -> Outcome:
         )
         try:
             build = tosaic.compile_model(options, folder / "build")
-            report = tosaic.run_build(build, random_samples(build, 2, seed))
+            samples = random_samples(build, 2, seed)
+            report = tosaic.run_build(build, samples)
+            judged = None if report.defined else verify_build(build, samples)
         except tosaic.Error as error:
             return Outcome("refused", str(error), fault=_is_ours(error))
         except Exception as error:
             return Outcome("raises", f"{target}: {type(error).__name__}: {error}", fault=True)
         if not report.exact and report.defined:
             return Outcome("differs", f"{target}: {report.difference}", fault=True)
+        if judged and judged.begins:
+            return Outcome("beyond bounds", f"{target}: {judged.begins}", fault=True)
         noisy = [one for one in build.manifest.accuracy if one.sqnr_db is not None and one.sqnr_db < NOISY_DB]
         said = " ".join(str(warning) for warning in build.manifest.warnings)
         if any(f"`{one.name}`" not in said for one in noisy):
             return Outcome("noisy", f"{noisy}, and no warning says so", fault=True)
         if noisy:
             return Outcome("noisy and said so", said)
-        return Outcome("exact" if report.defined else "within bounds")
+        unknown = [call.judgement for call in judged.calls if call.judgement.startswith("unknown")] if judged else []
+        if unknown:
+            return Outcome("not judged", "; ".join(unknown))
+        return Outcome("within bounds" if judged else "exact")
 
 
 def _is_ours(error: tosaic.Error) -> bool:
