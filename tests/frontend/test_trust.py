@@ -315,6 +315,29 @@ def test_a_model_compiles_as_it_is(model, shape):
     assert sqnr(captured(model, *normal(*shape))) > 28
 
 
+def test_a_chord_of_an_int16_table_keeps_its_slope_at_the_end_of_the_range():
+    class Line(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 0.5 + 1
+
+    batches = [(torch.tensor([[-2.81, -2.8, value]]),) for value in (-2.79, -2.8)]
+    assert sqnr(captured(Line(), *batches), "int16") > 70
+
+
+def test_an_int16_softplus_is_one_function_without_steps():
+    assert sqnr(captured(nn.Softplus(), *normal(2, 64, size=4.0)), "int16") > 70
+    assert sqnr(captured(nn.Softplus(beta=3), *normal(2, 64, size=4.0)), "int16") > 70
+
+
+def test_an_int16_table_of_a_pole_has_slopes_that_tosa_allows():
+    class Log(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.log(x)
+
+    batches = [(torch.tensor([[1e-3, 1.0, value]]),) for value in (2.0, 3e3)]
+    assert math.isfinite(sqnr(captured(Log(), *batches), "int16"))
+
+
 def test_the_indices_of_a_pool_are_refused():
     capture = captured(Layer(lambda m, x: F.max_pool2d(x, 2, return_indices=True)), *normal(1, 3, 8, 8))
     with pytest.raises(ModelError, match=r"result 1 of `aten\.max_pool2d_with_indices\.default` cannot be compiled"):
