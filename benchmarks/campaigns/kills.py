@@ -61,6 +61,10 @@ class Run:
         """The functions in what the simulator was given, run by run."""
         return [line.split()[-1] for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
+    def simulations(self) -> int:
+        """How often the simulator was started."""
+        return self.simulated().count("main")
+
     def left(self) -> list[str]:
         """What stands where only a build may stand."""
         return [path.name for name in ("temporary", "outputs") for path in (self.folder / name).iterdir()]
@@ -76,7 +80,8 @@ def kill_trial(seed: int, kills: int = 5) -> Outcome:
             before, started = run.recorded(), len(run.simulated())
             process = run.start()
             if number < kills:
-                _wait(process, rng.uniform(1, 20))
+                _wait(process, run, run.simulations() + rng.randrange(12))
+                time.sleep(rng.uniform(0, 1))
             if number < kills and process.poll() is None:
                 os.kill(process.pid, rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
             _, said = process.communicate()
@@ -101,9 +106,9 @@ def kill_trial(seed: int, kills: int = 5) -> Outcome:
         return Outcome("whole", f"{counts} trials lost by each kill, {len(kernels)} measured once")
 
 
-def _wait(process: subprocess.Popen[str], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < end:
+def _wait(process: subprocess.Popen[str], run: Run, simulations: int) -> None:
+    """Until the simulator was started so often, whatever the machine's load."""
+    while process.poll() is None and run.simulations() < simulations:
         time.sleep(0.05)
 
 
