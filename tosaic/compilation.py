@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from torch.export import ExportedProgram
 
 import tosaic
@@ -39,7 +38,7 @@ from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import Advice, BackendError
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, functions, parse
-from tosaic.trial_inputs import firmware_samples, model_inputs
+from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
 
@@ -55,7 +54,7 @@ class Middle:
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
-        inputs: arguments that `main` allows, to try kernels and regions on.
+        samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
 
     captured: Capture
@@ -64,7 +63,7 @@ class Middle:
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
     placement: Placement
-    inputs: Sequence[np.ndarray]
+    samples: Samples
 
 
 def compile_model(options: CompileOptions, output: Path) -> Build:
@@ -79,7 +78,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = tuner.tasks(placed, options.kernels, middle.inputs)
+        tasks = tuner.tasks(placed, options.kernels, middle.samples.drawn)
         tasks = tuner.confine(tasks, placed, middle.placement.regions)
         with stations.station("prove"):
             proofs = tuner.prove(tasks)
@@ -127,10 +126,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
-    sample = [tensor.numpy() for tensor in middle.captured.calibration[0]]
-    samples = firmware_samples(build.module, build.quantize_inputs(sample), sample, tuner.options.seed)
     verdict = prove_firmware(
-        build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu_for(build, "emulator")
+        build.folder, build.manifest.firmware, build.module, middle.samples, tuner.runner, npu_for(build, "emulator")
     )
     if verdict.difference:
         raise BackendError(
@@ -150,7 +147,7 @@ def tune_model(options: CompileOptions) -> TuningResult:
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
         placed, regions = middle.placement.module, middle.placement.regions
-        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.inputs), placed, regions)
+        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
         with stations.station("tune"):
             return tuner.tune(tasks, stations.tuning)
 
@@ -183,15 +180,15 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
-        inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
+        samples = model_samples(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
         verifying = [VerifyEach(evaluate)] if options.verify_each else []
-        placement = place_on(options.target, module, inputs, [*dumping, *verifying])
+        placement = place_on(options.target, module, samples, [*dumping, *verifying])
     warnings = (
         *calibration_advice(captured),
         *quantization_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
-    return Middle(captured, meaning, accuracy, layers, warnings, placement, inputs)
+    return Middle(captured, meaning, accuracy, layers, warnings, placement, samples)
 
 
 def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:

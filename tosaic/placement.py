@@ -34,12 +34,13 @@ class Placement:
 
 
 def place_on(
-    target: Target, module: ir.Module, inputs: Sequence[np.ndarray], callbacks: Sequence[Callback] = ()
+    target: Target, module: ir.Module, samples: Sequence[Sequence[np.ndarray]], callbacks: Sequence[Callback] = ()
 ) -> Placement:
     """Divide a copy of `module` between the target's processors; `callbacks` see each attempt.
 
-    Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
-    compute something else than the reference model, on what the region reads when the model is given `inputs`.
+    Ops that Vela refuses move to the CPU, its reason with them; so does the op with which a region's command stream
+    begins to compute something else than the reference model, on what the region reads when the model is given one of
+    `samples`.
 
     Raises:
         PassError: placement broke its invariant.
@@ -57,7 +58,7 @@ def place_on(
                 regions[name] = compile_region(serialize(standalone(function)), target.accelerator)
             except VelaRefusal as refusal:
                 news |= _culprits(function, refusal, target.accelerator)
-        news = news or _refuted(placed, regions, inputs)
+        news = news or next(filter(None, (_refuted(placed, regions, inputs) for inputs in samples)), {})
         if not news:
             return Placement(placed, regions)
         refuse(fused, news)

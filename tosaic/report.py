@@ -237,10 +237,10 @@ def print_targets(targets: Iterable[Target]) -> None:
 
 
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
-    """The NPU's acceptance table: each op, its element types, and the conditions."""
-    table = Table("op", "U55, U65", "U85", "conditions", box=None)
+    """The NPU's acceptance table: each op, its element types, the conditions, and where Vela is tried first."""
+    table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
     for row in rows:
-        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"])
+        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"], row["suspicions"])
     stdout.print(table)
 
 
