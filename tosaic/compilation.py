@@ -31,13 +31,13 @@ from tosaic.layers import LayerAccuracy, check_layers, measure_layers, noisy_out
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
-from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
+from tosaic.passes import PHASES, Phase, VerifyEach, dump_ir, npu_phases, phases_of, place_phase, run_phase
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import Advice, BackendError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, functions, parse
+from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
@@ -168,11 +168,20 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-        for name in phases_of(npu=options.target.accelerator is not None):
-            verifying = [VerifyEach(evaluate)] if options.verify_each and PHASES[name].exact else []
-            run_phase(module, name, [*dumping, *verifying])
+        accelerator = options.target.accelerator
+        for name in phases_of(npu=accelerator is not None):
+            if name != "npu":
+                run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
             if name == "quantize":
                 meaning = bytecode(module)
+        alternatives = [module]
+        if accelerator is not None:
+            distinct: dict[bytes, ir.Module] = {}
+            for phase in npu_phases(accelerator):
+                alternative = copy_of(module)
+                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
+                distinct.setdefault(bytecode(alternative), alternative)
+            alternatives = list(distinct.values())
     with stations.station("check"):
         accuracy = _accuracy(captured, program, meaning)
         layers = measure_layers(program, wanted.exclude, captured.calibration[0])
@@ -181,14 +190,18 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
         samples = model_samples(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
-        verifying = [VerifyEach(evaluate)] if options.verify_each else []
-        placement = place_on(options.target, module, samples, [*dumping, *verifying])
+        verifying = _verifying(options, place_phase())
+        placement = place_on(options.target, alternatives, samples, [*dumping, *verifying])
     warnings = (
         *calibration_advice(captured),
         *quantization_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
     return Middle(captured, meaning, accuracy, layers, warnings, placement, samples)
+
+
+def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
+    return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
 def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:
