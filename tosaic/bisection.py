@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
@@ -18,7 +18,7 @@ from tosaic.support.values import users
 
 
 def first_wrong_op(
-    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str
+    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str, options: VelaOptions
 ) -> tuple[ir.Operation, str] | None:
     """The first op of an NPU function at fault on `inputs`, and how what is known behind it differs from the
     reference's; None where neither a part nor the whole differs.
@@ -27,13 +27,13 @@ def first_wrong_op(
     no region are passed over: the next op answers for them.
     """
     ops = computing_ops(function)
-    last, difference = len(ops), _difference(function, ops, inputs, accelerator)
+    last, difference = len(ops), _difference(function, ops, inputs, accelerator, options)
     if not difference:
         return None
     cuts = list(range(1, last))
     while cuts:
         cut = cuts[len(cuts) // 2]
-        found = _difference(function, ops[:cut], inputs, accelerator)
+        found = _difference(function, ops[:cut], inputs, accelerator, options)
         if found is None:
             cuts.remove(cut)
         elif found:
@@ -45,7 +45,11 @@ def first_wrong_op(
 
 
 def _difference(
-    function: ir.Operation, ops: Sequence[ir.Operation], inputs: Sequence[np.ndarray], accelerator: str
+    function: ir.Operation,
+    ops: Sequence[ir.Operation],
+    inputs: Sequence[np.ndarray],
+    accelerator: str,
+    options: VelaOptions,
 ) -> str | None:
     """How the leading `ops` of a function differ from their meaning; empty where they do not, None where Vela compiles
     none of it."""
@@ -56,7 +60,7 @@ def _difference(
     arguments = [inputs[value.arg_number] for value in taken]
     flatbuffer = serialize(main_of(ops, taken, leaving))
     try:
-        got = emulate(compile_region(flatbuffer, accelerator), arguments).outputs
+        got = emulate(compile_region(flatbuffer, accelerator, options), arguments).outputs
         return first_difference(evaluate(flatbuffer, arguments), got)
     except VelaRefusal:
         return None

@@ -45,15 +45,20 @@ class Verdict:
     op: ir.Operation | None = None
 
 
-def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> Verdict:
-    """Execute a region's command stream on the emulator, and its function on the reference model."""
+def region_difference(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> str:
+    """How a region's command stream on the emulator differs from its function on the reference model."""
     try:
-        difference = first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
+        return first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
     except SimulatorError as error:
-        difference = str(error)
+        return str(error)
+
+
+def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> Verdict:
+    """Whether a region equals its function, and the op with which it begins to differ."""
+    difference = region_difference(region, function, inputs)
     if not difference:
         return Verdict()
-    found = first_wrong_op(function, inputs, region.accelerator)
+    found = first_wrong_op(function, inputs, region.accelerator, region.options)
     return Verdict(found[1], found[0]) if found else Verdict(difference)
 
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,12 @@ from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region, op_of_command
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region, op_of_command
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk
 from tosaic.verdicts import verdict
 
+USUAL = VelaOptions()
 Step = Callable[["Fuzz", ir.Value], "ir.Value | None"]
 
 
@@ -354,17 +354,22 @@ def run(seed: int, accelerator: str) -> tuple[Outcome, str]:
     if outcome.kind == "exact":
         outcome = compare(flatbuffer, fresh, expected[1], accelerator)
     if outcome.kind == "exact" and (strategy != "Performance" or limit is not None):
-        outcome = compare(flatbuffer, fresh, expected[1], accelerator, optimize=strategy, arena_limit=limit)
+        small = VelaOptions(optimize=strategy, arena_limit=limit)
+        outcome = compare(flatbuffer, fresh, expected[1], accelerator, small)
         description += f" for {strategy} within {limit}"
     return replace(outcome, suspicions=suspicions), description
 
 
 def compare(
-    flatbuffer: bytes, inputs: Sequence[np.ndarray], expected: Sequence[np.ndarray], accelerator: str, **arena: Any
+    flatbuffer: bytes,
+    inputs: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    accelerator: str,
+    options: VelaOptions = USUAL,
 ) -> Outcome:
     """Compile for this use of the arena, emulate, and compare with what is expected."""
     try:
-        region = compile_region(flatbuffer, accelerator, **arena)
+        region = compile_region(flatbuffer, accelerator, options)
     except VelaRefusal as refusal:
         return Outcome("refused", f"vela: {refusal.why}")
     try:
@@ -374,7 +379,7 @@ def compare(
     wrong = [int((a != b).sum()) for a, b in zip(found, expected, strict=True)]
     if not any(wrong):
         return Outcome("exact")
-    overwriting = cascaded_in_place(region) if arena else ""
+    overwriting = cascaded_in_place(region) if options != USUAL else ""
     if overwriting:
         return Outcome("cascade", f"{overwriting} in place, before a window, in a buffer that is refilled too early")
     return Outcome("different", f"{wrong} of {[b.size for b in expected]}")
