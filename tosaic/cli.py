@@ -56,6 +56,8 @@ compiling = _together(
     click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
     click.option("--constants", metavar="MEMORY", help="Which of the target's memories holds the weights."),
     click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
+    click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
+                 help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),
@@ -86,6 +88,7 @@ def _options(
     system_config: str | None,
     constants: str | None,
     calibration: str | None,
+    input_layout: str,
     activations: str,
     exclude: tuple[str, ...],
     int16: tuple[str, ...],
@@ -106,6 +109,7 @@ def _options(
         model=model,
         target=find_target(target, accelerator, arena_size, constants, memory_mode, system_config),
         calibration=calibration,
+        input_layout=input_layout,  # type: ignore[arg-type]
         quantization=QuantizationOptions(activations, exclude, int16),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
         kernels=kernels,  # type: ignore[arg-type]

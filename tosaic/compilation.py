@@ -160,7 +160,7 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     """
     wanted = options.quantization
     with stations.station("capture"):
-        captured = capture(options.model, options.calibration)
+        captured = capture(options.model, options.calibration, nhwc=options.input_layout == "nhwc")
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
