@@ -138,6 +138,7 @@ class Target:
     Args:
         name: what the user types, e.g. `corstone-300`.
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
+        memory_mode, system_config: how Vela sees the memories; None as is usual for the accelerator.
     """
 
     name: Name
@@ -145,6 +146,8 @@ class Target:
     board: Board
     layout: Layout
     accelerator: Name | None = None
+    memory_mode: Name | None = None
+    system_config: Name | None = None
 
     @property
     def trials(self) -> Layout:

@@ -129,7 +129,7 @@ def main(model: str, target: str, tasks: int, pool: int, seeds: int, most: int, 
     options = CompileOptions(model, find_target(target), tuning=Tuning(records=records))
     with Tuner(options.target, options.tuning, CmsisNn.find(None)) as tuner, LocalWorkers(2) as workers:
         middle = lower_model(options, Stations(quiet=True))
-        found = tuner.tasks(middle.placement.module, options.kernels, middle.inputs)
+        found = tuner.tasks(middle.placement.module, options.kernels, middle.samples.drawn)
         distinct = {task.key: task for task in found.values() if task.exact}
         largest = sorted(distinct.values(), key=lambda task: -task.space.assignments)[:tasks]
         click.echo("| task | assignments | trials by chance | trials searched | share |\n|---|---|---|---|---|")

@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import arguments, canonical
 from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.input_layout import channels_last, take_channels_last
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
@@ -49,7 +50,12 @@ class Capture:
         return _input_names(self.program)
 
 
-def capture(model: str, calibration: str | Path | None = None, inputs: Sequence[Any] | None = None) -> Capture:
+def capture(
+    model: str,
+    calibration: str | Path | None = None,
+    inputs: Sequence[Any] | None = None,
+    nhwc: bool = False,
+) -> Capture:
     """Capture a model.
 
     Args:
@@ -57,6 +63,7 @@ def capture(model: str, calibration: str | Path | None = None, inputs: Sequence[
             batches]), or `zoo:NAME`.
         calibration: what `read_samples` reads.
         inputs: example inputs in place of the model's own.
+        nhwc: let inputs of four axes come with their channels last; the data above are in the model's layout.
 
     Raises:
         ModelError: the model, its inputs or the calibration data cannot be used; the message says which and why.
@@ -70,6 +77,9 @@ def capture(model: str, calibration: str | Path | None = None, inputs: Sequence[
     batches = tuple(_as_batch(batch) for batch in batches) or (examples,)
     for batch in batches:
         _check_batch(batch, examples, names)
+    if nhwc:
+        take_channels_last(program, _placeholders(program))
+        examples, batches = channels_last(examples), tuple(map(channels_last, batches))
     return Capture(name, decomposed(canonical(program)), examples, batches)
 
 

@@ -1,7 +1,7 @@
 """TOSA in, TOSA out: named passes in phases, each leaving an invariant that is checked."""
 
 from tosaic.passes.module_pass import ModulePass, create, register, registered
-from tosaic.passes.phases import PHASES, Phase, phases_of, place_phase, run_phase, run_phases
+from tosaic.passes.phases import PHASES, Phase, npu_phases, phases_of, place_phase, run_phase, run_phases
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
 from tosaic.passes.runner import (
     Callback,
@@ -24,6 +24,7 @@ __all__ = [
     "create",
     "dump_ir",
     "first_difference",
+    "npu_phases",
     "parse_pipeline",
     "phases_of",
     "place_phase",

@@ -19,10 +19,14 @@ from tosaic.passes.invariants import (
     check_quantized,
 )
 from tosaic.passes.layout.raise_transposes import RaiseTransposes
+from tosaic.passes.layout.sink_through_reshapes import SinkThroughReshapes
 from tosaic.passes.layout.sink_transposes import SinkTransposes
 from tosaic.passes.layout.transpose_into_weights import TransposeIntoWeights
 from tosaic.passes.layout.transposes_to_reshapes import TransposesToReshapes
 from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
+from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
+from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
+from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.place.place import Place
@@ -63,6 +67,19 @@ _CLEAN = UpstreamPass("cse")
 _INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")
 
 
+def npu_phases(target: str) -> tuple[Phase, ...]:
+    """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; with
+    transposes and convolutions in their cheapest form; with transposes sunk through reshapes before that."""
+    sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
+    cheapest = (CheapestTransposeConvolutions(target), CheapestConvolutions(target), CheapestTransposes(target))
+    return _npu_phase(), _npu_phase((), cheapest), _npu_phase(sinking, cheapest)
+
+
+def _npu_phase(first: tuple[ModulePass, ...] = (), then: tuple[ModulePass, ...] = ()) -> Phase:
+    closing = (RescaleToTable(), *first, ReduceRows(), *then, TransposesToReshapes(), _CLEAN)
+    return Phase("npu", (), closing, check_for_npu, exact=True)
+
+
 def place_phase(target: str = "") -> Phase:
     """The phase `place` for a target or an accelerator; for none, everything is placed on the CPU."""
     return Phase("place", (Place(target),), (), check_placed, exact=True)
@@ -93,13 +110,7 @@ PHASES: dict[str, Phase] = {
             exact=True,
         ),
         Phase("cpu", (FuseTables(powers_of_two=True),), (FoldIdentities(), _CLEAN), check_fused, exact=True),
-        Phase(
-            "npu",
-            (),
-            (RescaleToTable(), ReduceRows(), TransposesToReshapes(), _CLEAN),
-            check_for_npu,
-            exact=True,
-        ),
+        _npu_phase(),
         place_phase(),
     )
 }

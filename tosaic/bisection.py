@@ -8,54 +8,61 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
-from tosaic.support.functions import body_of, computing_ops, main_of
+from tosaic.support.functions import body_of, computing_ops, main_of, returned
 from tosaic.support.mlir import ir
-from tosaic.support.values import producer
+from tosaic.support.values import users
 
 
 def first_wrong_op(
-    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str
+    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str, options: VelaOptions
 ) -> tuple[ir.Operation, str] | None:
-    """The first op of an NPU function at fault on `inputs`, and how its result differs from the reference's.
+    """The first op of an NPU function at fault on `inputs`, and how what is known behind it differs from the
+    reference's; None where neither a part nor the whole differs.
 
-    Ops behind which Vela compiles no region are passed over: the next op answers for them. None where no cut differs.
+    Bisects: an op is at fault where the ops up to it differ and those before it do not. Ops behind which Vela compiles
+    no region are passed over: the next op answers for them.
     """
-    for op in computing_ops(function):
-        module, used = _cut_behind(function, op)
-        flatbuffer, arguments = serialize(module), [inputs[index] for index in used]
-        try:
-            got = emulate(compile_region(flatbuffer, accelerator), arguments).outputs
-            difference = first_difference(evaluate(flatbuffer, arguments), got)
-        except VelaRefusal:
-            continue
-        except Error as error:
-            difference = str(error)
-        if difference:
-            return op, difference
-    return None
+    ops = computing_ops(function)
+    last, difference = len(ops), _difference(function, ops, inputs, accelerator, options)
+    if not difference:
+        return None
+    cuts = list(range(1, last))
+    while cuts:
+        cut = cuts[len(cuts) // 2]
+        found = _difference(function, ops[:cut], inputs, accelerator, options)
+        if found is None:
+            cuts.remove(cut)
+        elif found:
+            last, difference = cut, found
+            cuts = [one for one in cuts if one < cut]
+        else:
+            cuts = [one for one in cuts if one > cut]
+    return ops[last - 1], difference
 
 
-def _cut_behind(function: ir.Operation, last: ir.Operation) -> tuple[ir.Module, list[int]]:
-    """A module whose `main` returns the results of `last`, and the numbers of the arguments that it still takes."""
-    needed = _needed_for(last)
-    ops = [op for op in computing_ops(function) if any(result in needed for result in op.results)]
-    arguments = [value for value in body_of(function).arguments if value in needed]
-    return main_of(ops, arguments, list(last.results)), [value.arg_number for value in arguments]
-
-
-def _needed_for(last: ir.Operation) -> set[ir.Value]:
-    """The results of `last` and every value that they depend on."""
-    needed: set[ir.Value] = set(last.results)
-    pending = list(last.operands)
-    while pending:
-        value = pending.pop()
-        if value in needed:
-            continue
-        needed.add(value)
-        if (maker := producer(value)) is not None:
-            pending.extend(maker.operands)
-    return needed
+def _difference(
+    function: ir.Operation,
+    ops: Sequence[ir.Operation],
+    inputs: Sequence[np.ndarray],
+    accelerator: str,
+    options: VelaOptions,
+) -> str | None:
+    """How the leading `ops` of a function differ from their meaning; empty where they do not, None where Vela compiles
+    none of it."""
+    inside, results = set(ops), set(returned(function))
+    known = [value for op in ops for value in op.results]
+    leaving = [value for value in known if value in results or not inside.issuperset(users(value))]
+    taken = [value for value in body_of(function).arguments if any(user in inside for user in users(value))]
+    arguments = [inputs[value.arg_number] for value in taken]
+    flatbuffer = serialize(main_of(ops, taken, leaving))
+    try:
+        got = emulate(compile_region(flatbuffer, accelerator, options), arguments).outputs
+        return first_difference(evaluate(flatbuffer, arguments), got)
+    except VelaRefusal:
+        return None
+    except Error as error:
+        return str(error)

@@ -52,8 +52,12 @@ compiling = _together(
                  help="A name that `tosaic targets` lists, or a TOML file."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
+    click.option("--memory-mode", help="What Vela assumes of the NPU's memories, e.g. Sram_Only."),
+    click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
     click.option("--constants", metavar="MEMORY", help="Which of the target's memories holds the weights."),
     click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
+    click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
+                 help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),
@@ -80,8 +84,11 @@ def _options(
     target: str,
     accelerator: str | None,
     arena_size: int | None,
+    memory_mode: str | None,
+    system_config: str | None,
     constants: str | None,
     calibration: str | None,
+    input_layout: str,
     activations: str,
     exclude: tuple[str, ...],
     int16: tuple[str, ...],
@@ -100,8 +107,9 @@ def _options(
 ) -> CompileOptions:
     return CompileOptions(
         model=model,
-        target=find_target(target, accelerator, arena_size, constants),
+        target=find_target(target, accelerator, arena_size, constants, memory_mode, system_config),
         calibration=calibration,
+        input_layout=input_layout,  # type: ignore[arg-type]
         quantization=QuantizationOptions(activations, exclude, int16),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
         kernels=kernels,  # type: ignore[arg-type]

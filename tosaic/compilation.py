@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from torch.export import ExportedProgram
 
 import tosaic
@@ -32,15 +31,15 @@ from tosaic.layers import LayerAccuracy, check_layers, measure_layers, noisy_out
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
 from tosaic.options import CompileOptions
-from tosaic.passes import PHASES, VerifyEach, dump_ir, phases_of, run_phase
+from tosaic.passes import PHASES, Phase, VerifyEach, dump_ir, npu_phases, phases_of, place_phase, run_phase
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.support.errors import Advice, BackendError
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, functions, parse
-from tosaic.trial_inputs import firmware_samples, model_inputs
+from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
+from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
 from tosaic.verification import verify_build
@@ -57,7 +56,7 @@ class Middle:
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
-        inputs: arguments that `main` allows, to try kernels and regions on.
+        samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
 
     captured: Capture
@@ -66,7 +65,7 @@ class Middle:
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
     placement: Placement
-    inputs: Sequence[np.ndarray]
+    samples: Samples
 
 
 def compile_model(options: CompileOptions, output: Path) -> Build:
@@ -81,7 +80,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placed = middle.placement.module
-        tasks = tuner.tasks(placed, options.kernels, middle.inputs)
+        tasks = tuner.tasks(placed, options.kernels, middle.samples.drawn)
         tasks = tuner.confine(tasks, placed, middle.placement.regions)
         with stations.station("prove"):
             proofs = tuner.prove(tasks)
@@ -130,14 +129,12 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
-    sample = [tensor.numpy() for tensor in middle.captured.calibration[0]]
-    samples = firmware_samples(build.module, build.quantize_inputs(sample), sample, tuner.options.seed)
     if is_exact(functions(build.module)["main"]):
         npu = npu_for(build, "emulator")
-        found = prove_firmware(build.folder, build.manifest.firmware, build.module, samples, tuner.runner, npu)
+        found = prove_firmware(build.folder, build.manifest.firmware, build.module, middle.samples, tuner.runner, npu)
         where, difference = "", found.difference
     else:
-        begins = verify_build(build, samples, tuner.options.runner).begins
+        begins = verify_build(build, middle.samples, tuner.options.runner).begins
         where, difference = (f"{begins.where} {begins.name}", begins.why) if begins else ("", "")
     if difference:
         raise BackendError(
@@ -158,7 +155,7 @@ def tune_model(options: CompileOptions) -> TuningResult:
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
         placed, regions = middle.placement.module, middle.placement.regions
-        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.inputs), placed, regions)
+        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
         with stations.station("tune"):
             return tuner.tune(tasks, stations.tuning)
 
@@ -171,7 +168,7 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     """
     wanted = options.quantization
     with stations.station("capture"):
-        captured = capture(options.model, options.calibration)
+        captured = capture(options.model, options.calibration, nhwc=options.input_layout == "nhwc")
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
@@ -179,11 +176,20 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("passes"):
         meaning = b""
         dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-        for name in phases_of(npu=options.target.accelerator is not None):
-            verifying = [VerifyEach(evaluate)] if options.verify_each and PHASES[name].exact else []
-            run_phase(module, name, [*dumping, *verifying])
+        accelerator = options.target.accelerator
+        for name in phases_of(npu=accelerator is not None):
+            if name != "npu":
+                run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
             if name == "quantize":
                 meaning = bytecode(module)
+        alternatives = [module]
+        if accelerator is not None:
+            distinct: dict[bytes, ir.Module] = {}
+            for phase in npu_phases(accelerator):
+                alternative = copy_of(module)
+                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
+                distinct.setdefault(bytecode(alternative), alternative)
+            alternatives = list(distinct.values())
     with stations.station("check"):
         accuracy = _accuracy(captured, program, meaning)
         layers = measure_layers(program, wanted.exclude, captured.calibration[0])
@@ -191,15 +197,19 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
             check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)
     with stations.station("place"):
-        inputs = model_inputs(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
-        verifying = [VerifyEach(evaluate)] if options.verify_each else []
-        placement = place_on(options.target, module, inputs, [*dumping, *verifying])
+        samples = model_samples(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
+        verifying = _verifying(options, place_phase())
+        placement = place_on(options.target, alternatives, samples, [*dumping, *verifying])
     warnings = (
         *calibration_advice(captured),
         *quantization_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
-    return Middle(captured, meaning, accuracy, layers, warnings, placement, inputs)
+    return Middle(captured, meaning, accuracy, layers, warnings, placement, samples)
+
+
+def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
+    return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
 def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tosaic.accuracy import OutputAccuracy
-from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion
+from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion, VelaOptions
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
 from tosaic.layers import LayerAccuracy
@@ -23,7 +23,7 @@ from tosaic.support.names import Name
 from tosaic.tuner.database import Environment
 
 FILE = "manifest.json"
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class RegionRecord:
     """A compiled NPU region without its bytes; see `NpuRegion`."""
 
     name: Name
+    options: VelaOptions
     cycles: int
     constants_bytes: int
     command_stream_bytes: int
@@ -85,6 +86,7 @@ class RegionRecord:
     def of(name: str, region: NpuRegion) -> RegionRecord:
         return RegionRecord(
             name=name,
+            options=region.options,
             cycles=region.cycles,
             constants_bytes=len(region.constants),
             command_stream_bytes=len(region.command_stream),

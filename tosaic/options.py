@@ -13,6 +13,7 @@ from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Objective
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
+InputLayout = Literal["model", "nhwc"]
 
 
 def default_records() -> Path:
@@ -62,6 +63,7 @@ class CompileOptions:
     model: a `.pt2`, a `file.py:factory` or `zoo:NAME`.
     target: where the firmware runs.
     calibration: inputs to calibrate with, as `read_samples` of the frontend reads them; the model's own when None.
+    input_layout: `nhwc` where the firmware takes images with their channels last.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
@@ -73,6 +75,7 @@ class CompileOptions:
     model: str
     target: Target
     calibration: str | Path | None = None
+    input_layout: InputLayout = "model"
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic import verdicts  # noqa: F401  (`place` knows the targets then)
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
-from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.passes import Callback, Phase, place_phase, run_phase
 from tosaic.passes.place.place import refuse
-from tosaic.proof import prove_region
+from tosaic.proof import prove_region, region_difference
+from tosaic.region_search import better_regions, bytes_beside
 from tosaic.support.attributes import int_of, text_of
-from tosaic.support.functions import inputs_of, main_of, standalone
+from tosaic.support.functions import computing_ops, inputs_of, main_of, standalone
 from tosaic.support.mlir import copy_of, functions, ir, walk
 from tosaic.trial_inputs import call_inputs
 
@@ -34,33 +35,73 @@ class Placement:
 
 
 def place_on(
-    target: Target, module: ir.Module, inputs: Sequence[np.ndarray], callbacks: Sequence[Callback] = ()
+    target: Target,
+    alternatives: Sequence[ir.Module],
+    samples: Sequence[Sequence[np.ndarray]],
+    callbacks: Sequence[Callback] = (),
 ) -> Placement:
-    """Divide a copy of `module` between the target's processors; `callbacks` see each attempt.
+    """Divide a copy of the cheapest of `alternatives` between the target's processors; `callbacks` see each attempt.
 
-    Ops that Vela refuses move to the CPU, its reason with them; so do ops whose command stream the emulator finds to
-    compute something else than the reference model, on what the region reads when the model is given `inputs`.
+    The cheapest leaves the fewest ops to the CPU, and takes the NPU the fewest cycles. Ops that Vela refuses move to
+    the CPU, its reason with them; so does the op with which a region's command stream begins to compute something else
+    than the reference model, on what the region reads when the model is given one of `samples`.
 
     Raises:
         PassError: placement broke its invariant.
     """
-    fused = copy_of(module)
+    phase = place_phase(target.accelerator or "")
+    if target.accelerator is None:
+        (module,) = alternatives
+        placed = copy_of(module)
+        run_phase(placed, phase, callbacks)
+        return Placement(placed)
+    modules = [copy_of(module) for module in alternatives]
+    attempts = [_compiled(module, target, phase, callbacks) for module in modules]
+    choice = min(range(len(modules)), key=lambda index: _cost(attempts[index]))
+    fused, attempt = modules[choice], attempts[choice]
+    while news := next(filter(None, (_refuted(attempt, inputs) for inputs in samples)), None):
+        refuse(fused, news)
+        attempt = _compiled(fused, target, phase, callbacks)
+    return _improved(attempt, target, samples)
+
+
+def _improved(placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]]) -> Placement:
+    """The placement with the best region that Vela makes of each function for the fastest memory of the arena, and that
+    is right on all samples."""
+    regions = dict(placement.regions)
+    for name, function in functions_on("npu", placement.module).items():
+        room = target.layout.arena[0].size - bytes_beside(placement.module, name)
+        read = [call_inputs(placement.module, [name], inputs).get(name, ()) for inputs in samples]
+        for better in better_regions(serialize(standalone(function)), regions[name], room):
+            if not any(region_difference(better, function, inputs) for inputs in read):
+                regions[name] = better
+                break
+    return Placement(placement.module, regions)
+
+
+def _compiled(fused: ir.Module, target: Target, phase: Phase, callbacks: Sequence[Callback]) -> Placement:
+    """A placed copy of `fused` whose regions Vela compiles; what it refuses is marked in `fused`."""
+    accelerator = target.accelerator or ""
+    options = VelaOptions(target.memory_mode, target.system_config)
     while True:
         placed = copy_of(fused)
-        run_phase(placed, place_phase(target.accelerator or ""), callbacks)
-        if target.accelerator is None:
-            return Placement(placed)
+        run_phase(placed, phase, callbacks)
         regions = {}
         news: dict[int, str] = {}
         for name, function in functions_on("npu", placed).items():
             try:
-                regions[name] = compile_region(serialize(standalone(function)), target.accelerator)
+                regions[name] = compile_region(serialize(standalone(function)), accelerator, options)
             except VelaRefusal as refusal:
-                news |= _culprits(function, refusal, target.accelerator)
-        news = news or _refuted(placed, regions, inputs)
+                news |= _culprits(function, refusal, accelerator)
         if not news:
             return Placement(placed, regions)
         refuse(fused, news)
+
+
+def _cost(placement: Placement) -> tuple[int, int]:
+    """Ops on the CPU, and cycles of the NPU."""
+    on_cpu = sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
+    return on_cpu, sum(region.cycles for region in placement.regions.values())
 
 
 def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
@@ -72,12 +113,12 @@ def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
     }
 
 
-def _refuted(placed: ir.Module, regions: Mapping[str, NpuRegion], inputs: Sequence[np.ndarray]) -> dict[int, str]:
+def _refuted(placement: Placement, inputs: Sequence[np.ndarray]) -> dict[int, str]:
     """The ops with which a region begins to differ from its meaning, by number, and how; empty where all are right."""
-    read = call_inputs(placed, list(regions), inputs)
+    read = call_inputs(placement.module, list(placement.regions), inputs)
     found: dict[int, str] = {}
-    for name, region in regions.items():
-        function = functions_on("npu", placed)[name]
+    for name, region in placement.regions.items():
+        function = functions_on("npu", placement.module)[name]
         proof = prove_region(region, function, read.get(name, ()))
         if proof.difference:
             reason = f"Vela's command stream computes it wrongly: {proof.difference}"

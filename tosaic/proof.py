@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.bisection import first_wrong_op
+from tosaic.neighborhood import neighborhood
 from tosaic.passes import first_difference
 from tosaic.support.errors import BackendError, SimulatorError
 from tosaic.support.functions import standalone
@@ -43,16 +45,52 @@ class Verdict:
     op: ir.Operation | None = None
 
 
-def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> Verdict:
-    """Execute a region's command stream on the emulator, and its function on the reference model."""
+def region_difference(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> str:
+    """How a region's command stream on the emulator differs from its function on the reference model."""
     try:
-        difference = first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
+        return first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
     except SimulatorError as error:
-        difference = str(error)
+        return str(error)
+
+
+def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> Verdict:
+    """Whether a region equals its function, and the op with which it begins to differ."""
+    difference = region_difference(region, function, inputs)
     if not difference:
         return Verdict()
-    found = first_wrong_op(function, inputs, region.accelerator)
+    found = first_wrong_op(function, inputs, region.accelerator, region.options)
     return Verdict(found[1], found[0]) if found else Verdict(difference)
+
+
+def prove_beside(op: ir.Operation, accelerator: str, taken: Callable[[ir.Operation], bool]) -> str:
+    """How the command stream of an op, cut out with its neighbors, differs from the reference; empty where it is equal.
+
+    Nothing behind the neighbors can hide an error, and what they read is drawn over its whole range, then at its ends.
+
+    Args:
+        taken: whether the NPU takes an op; the others are no neighbors.
+    """
+    return _difference_alone(serialize(neighborhood(op, taken)), accelerator)
+
+
+@lru_cache(maxsize=4096)
+def _difference_alone(flatbuffer: bytes, accelerator: str) -> str:
+    try:
+        region = compile_region(flatbuffer, accelerator)
+        for ends in (False, True):
+            inputs = [_drawn(port, ends) for port in region.inputs]
+            if difference := first_difference(evaluate(flatbuffer, inputs), emulate(region, inputs).outputs):
+                return difference
+    except (BackendError, SimulatorError) as error:
+        return str(error)
+    return ""
+
+
+def _drawn(port: NpuPort, ends: bool) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    low, high = (0, 1) if port.dtype == "bool" else (np.iinfo(port.dtype).min, np.iinfo(port.dtype).max)
+    drawn = rng.choice([low, high], port.shape) if ends else rng.integers(low, high, port.shape, endpoint=True)
+    return drawn.astype(port.dtype)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
+from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
@@ -60,7 +61,7 @@ def print_compile_report(build: Build) -> None:
     target, trials = manifest.target, manifest.trials
     tuned = sum(kernel.trials > 1 for kernel in manifest.kernels)
     facts = [
-        ("target", f"{target.name} ({target.core.name}, {target.accelerator or 'no NPU'})"),
+        ("target", f"{target.name} ({target.core.name}, {_npu(target)})"),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
@@ -237,10 +238,10 @@ def print_targets(targets: Iterable[Target]) -> None:
 
 
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
-    """The NPU's acceptance table: each op, its element types, and the conditions."""
-    table = Table("op", "U55, U65", "U85", "conditions", box=None)
+    """The NPU's acceptance table: each op, its element types, the conditions, and where Vela is tried first."""
+    table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
     for row in rows:
-        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"])
+        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"], row["suspicions"])
     stdout.print(table)
 
 
@@ -275,6 +276,15 @@ def _roundings(layers: Sequence[LayerAccuracy]) -> str:
         return f"all {len(layers)} layers equal PyTorch's simulation"
     most = f"{other[0].quanta} at most, {other[0].where} {other[0]}"
     return f"{len(other)} of {len(layers)} layers differ from PyTorch's simulation in steps ({most})"
+
+
+def _npu(target: Target) -> str:
+    """The NPU, and the memories that Vela assumes."""
+    if target.accelerator is None:
+        return "no NPU"
+    usual = find_accelerator(target.accelerator)
+    mode, system = target.memory_mode or usual.memory_mode, target.system_config or usual.system_config
+    return f"{target.accelerator}, {mode}, {system}"
 
 
 def _cpu_cost(report: RunReport) -> str:

@@ -269,7 +269,10 @@ def _number(name: str, value: object) -> float:
 def _command(options: CompileOptions, quantization: QuantizationOptions) -> str:
     words = ["tosaic compile", options.model, f"--target {options.target.name}"]
     words += [f"--accelerator {options.target.accelerator}"] if options.target.accelerator else []
+    words += [f"--memory-mode {options.target.memory_mode}"] if options.target.memory_mode else []
+    words += [f"--system-config {options.target.system_config}"] if options.target.system_config else []
     words += [f"--calibration {options.calibration}"] if options.calibration else []
+    words += ["--input-layout nhwc"] if options.input_layout == "nhwc" else []
     words += ["--activations int16"] if quantization.activations == "int16" else []
     words += [f"--int16 {name}" for name in quantization.int16]
     words += [f"--exclude {name}" for name in quantization.exclude]

@@ -13,6 +13,7 @@ from tosaic.backends.boards import DDR_ARENA, DDR_CONSTANTS, DTCM, ITCM, MPS3_AN
 from tosaic.backends.cores import find_core
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
+from tosaic.backends.ethos_u.vela import vela_sections
 from tosaic.backends.target import Board, Core, Layout, Memory, Target
 from tosaic.support.errors import Error, unknown_name
 from tosaic.support.names import Name
@@ -35,7 +36,12 @@ def targets() -> dict[str, Target]:
 
 
 def find_target(
-    name: str, accelerator: str | None = None, arena_size: int | None = None, constants: str | None = None
+    name: str,
+    accelerator: str | None = None,
+    arena_size: int | None = None,
+    constants: str | None = None,
+    memory_mode: str | None = None,
+    system_config: str | None = None,
 ) -> Target:
     """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
 
@@ -43,9 +49,11 @@ def find_target(
         accelerator: another NPU.
         arena_size: the most bytes that the arena may take.
         constants: the memory that holds weights and command streams, and no longer any of the arena.
+        memory_mode, system_config: what Vela shall assume of the memories, by its names.
 
     Raises:
-        Error: no such target, accelerator or memory, and the message names the nearest; or the file declares no target.
+        Error: no such target, accelerator, memory, mode or configuration, and the message names the nearest; or the
+            file declares no target.
     """
     target = read_target(Path(name)) if name.endswith(".toml") else targets().get(name)
     if target is None:
@@ -61,6 +69,10 @@ def find_target(
         target = replace(target, accelerator=accelerator, layout=replace(target.layout, arena=reached))
     if constants is not None:
         target = replace(target, layout=with_constants_in(constants, target))
+    for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
+        if given is not None and given not in vela_sections()[kind]:
+            raise unknown_name(f"{kind} of Vela's", given, vela_sections()[kind])
+    target = replace(target, memory_mode=memory_mode, system_config=system_config)
     if arena_size is not None:
         first = target.layout.arena[0]
         limited = replace(first, size=min(first.size, arena_size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,20 +26,27 @@ def model_inputs(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> 
     return chosen
 
 
-def firmware_samples(
-    module: ir.Module, quantized: Sequence[np.ndarray], sample: Sequence[np.ndarray], seed: int
-) -> list[list[np.ndarray]]:
-    """Arguments for `main`: `quantized` data, random ones, and the ends of every range.
+class Samples(NamedTuple):
+    """Arguments for `main`: calibration data, random ones, and the ends of every range."""
 
-    Plain integers, which may index something, are those of `sample` throughout.
-    """
+    calibration: list[np.ndarray]
+    drawn: list[np.ndarray]
+    ends: list[np.ndarray]
+
+
+def model_samples(module: ir.Module, sample: Sequence[np.ndarray], seed: int) -> Samples:
+    """Samples of the floats of a `sample`; plain integers, which may index something, are its own throughout."""
     rng = np.random.default_rng(seed)
-    drawn = model_inputs(module, sample, seed)
+    drawn, kinds = model_inputs(module, sample, seed), _quantizations(module)
+    calibration = [
+        (array if kind is None else kind.quantize_as_torch(array)).astype(other.dtype)
+        for array, kind, other in zip(sample, kinds, drawn, strict=True)
+    ]
     ends = [
         array if kind is None else rng.choice(np.array([kind.low, kind.high], array.dtype), array.shape)
-        for array, kind in zip(drawn, _quantizations(module), strict=True)
+        for array, kind in zip(drawn, kinds, strict=True)
     ]
-    return [list(quantized), drawn, ends]
+    return Samples(calibration, drawn, ends)
 
 
 def _quantizations(module: ir.Module) -> list[Quantization | None]:

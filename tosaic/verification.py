@@ -19,6 +19,7 @@ from tosaic.backends.simulators.trace import Signature, Trace, TracedCall, trace
 from tosaic.bisection import first_wrong_op
 from tosaic.build import Build
 from tosaic.console import stdout
+from tosaic.manifest import Manifest
 from tosaic.npu_execution import DESCRIPTION, EmulatedNpu, read_ports, write_ports
 from tosaic.passes import first_difference
 from tosaic.progress import Stations
@@ -308,13 +309,14 @@ def _judge(build: Build, call: _Call, runs: Sequence[_Executed]) -> tuple[Beginn
                 continue
         why = f"sample {number}: {difference}"
         if call.processor == "npu":
-            return _inside_region(call, done, why, build.manifest.target.accelerator or ""), ""
+            return _inside_region(call, done, why, build.manifest), ""
         return Beginning(call.number, call.name, "+".join(call.ops), call.where, why), ""
     return None, judgement
 
 
-def _inside_region(call: _Call, done: _Executed, why: str, accelerator: str) -> Beginning:
-    fresh = compile_region(call.meaning, accelerator)
+def _inside_region(call: _Call, done: _Executed, why: str, manifest: Manifest) -> Beginning:
+    accelerator, options = manifest.target.accelerator or "", manifest.region(call.name).options
+    fresh = compile_region(call.meaning, accelerator, options)
     changed = [
         part
         for part, ours, theirs in (("command stream", done.stream, fresh.commands),
@@ -324,7 +326,7 @@ def _inside_region(call: _Call, done: _Executed, why: str, accelerator: str) -> 
     if changed:
         why += f"; the firmware's {' and '.join(changed)} are not what Vela makes of this region: compile again"
         return Beginning(call.number, call.name, "", call.where, why)
-    if found := first_wrong_op(call.function, done.inputs, accelerator):
+    if found := first_wrong_op(call.function, done.inputs, accelerator, options):
         op, difference = found
         why += f"; the region cut behind this op: {difference}"
         return Beginning(call.number, call.name, _name(op), describe(op.location), why)

@@ -16,14 +16,10 @@ import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import BackendError, unknown_name
 
 _T = TypeVar("_T")
 _FORK = multiprocessing.get_context("fork")
-_MEMORY_MODES = (
-    "Sram_Only", "Shared_Sram",
-    "Dedicated_Sram", "Dedicated_Sram_256KB", "Dedicated_Sram_384KB", "Dedicated_Sram_512KB",
-)  # fmt: skip
 
 
 class VelaRefusal(BackendError):  # noqa: N818 (an answer of the compiler's, more than an error)
@@ -47,6 +43,22 @@ def _rebuild_refusal(state: dict[str, Any], args: tuple) -> VelaRefusal:
     refusal.__dict__.update(state)
     refusal.args = args
     return refusal
+
+
+@dataclass(frozen=True)
+class VelaOptions:
+    """How Vela shall compile a region.
+
+    Args:
+        memory_mode, system_config: sections of Vela's `vela.ini`; None takes the accelerator's usual one.
+        optimize: `Performance`, or `Size` for the smallest arena.
+        arena_limit: bytes that `Performance` may use for the arena (fast memory where it is dedicated).
+    """
+
+    memory_mode: str | None = None
+    system_config: str | None = None
+    optimize: str = "Performance"
+    arena_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class NpuRegion:
 
     Args:
         accelerator: Vela's name of the NPU it was compiled for.
+        options: how it was compiled.
         command_stream: COP1 container, as Arm's core driver takes it; `commands` holds the bare command words.
         constants: bytes of region 0.
         scratch_bytes, fast_bytes: sizes of regions 1 and 2.
@@ -107,6 +120,7 @@ class NpuRegion:
     """
 
     accelerator: str
+    options: VelaOptions
     command_stream: bytes
     constants: bytes
     scratch_bytes: int
@@ -123,36 +137,23 @@ class NpuRegion:
         return command_words(self.command_stream).tobytes()
 
 
-def compile_region(
-    flatbuffer: bytes,
-    accelerator: str,
-    *,
-    memory_mode: str | None = None,
-    optimize: str = "Performance",
-    arena_limit: int | None = None,
-) -> NpuRegion:
+def compile_region(flatbuffer: bytes, accelerator: str, options: VelaOptions = VelaOptions()) -> NpuRegion:
     """Compile `main` of a serialized TOSA module.
 
     Args:
         flatbuffer: what `tosaic.backends.reference.serialize` returns.
         accelerator: e.g. `ethos-u55-128`.
-        memory_mode: a memory mode of Vela's `vela.ini`; None takes the accelerator's usual one.
-        optimize: `Performance`, or `Size` for the smallest arena.
-        arena_limit: bytes that `Performance` may use for the arena (fast memory where it is dedicated).
 
     Raises:
         VelaRefusal: Vela cannot compile the region, or crashed.
-        BackendError: no such accelerator, memory mode or strategy.
+        BackendError: no such accelerator, memory mode, system configuration or strategy.
     """
     target = find_accelerator(accelerator)
-    mode = memory_mode or target.memory_mode
-    if mode not in _MEMORY_MODES:
-        raise BackendError(f"Vela has no memory mode `{mode}`", hint=", ".join(_MEMORY_MODES))
-    if optimize not in ("Performance", "Size"):
-        raise BackendError(f"Vela has no strategy `{optimize}`", hint="Performance, Size")
-    options = _options(optimize, arena_limit)
+    system = _system(target, options)
+    if options.optimize not in ("Performance", "Size"):
+        raise BackendError(f"Vela has no strategy `{options.optimize}`", hint="Performance, Size")
     receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_compile, args=(sender, flatbuffer, target, mode, options), daemon=True)
+    process = _FORK.Process(target=_compile, args=(sender, flatbuffer, target, system, options), daemon=True)
     process.start()
     sender.close()
     try:
@@ -165,37 +166,47 @@ def compile_region(
     return result
 
 
-def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, mode: str, options: str) -> None:
+def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, system: str, options: VelaOptions) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     from ethosu import regor
 
     try:
-        compiled = regor.compile(target.architecture, flatbuffer, "TOSA", _system(target, mode), options=options)
-        sender.send(_region(compiled, flatbuffer, target))
+        compiled = regor.compile(target.architecture, flatbuffer, "TOSA", system, options=_settings(options))
+        sender.send(_region(compiled, flatbuffer, target, options))
     except RuntimeError as error:
         sender.send(VelaRefusal(str(error), target.name))
     except Exception as error:  # the parent raises it
         sender.send(error)
 
 
-def _system(target: Accelerator, mode: str) -> str:
+def _system(target: Accelerator, options: VelaOptions) -> str:
+    mode, system = options.memory_mode or target.memory_mode, options.system_config or target.system_config
+    for kind, name in (("memory mode", mode), ("system configuration", system)):
+        if name not in vela_sections()[kind]:
+            raise unknown_name(f"{kind} of Vela's", name, vela_sections()[kind])
     cores = 1 if target.generation == "u85" else target.cores  # Regor counts the cores of a U65 only
     head: dict[str, dict[str, Any]] = {
         "architecture": {"macs": target.macs // cores, "cores": cores},
-        "vela": {"system_config_name": target.system_config, "memory_mode_name": mode},
+        "vela": {"system_config_name": system, "memory_mode_name": mode},
     }
     return _ini(head) + _vela_ini()
 
 
-def _options(optimize: str, arena_limit: int | None) -> str:
+def vela_sections() -> dict[str, list[str]]:
+    """The memory modes and system configurations of Vela's `vela.ini`."""
+    kinds = {"memory mode": "Memory_Mode", "system configuration": "System_Config"}
+    return {kind: re.findall(rf"^\[{section}\.(\w+)\]", _vela_ini(), re.M) for kind, section in kinds.items()}
+
+
+def _settings(options: VelaOptions) -> str:
     return _ini(
         {
             "compiler": {"enable_db": "true", "output_format": "Raw", "cop_format": "COP1"},
             "scheduler": {
-                "optimize": optimize,
-                "arena_size_limit": 2**32 if arena_limit is None else arena_limit,
+                "optimize": options.optimize,
+                "arena_size_limit": 2**32 if options.arena_limit is None else options.arena_limit,
                 "separate_io_regions": "true",
                 "cpu_tensor_alignment": 16,
                 "tensor_allocator": "HillClimb",
@@ -214,11 +225,12 @@ def _vela_ini() -> str:
     return (files("ethosu") / "config_files" / "Arm" / "vela.ini").read_text()
 
 
-def _region(compiled: Any, flatbuffer: bytes, target: Accelerator) -> NpuRegion:
+def _region(compiled: Any, flatbuffer: bytes, target: Accelerator, options: VelaOptions) -> NpuRegion:
     graph = _TosaGraph(flatbuffer)
     fast = compiled.scratch_fast
     return NpuRegion(
         accelerator=target.name,
+        options=options,
         command_stream=bytes(compiled.command_stream),
         constants=bytes(compiled.read_only.data),
         scratch_bytes=compiled.scratch.size,

@@ -34,7 +34,7 @@ class SinkTransposes(ModulePass):
     name: ClassVar[str] = "sink-transposes"
 
     def run(self, module: ir.Module) -> None:
-        rewrite(module, [cancel, through_pointwise, through_axis_op, through_concat, through_pad, through_slice])
+        rewrite(module, PATTERNS)
 
 
 @pattern("tosa.transpose")
@@ -129,3 +129,6 @@ def _before(value: ir.Value, perm: Permutation) -> ir.Value | None:
         return reshape(value, permuted(shape_of(value), back))
     stands = any(user.name == "tosa.transpose" and permutation_of(user) == back for user in users(value))
     return transpose(value, back) if stands else None
+
+
+PATTERNS = [cancel, through_pointwise, through_axis_op, through_concat, through_pad, through_slice]

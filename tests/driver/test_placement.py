@@ -22,7 +22,7 @@ def test_an_op_computed_wrongly_goes_to_the_cpu_with_the_difference(monkeypatch)
     module = graph.module(graph.resize(y, "NEAREST_NEIGHBOR", (2, 1, 4, 1), (0, 0), (0, 0)))
     monkeypatch.setitem(VERDICTS, "ethos-u55-128", lambda op: None)
 
-    placed = place_on(find_target("corstone-300"), module, random_inputs(module, 1))
+    placed = place_on(find_target("corstone-300"), [module], [random_inputs(module, 1)])
 
     where = {op.op: op for op in placed_ops(placed.module)}
     assert where["CONV2D"].processor == "npu"

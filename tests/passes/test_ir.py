@@ -11,6 +11,7 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser
 
+from tosaic import verdicts  # noqa: F401  (passes know the targets then)
 from tosaic.backends.reference import evaluate
 from tosaic.passes import VerifyEach, parse_pipeline, registered, run_passes
 from tosaic.support.mlir import parse

@@ -1,5 +1,5 @@
-"""Which TOSA ops the NPU takes, and why not where it does not."""
+"""Which TOSA ops the NPU takes, why not where it does not, and where Vela may err."""
 
-from tosaic.backends.ethos_u.acceptance.table import supported_ops, verdict
+from tosaic.backends.ethos_u.acceptance.table import refusal, supported_ops, suspicion
 
-__all__ = ["supported_ops", "verdict"]
+__all__ = ["refusal", "supported_ops", "suspicion"]

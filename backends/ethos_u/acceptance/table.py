@@ -6,7 +6,7 @@ with the reference model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tosaic.backends.ethos_u.accelerators import find_accelerator
@@ -27,14 +27,16 @@ class Row:
         small: element types of its data on Ethos-U55 and Ethos-U65, separated by spaces.
         large: the same on Ethos-U85.
         constraints: further conditions; each takes the op and the generation (`u55`, `u65`, `u85`).
+        suspicions: conditions without which Vela may compute something else, which an execution shows.
     """
 
     small: str
     large: str
     constraints: tuple[Constraint, ...] = ()
+    suspicions: tuple[Constraint, ...] = ()
 
 
-def verdict(op: ir.Operation, accelerator: str) -> str | None:
+def refusal(op: ir.Operation, accelerator: str) -> str | None:
     """Why `accelerator` cannot run `op`, e.g. `stride <= 3, got 4`; None where it can.
 
     An op that the NPU runs only together with a neighbor (CONV2D on i16 with its RESCALE) is judged with it.
@@ -55,22 +57,40 @@ def verdict(op: ir.Operation, accelerator: str) -> str | None:
     found = data_type(op)
     if found not in types:
         return f"{name.upper()} needs {' or '.join(types)}, got {found}"
-    return next(
-        (reason for check in (limits.static_shapes, *row.constraints) if (reason := check(op, generation))), None
-    )
+    return _first((limits.static_shapes, *row.constraints), op, generation)
+
+
+def suspicion(op: ir.Operation, accelerator: str) -> str | None:
+    """What of an `op` that `accelerator` can run makes Vela compute something else, it may be; None where nothing does.
+
+    Raises:
+        BackendError: no such accelerator.
+    """
+    row = ACCEPTANCE.get(op.name.removeprefix("tosa."))
+    return _first(row.suspicions, op, find_accelerator(accelerator).generation) if row else None
+
+
+def _first(checks: Iterable[Constraint], op: ir.Operation, generation: str) -> str | None:
+    return next((reason for check in checks if (reason := check(op, generation))), None)
 
 
 def supported_ops() -> list[dict[str, str]]:
-    """The table for people: op, element types on U55 and U65 and on U85 (empty where there is none), and conditions."""
+    """The table for people: op, element types on U55 and U65 and on U85 (empty where there is none), conditions, and
+    those without which Vela may err."""
     return [
         {
             "op": name.upper(),
             "u55_u65": row.small,
             "u85": row.large,
-            "conditions": "; ".join((check.__doc__ or "").split("\n")[0].rstrip(".") for check in row.constraints),
+            "conditions": _listed(row.constraints),
+            "suspicions": _listed(row.suspicions),
         }
         for name, row in sorted(ACCEPTANCE.items())
     ]
+
+
+def _listed(checks: Iterable[Constraint]) -> str:
+    return "; ".join((check.__doc__ or "").split("\n")[0].rstrip(".") for check in checks)
 
 
 def _wide_input(op: ir.Operation, generation: str) -> str | None:
@@ -91,7 +111,7 @@ def _wide_input(op: ir.Operation, generation: str) -> str | None:
 
 _ANY = "i8 i16 i32"
 _BOOL = "i1 i8 i16 i32"
-_WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator, vela_errors.unsliced_window)
+_WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator)
 _CONVOLUTION = (*_WEIGHTED, limits.padding_below_kernel)
 
 ACCEPTANCE: dict[str, Row] = {
@@ -99,45 +119,56 @@ ACCEPTANCE: dict[str, Row] = {
     "conv2d": Row(
         "i8 i16",
         "i8 i16",
-        (*_CONVOLUTION, limits.constant_weights_small, limits.constant_bias, vela_errors.one_scale_behind),
+        (*_CONVOLUTION, limits.constant_weights_small, limits.constant_bias),
+        (vela_errors.unsliced_window, vela_errors.one_scale_behind),
     ),
     "depthwise_conv2d": Row(
         "i8 i16",
         "i8 i16",
-        (*_CONVOLUTION, limits.constant_weights, limits.depthwise_stride, vela_errors.unmerged_multiplier),
+        (*_CONVOLUTION, limits.constant_weights, limits.depthwise_stride),
+        (vela_errors.unsliced_window, vela_errors.unmerged_multiplier),
     ),
-    "conv3d": Row("i8 i16", "i8 i16", (*_CONVOLUTION, limits.constant_weights, limits.depth_of_one)),
+    "conv3d": Row(
+        "i8 i16",
+        "i8 i16",
+        (*_CONVOLUTION, limits.constant_weights, limits.depth_of_one),
+        (vela_errors.unsliced_window,),
+    ),
     "transpose_conv2d": Row(
         "i8",
         "i8 i16",
-        (*_WEIGHTED, limits.constant_weights, limits.transpose_stride, vela_errors.unmerged_result_small),
+        (*_WEIGHTED, limits.constant_weights, limits.transpose_stride),
+        (vela_errors.unsliced_window, vela_errors.unmerged_result_small),
     ),
     "matmul": Row(
-        "i8", "i8 i16", (vela_errors.one_scale_behind, vela_errors.unsliced_operands, vela_errors.unmerged_result_small)
+        "i8",
+        "i8 i16",
+        (),
+        (vela_errors.one_scale_behind, vela_errors.unsliced_operands, vela_errors.unmerged_result_small),
     ),
     # Pools
-    "max_pool2d": Row("i8 i16", "i8 i16", (limits.padding_below_kernel, vela_errors.unsliced_window)),
+    "max_pool2d": Row("i8 i16", "i8 i16", (limits.padding_below_kernel,), (vela_errors.unsliced_window,)),
     "avg_pool2d": Row(
-        "i8 i16", "i8 i16", (limits.padding_below_kernel, vela_errors.unsliced_window, limits.padded_average)
+        "i8 i16", "i8 i16", (limits.padding_below_kernel, limits.padded_average), (vela_errors.unsliced_window,)
     ),
     # Elementwise
     "abs": Row("i32", "i32"),
-    "add": Row("i32", "i32", (vela_errors.one_integer_scale,)),
-    "sub": Row("i32", "i32", (vela_errors.one_integer_scale,)),
+    "add": Row("i32", "i32", (), (vela_errors.one_integer_scale,)),
+    "sub": Row("i32", "i32", (), (vela_errors.one_integer_scale,)),
     "maximum": Row("i32", "i32"),
     "minimum": Row("i32", "i32"),
-    "clz": Row("i32", "i32", (vela_errors.unscaled_operands,)),
+    "clz": Row("i32", "i32", (), (vela_errors.unscaled_operands,)),
     "mul": Row(_ANY, _ANY),
     "negate": Row(_ANY, _ANY),
     "clamp": Row("i8 i16", "i8 i16"),
-    "table": Row("i8 i16", "i8 i16", (vela_errors.unmerged_table, vela_errors.one_table_per_chain)),
+    "table": Row("i8 i16", "i8 i16", (), (vela_errors.unmerged_table, vela_errors.one_table_per_chain)),
     "arithmetic_right_shift": Row("i32", _ANY),
     "logical_left_shift": Row("i32", _ANY),
     "logical_right_shift": Row("", _ANY),
-    "bitwise_and": Row("", _ANY, (vela_errors.unscaled_operands,)),
-    "bitwise_or": Row("", _ANY, (vela_errors.unscaled_operands,)),
-    "bitwise_xor": Row("", _ANY, (vela_errors.unscaled_operands,)),
-    "bitwise_not": Row("", _ANY, (vela_errors.unscaled_operands,)),
+    "bitwise_and": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_or": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_xor": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_not": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
     "logical_and": Row("", "i1"),
     "logical_or": Row("", "i1"),
     "logical_xor": Row("", "i1"),
@@ -148,39 +179,33 @@ ACCEPTANCE: dict[str, Row] = {
     "greater_equal": Row("", "i32"),
     "select": Row("", _ANY),
     # Reductions
-    "reduce_sum": Row("i32", "i32", (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
-    "reduce_max": Row("i8 i16", _ANY, (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_sum": Row("i32", "i32", (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_max": Row("i8 i16", _ANY, (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
     "reduce_min": Row(
-        "i8 i16", _ANY, (vela_errors.unsliced_reduction, vela_errors.unmerged_result, vela_errors.unshaped_minimum)
+        "i8 i16", _ANY, (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result, vela_errors.unshaped_minimum)
     ),
     "reduce_all": Row("", "i1"),
     "reduce_any": Row("", "i1"),
-    "argmax": Row("i8", "i8 i16", (limits.argmax_axis, vela_errors.unmerged_result)),
+    "argmax": Row("i8", "i8 i16", (limits.argmax_axis,), (vela_errors.unmerged_result,)),
     # Data movement
     "concat": Row(_ANY, _BOOL),
     "identity": Row(_ANY, _BOOL),
     "pad": Row(_ANY, _ANY),
     "reshape": Row(_ANY, _BOOL),
-    "reverse": Row(_ANY, _ANY, (limits.reversed_axis, vela_errors.unfused_reverse)),
+    "reverse": Row(_ANY, _ANY, (limits.reversed_axis,), (vela_errors.unfused_reverse,)),
     "slice": Row(_ANY, _ANY),
     "tile": Row(_ANY, _ANY),
-    "transpose": Row(_ANY, _ANY, (vela_errors.unfused_transpose,)),
+    "transpose": Row(_ANY, _ANY, (), (vela_errors.unfused_transpose,)),
     "gather": Row("", _ANY),
     "scatter": Row("", _ANY),
-    "resize": Row("i8 i16", "i8 i16", (limits.resize_form, vela_errors.unmerged_result_small)),
+    "resize": Row("i8 i16", "i8 i16", (limits.resize_form,), (vela_errors.unmerged_result_small,)),
     # Conversions
     "cast": Row(_ANY, _BOOL, (limits.widening_cast,)),
     "rescale": Row(
         "i8 i16 i32 i48",
         "i8 i16 i32 i48",
-        (
-            limits.rescale_form,
-            limits.result_type,
-            _wide_input,
-            vela_errors.rescale_neighbors,
-            vela_errors.unsliced_channels,
-            vela_errors.unshaped_twin,
-        ),
+        (limits.rescale_form, limits.result_type, _wide_input),
+        (vela_errors.rescale_neighbors, vela_errors.unsliced_channels, vela_errors.unshaped_twin),
     ),
 }
 

@@ -1,7 +1,7 @@
 """What Vela 5.2.0 accepts and then computes otherwise than TOSA demands, by the cause of each error.
 
-The causes were read in Regor's sources and seen in its command streams. The first line of each docstring is its entry
-in the listing.
+The causes were read in Regor's sources and seen in its command streams. Each rule names more than is wrong: it is a
+suspicion, which an execution confirms. The first line of each docstring is its entry in the listing.
 """
 
 from __future__ import annotations

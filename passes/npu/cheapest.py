@@ -1,0 +1,59 @@
+"""Ops in the form that is cheapest on the NPU, each alone, by the target's own costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tosaic.passes.npu.costs import COSTS, Cost
+from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
+from tosaic.support.errors import unknown_name
+from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
+from tosaic.support.mlir import functions, ir
+
+Form: TypeAlias = Callable[[ir.Value], ir.Value]
+"""Computes the last result of some ops from the one tensor that they read."""
+Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
+"""The ops up to this one that other forms can replace, and these forms."""
+
+
+def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str) -> None:
+    """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
+
+    Raises:
+        Error: no such target.
+    """
+    if target not in COSTS:
+        raise unknown_name("target", target, sorted(COSTS))
+    rewrite(module, [_cheapest(COSTS[target], forms, names)])
+
+
+def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
+    known: dict[str, int] = {}
+
+    @pattern(*names)
+    def cheapest(op: ir.Operation) -> Replacement:
+        ops, others = forms(op)
+        if not others:
+            return None
+        (given,) = inputs_of(ops)
+        alone = main_of(ops, [given], list(op.results))
+        key = alone.operation.get_asm(large_elements_limit=8)
+        if key not in known:
+            costs = [cost(alone), *(cost(_alone(form, ops, given)) for form in others)]
+            known[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
+        return others[known[key] - 1](given) if known[key] else None
+
+    return cheapest
+
+
+def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:
+    """A module whose `main` is a form of `ops`."""
+    module = main_of(ops, [given], list(ops[-1].results))
+    main = functions(module)["main"]
+    *_, end = body_of(main).operations
+    with ir.InsertionPoint(end), end.location:
+        end.operation.operands[0] = form(body_of(main).arguments[0])
+    for op in reversed(computing_ops(main)[: len(ops)]):
+        op.erase()
+    return module

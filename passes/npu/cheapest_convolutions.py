@@ -1,0 +1,74 @@
+"""Each convolution in the form that is cheapest on the NPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.npu.cheapest import Form, to_cheapest
+from tosaic.support.attributes import ints_of
+from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
+
+
+@register
+@dataclass(frozen=True)
+class CheapestConvolutions(ModulePass):
+    """Write each CONV2D in the form that costs the NPU of `target` the fewest cycles; without one, leave them.
+
+    A 1x1 kernel takes its pixels in one row or one column as well; one as large as its stride reads each pixel once,
+    so that its patches may be channels of a 1x1 kernel.
+    """
+
+    name: ClassVar[str] = "cheapest-convolutions"
+    target: str = ""
+
+    def run(self, module: ir.Module) -> None:
+        if self.target:
+            to_cheapest(module, self.target, lambda op: ([op], list(_forms(op))), "tosa.conv2d")
+
+
+def _forms(op: ir.Operation) -> Iterator[Form]:
+    """Other ways to convolve by constant weights without padding."""
+    weights = constant_value(op.operands[1])
+    batch, height, width, _ = shape_of(op.operands[0])
+    if weights is None or any(ints_of(op, "pad")) or str(element_type(op.operands[1])) != "i8":
+        return
+    kernel = weights.shape[1:3]
+    if kernel == (1, 1) and ints_of(op, "stride") == (1, 1) and batch == 1 and 1 in (height, width) and height != width:
+        yield partial(_in_a_row, op, (1, width, height))
+    apart = kernel == ints_of(op, "stride") and ints_of(op, "dilation") == (1, 1)
+    if max(kernel) > 1 and apart and height % kernel[0] == width % kernel[1] == 0:
+        yield partial(_of_patches, op)
+
+
+def _in_a_row(op: ir.Operation, image: tuple[int, int, int], x: ir.Value) -> ir.Value:
+    """The same pixels with height and width swapped."""
+    channels = shape_of(op.results[0])[-1]
+    result = tensor((*image, channels), element_type(op.results[0]))
+    moved = reshape(x, (*image, shape_of(x)[-1]))
+    return reshape(rebuild(op, [moved, *_constants(op)], result), shape_of(op.results[0]))
+
+
+def _of_patches(op: ir.Operation, x: ir.Value) -> ir.Value:
+    """A 1x1 kernel on patches, each one pixel."""
+    batch, height, width, depth = shape_of(x)
+    weights = constant_value(op.operands[1])
+    assert weights is not None
+    outputs, tall, wide, _ = weights.shape
+    rows = reshape(x, (batch * height // tall, tall, width // wide, wide * depth))
+    patches = reshape(transpose(rows, (0, 2, 1, 3)), (batch, height // tall, width // wide, tall * wide * depth))
+    _, *others = _constants(op)
+    kernel = constant(np.reshape(weights, (outputs, 1, 1, math.prod(weights.shape[1:]))))
+    return rebuild(op, [patches, kernel, *others], op.results[0].type, stride=(1, 1))
+
+
+def _constants(op: ir.Operation) -> list[ir.Value]:
+    """The operands behind the data, copied to where ops are built: the op's own may stand in another module."""
+    return [operand.owner.operation.clone().results[0] for operand in list(op.operands)[1:]]

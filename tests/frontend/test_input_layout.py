@@ -1,0 +1,29 @@
+"""`nhwc` changes how images come in, and nothing of what is computed."""
+
+import torch
+
+from tosaic.frontend import capture, import_program, quantize, run_float_on
+from tosaic.frontend.input_layout import channels_last
+from tosaic.passes import run_phases
+from tosaic.support.mlir import functions, walk
+
+
+def test_the_program_computes_the_same_of_permuted_images():
+    planes, pixels = capture("zoo:dscnn"), capture("zoo:dscnn", nhwc=True)
+    assert pixels.input_names == planes.input_names
+    assert [list(x.shape) for x in planes.inputs] == [[1, 1, 49, 10]]
+    assert [list(x.shape) for x in pixels.inputs] == [[1, 49, 10, 1]]
+    batches = planes.calibration[:2]
+    expected = run_float_on(planes, batches)
+    found = run_float_on(pixels, [channels_last(batch) for batch in batches])
+    for one, other in zip(expected, found, strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(torch.as_tensor(b), torch.as_tensor(a))
+
+
+def test_no_transpose_is_left_at_the_entry():
+    module = import_program(quantize(capture("zoo:mobilenet_v1", nhwc=True)))
+    run_phases(module)
+    main = functions(module)["main"]
+    assert "tensor<1x96x96x3xi8>" in str(main.regions[0].blocks[0].arguments[0].type)
+    assert not [op for op in walk(main) if op.name == "tosa.transpose"]

@@ -1,0 +1,109 @@
+"""Every form of a transpose or convolution equals it to the bit, on the reference model and on the emulated NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tosa_graphs import Graph
+
+from tosaic.backends.ethos_u.emulation import emulate
+from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.passes import create, first_difference, random_inputs
+from tosaic.passes.npu.cheapest_transposes import merged
+from tosaic.passes.npu.costs import COSTS
+from tosaic.support.errors import Error
+from tosaic.support.mlir import copy_of, ir, walk
+
+TRANSPOSES = [
+    ((1, 3, 12, 20), (0, 2, 3, 1)),
+    ((1, 6, 5, 2, 8), (0, 1, 2, 4, 3)),
+    ((1, 6, 3, 2, 16), (2, 0, 3, 1, 4)),
+    ((2, 4, 6, 4), (0, 2, 1, 3)),
+    ((5, 7), (1, 0)),
+    ((1, 4, 3, 4, 5), (0, 1, 3, 2, 4)),
+]
+
+
+def forms(module: ir.Module, name: str, monkeypatch: pytest.MonkeyPatch) -> list[ir.Module]:
+    """What the pass makes of `module` if each of up to six choices in turn costs least."""
+    found = {}
+    for choice in range(6):
+        asked: list[ir.Module] = []
+
+        def cost(one: ir.Module, choice=choice, asked=asked) -> int:
+            asked.append(one)
+            return int(len(asked) - 1 != choice)
+
+        monkeypatch.setitem(COSTS, "any", cost)
+        copy = copy_of(module)
+        create(name, {"target": "any"}).run(copy)
+        copy.operation.verify()
+        found[str(copy)] = copy
+    return list(found.values())
+
+
+def check(module: ir.Module, others: list[ir.Module]) -> None:
+    inputs = random_inputs(module, 0)
+    expected = evaluate(module, inputs)
+    for other in others:
+        assert not first_difference(expected, evaluate(other, inputs))
+        for accelerator in ("ethos-u55-128", "ethos-u85-256"):
+            region = compile_region(serialize(other), accelerator)
+            assert not first_difference(expected, emulate(region, inputs).outputs)
+
+
+@pytest.mark.parametrize(("shape", "perm"), TRANSPOSES)
+def test_every_form_of_a_transpose(shape, perm, monkeypatch):
+    graph = Graph()
+    module = graph.module(graph.transpose(graph.input(shape), perm))
+    others = forms(module, "cheapest-transposes", monkeypatch)
+    assert len(others) >= 2
+    check(module, others)
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((1, 9, 1, 8), (1, 1)), ((1, 1, 9, 8), (1, 1)), ((1, 12, 8, 3), (4, 2))])
+def test_every_form_of_a_convolution(shape, kernel, monkeypatch):
+    rng, graph = np.random.default_rng(0), Graph()
+    weights = rng.integers(-127, 128, (5, *kernel, shape[-1]))
+    y = graph.conv2d(graph.input(shape), weights, rng.integers(-999, 999, 5), stride=kernel, input_zero=4)
+    module = graph.module(graph.requantize(y, "i8", np.linspace(0.001, 0.003, 5)))
+    others = forms(module, "cheapest-convolutions", monkeypatch)
+    assert len(others) == 2
+    check(module, others)
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 1)])
+def test_every_form_of_a_transpose_convolution(kernel, monkeypatch):
+    rng, graph = np.random.default_rng(0), Graph()
+    weights = rng.integers(-127, 128, (6, *kernel, 8))
+    y = graph.transpose_conv2d(graph.input((1, 5, 7, 8)), weights, rng.integers(-999, 999, 6), stride=kernel)
+    module = graph.module(graph.requantize(y, "i8", np.linspace(0.001, 0.003, 6)))
+    others = forms(module, "cheapest-transpose-convolutions", monkeypatch)
+    assert len(others) >= 2
+    check(module, others)
+
+
+def test_overlapping_kernels_and_equal_costs_stay(monkeypatch):
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 9, 9, 3)), np.ones((4, 3, 3, 3)), np.zeros(4), stride=(2, 2))
+    module = graph.module(graph.requantize(y, "i8", 0.01))
+    assert len(forms(module, "cheapest-convolutions", monkeypatch)) == 1
+    graph = Graph()
+    module = graph.module(graph.transpose(graph.input((1, 3, 12, 20)), (0, 2, 3, 1)))
+    monkeypatch.setitem(COSTS, "any", lambda one: 7)
+    create("cheapest-transposes", {"target": "any"}).run(module)
+    assert [op.name for op in walk(module) if op.name.startswith("tosa.")] == ["tosa.transpose"]
+
+
+def test_dimensions_that_stay_together_are_one():
+    assert merged((1, 37, 3, 3, 64), (2, 0, 3, 1, 4)) == ((37, 9, 64), (1, 0, 2))
+    assert merged((1, 3, 96, 96), (0, 2, 3, 1)) == ((3, 9216), (1, 0))
+    assert merged((1, 5, 1), (2, 1, 0)) == ((5,), (0,))
+
+
+def test_an_unknown_target_is_named():
+    graph = Graph()
+    module = graph.module(graph.transpose(graph.input((2, 3)), (1, 0)))
+    with pytest.raises(Error, match="`corstone-30x`"):
+        create("cheapest-transposes", {"target": "corstone-30x"}).run(module)

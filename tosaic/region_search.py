@@ -1,0 +1,69 @@
+"""Other ways in which Vela compiles a region, judged by its own cycles and the working memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
+from tosaic.support.functions import body_of, callee_of
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.values import users
+
+_SHARES = (0.75, 0.25)
+_SHARES_OF_ROOM = (1.0, 0.9, 0.8)
+
+
+def better_regions(flatbuffer: bytes, usual: NpuRegion, room: int) -> list[NpuRegion]:
+    """What Vela makes of a region under other limits of its arena, the best first, and only what is better than usual.
+
+    Better is what exceeds `room` bytes of working memory by less; then what takes fewer cycles; then less memory.
+    """
+
+    def cost(region: NpuRegion) -> tuple[int, int, int]:
+        taken = region.scratch_bytes + region.fast_bytes
+        return max(0, taken - room), region.cycles, taken
+
+    found = []
+    for options in dict.fromkeys(_ways(usual, room)):
+        try:
+            found.append(compile_region(flatbuffer, usual.accelerator, options))
+        except VelaRefusal:
+            continue
+    return sorted((region for region in found if cost(region) < cost(usual)), key=cost)
+
+
+def _ways(usual: NpuRegion, room: int) -> Iterator[VelaOptions]:
+    for share in _SHARES:
+        yield replace(usual.options, arena_limit=int(share * (usual.scratch_bytes + usual.fast_bytes)))
+    if usual.scratch_bytes + usual.fast_bytes > room > 0:
+        for share in _SHARES_OF_ROOM:
+            yield replace(usual.options, arena_limit=int(share * room))
+        yield replace(usual.options, optimize="Size")
+
+
+def bytes_beside(placed: ir.Module, name: str) -> int:
+    """Bytes of the tensors of `main` that are live while it calls the function `name`, its arguments and results
+    included; reshapes take none."""
+    block = body_of(functions(placed)["main"])
+    ops = [op.operation for op in block.operations]
+    number = {op: index for index, op in enumerate(ops)}
+    call = next(index for index, op in enumerate(ops) if op.name == "func.call" and callee_of(op) == name)
+    made = [(value, -1) for value in block.arguments]
+    made += [(value, number[op]) for op in ops if op.name == "func.call" for value in op.results]
+    lasting = [(value, first, max((number[op] for op in _readers(value)), default=first)) for value, first in made]
+    return sum(_bytes(value) for value, first, last in lasting if first <= call <= last)
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """What reads a value, or a reshape of it."""
+    for user in users(value):
+        if user.name == "tosa.reshape":
+            yield from _readers(user.results[0])
+        else:
+            yield user
+
+
+def _bytes(value: ir.Value) -> int:
+    return prod(shape_of(value)) * numpy_dtype(element_type(value)).itemsize
