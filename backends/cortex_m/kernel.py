@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.target import Core
+from tosaic.backends.target import Core, Memory
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
@@ -63,6 +63,22 @@ class Workload:
     constants: Mapping[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where kernels will run, as far as a guess without a measurement counts with it.
+
+    Args:
+        constants: the memory that params lie in; None where it answers at once.
+        most_scratch: bytes of working memory that a kernel may take; None for any number.
+    """
+
+    constants: Memory | None = None
+    most_scratch: int | None = None
+
+
+ANYWHERE = Site()
+
+
 class KernelFamily(ABC):
     """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
@@ -71,13 +87,14 @@ class KernelFamily(ABC):
 
     Args:
         libraries: the folders of support libraries at hand, by name.
+        site: what the order of the variants' schedules takes into account.
     """
 
     name: ClassVar[str]
     rank: ClassVar[int] = 0
 
-    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({})) -> None:
-        self.libraries = libraries
+    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({}), site: Site = ANYWHERE) -> None:
+        self.libraries, self.site = libraries, site
 
     @abstractmethod
     def match(self, function: ir.Operation) -> Workload | None:

@@ -604,7 +604,7 @@ class PatchKernel:
                 at = PATCH * self._words[1][number]
                 code.append(Instruction("vldrw.u32", f"{{w{number}}}, [{{weights}}, #{at}]", (f"w{number}",)))
         if self.held == len(self.patches.uses):
-            code += _advance("weights", self.weight_bytes)
+            code += advance("weights", self.weight_bytes)
         for first in range(0, len(self._factors), 2):
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
@@ -664,7 +664,7 @@ class PatchKernel:
         store = "vpst\\nvstrbt.32" if self._mask else "vstrb.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
         for pointer, distance in (("o", output_step), *((each, input_step) for each in self._pointers)):
-            code += _advance(pointer, distance)
+            code += advance(pointer, distance)
         return code
 
     def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
@@ -754,7 +754,7 @@ def _update(mnemonic: str, operands: str) -> Instruction:
     return Instruction(mnemonic, operands, ("v",), ("v",))
 
 
-def _advance(pointer: str, distance: int) -> list[Instruction]:
+def advance(pointer: str, distance: int) -> list[Instruction]:
     """Move a pointer by a constant, by as many immediates as it takes."""
     code, mnemonic = [], "addw" if distance > 0 else "subw"
     for left in range(abs(distance), 0, -_ADD_REACH):
