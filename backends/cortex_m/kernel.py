@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.target import Core, Memory
+from tosaic.backends.simulators.memory_model import waited
+from tosaic.backends.target import Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
@@ -74,6 +75,14 @@ class Site:
 
     constants: Memory | None = None
     most_scratch: int | None = None
+
+    def holds(self, counts: Mapping[str, float]) -> bool:
+        """Whether there is working memory for a kernel with these features."""
+        return self.most_scratch is None or counts.get("scratch", 0) <= self.most_scratch
+
+    def waits(self, counts: Mapping[str, float], pipeline: Pipeline | None) -> float:
+        """Cycles that a kernel waits for its params, of which it counts `constants_read` bytes in `streams`."""
+        return waited(self.constants, counts["constants_read"], counts["streams"], pipeline)
 
 
 ANYWHERE = Site()

@@ -139,15 +139,13 @@ class KernelTask:
         self, family: KernelFamily, workload: Workload, variant: Variant
     ) -> Callable[[Mapping[str, Choice]], bool]:
         """What `variant` allows, within the site's working memory."""
-        most = self.site.most_scratch
-        if most is None:
+        if self.site.most_scratch is None:
             return variant.legal
 
         def fits(assignment: Mapping[str, Choice]) -> bool:
             if not variant.legal(assignment):
                 return False
-            features = family.features(workload, Schedule.of(variant.name, **assignment), self.core)
-            return features.get("scratch", 0) <= most
+            return self.site.holds(family.features(workload, Schedule.of(variant.name, **assignment), self.core))
 
         return fits
 

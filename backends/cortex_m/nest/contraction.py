@@ -350,7 +350,7 @@ class Kernel:
             if self._copies_weights:
                 (w, size), (t, bytes_) = self._layout["weights"], self._layout["factors"]
                 at = [f"int8_t *w = scratch + {w};", f"int32_t *t = (int32_t *)(scratch + {t});"]
-                at += [f"copy(w, {block}, {size});", f"copy((int8_t *)t, (const int8_t *)({group}), {bytes_});"]
+                at += [*_copied("w", block, size), *_copied("t", group, bytes_)]
             return [f"for (int n = 0; n < {loop.extent}; n += {loop.step}) {{", *(f"  {line}" for line in at)]
         last = loop.extent - loop.step
         bind = f"{loop.axis}_ < {last} ? {loop.axis}_ : {last}" if loop.extent % loop.step else f"{loop.axis}_"
@@ -767,6 +767,9 @@ class Kernel:
         copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
         if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
             copied //= self.blocks
+        calls = tiles * -(-self.pixels // mr)
+        read = self.block_bytes * (self.blocks if self._copies_weights else calls)
+        read += self._block_factors * (self.blocks if self._copies_weights else shared)
         counts = {
             "products": registers * vectors * mr * nr,
             "loads": registers * vectors * (mr + nr),
@@ -776,7 +779,7 @@ class Kernel:
             "finished": finished,
             "factors": shared * self.block,
             "tiles": tiles,
-            "entries": tiles * -(-self.pixels // mr) + shared,
+            "entries": calls + shared,
             "copied": copied,
             "border": self._border * tiles,
             "padded": self._layout["padded"][1] if self._is_padded else 0,
@@ -789,9 +792,28 @@ class Kernel:
             "finish_ahead": self.nest.hoisted.get("out", 0),
             "scratch": self.scratch_bytes,
             "weights_outside": self._shared[-1].axis != "n" and self.blocks > 1,
-            "weights_read": self.blocks * self.block_bytes * (1 if self._copies_weights else tiles / self.blocks),
+            "constants_read": read,
+            "constants_copied": read * self._copies_weights,
+            "streams": 2 * (self.blocks if self._copies_weights else calls),
         }
         return {name: float(value) for name, value in counts.items()}
+
+
+def _copied(to: str, source: str, size: int) -> list[str]:
+    """C that copies a multiple of 16 bytes: four loads, then four stores, as a load right behind a store would wait."""
+    quads, rest = divmod(size, 4 * VECTOR)
+    turn = [f"vldrw.u32 q{i}, [%[from]], #16" for i in range(4)] + [f"vstrw.32 q{i}, [%[to]], #16" for i in range(4)]
+    return [
+        "{",
+        f"  int8_t *to = (int8_t *){to};",
+        f"  const int8_t *from = (const int8_t *)({source});",
+        *(
+            f"  {line}"
+            for line in (assembly((), turn, (), quads, ("to", "from"), (), (), (), VECTORS[:4]) if quads else ())
+        ),
+        *([f"  copy(to, from, {rest});"] if rest else []),
+        "}",
+    ]
 
 
 def _runs(geometry: Geometry) -> list[tuple[int, int, int, int]]:

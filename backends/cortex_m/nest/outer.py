@@ -24,7 +24,6 @@ from tosaic.backends.cortex_m.nest.floats import LANES, MOST_SUMS, block
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.cortex_m.nest.rows import F32
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
-from tosaic.backends.simulators.memory_model import waited
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -305,7 +304,7 @@ class OuterKernel:
             "loads": tiles * blocks * depth * groups,
             "turns": tiles * blocks * (depth // unroll),
             "copied": tiles * mr * depth * parts * self._stages_windows,
-            "weights_read": self.weight_bytes * (1 if self._copies_weights else tiles),
+            "constants_read": self.weight_bytes * (1 if self._copies_weights else tiles),
             "streams": parts if self._copies_weights else tiles,
             "scratch": self.scratch_bytes,
         }
@@ -333,8 +332,8 @@ def sketch(what: Product, site: Site, pipeline: Pipeline | None) -> Variant:
         guess = {**first, "tile": tile, "block": block_, "weights": weights}
         with suppress(BackendError):
             counts = _verified(what, assigned(guess)).counts()
-            if site.most_scratch is None or counts["scratch"] <= site.most_scratch:
-                found.append((_price(counts, site, pipeline), counts["scratch"], guess))
+            if site.holds(counts):
+                found.append((counts["cycles"] + site.waits(counts, pipeline), counts["scratch"], guess))
     *_, best = min(found, key=lambda each: each[:2])
     return beginning_with(best, "outer", knobs, partial(_verified, what))
 
@@ -346,10 +345,6 @@ def scheduled(what: Product, schedule: Schedule, pipeline: Pipeline | None) -> O
         BackendError: it is not legal.
     """
     return OuterKernel(what, _verified(what, schedule.knobs).nest, pipeline)
-
-
-def _price(counts: Mapping[str, float], site: Site, pipeline: Pipeline | None) -> float:
-    return counts["cycles"] + waited(site.constants, counts["weights_read"], counts["streams"], pipeline)
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
@@ -14,23 +15,27 @@ from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
+Price = tuple[float, float]
+"""Cycles, and bytes of working memory."""
+
 _FEW_SUMS = 64
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @lru_cache(maxsize=256)
-def sketches(what: Contraction) -> Sequence[Variant]:
+def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
     Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time;
     `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `share`,
     pixels that share one reading of the factors; `unroll`, vectors of the depth in one turn; `ahead` and
-    `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
+    `finish_ahead`, loads executed one turn ahead; `image`, where it is read. The first schedule of a variant is the one
+    that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     knobs = {name: _knobs(what, name) for name in names}
-    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name]))]
+    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name], site))]
     ranked = sorted(found, key=lambda pair: pair[0][0])
     return [
         beginning_with(assignment, name, knobs[name], partial(_verified, what, name))
@@ -69,21 +74,34 @@ def _small_first(blocks: Sequence[int]) -> tuple[int, ...]:
 
 
 def _guess(
-    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
-) -> tuple[float, Mapping[str, Choice]] | None:
-    """The legal assignment of a few that promises the fewest cycles, with that number."""
+    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site
+) -> tuple[Price, Mapping[str, Choice]] | None:
+    """A legal assignment that promises few cycles, with its price."""
     first = {name: choices[0] for name, choices in knobs.items()}
-    few, all_of_them = ("tile", "image"), ("tile", "share", "unroll", "image")
-    for open_knobs in (few, all_of_them):
+
+    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> tuple[Price, Mapping[str, Choice]] | None:
+        """The cheapest assignment that differs in some knobs from another."""
         values = itertools.product(*(knobs[knob] for knob in open_knobs))
-        guesses = [{**first, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values]
         legal = []
-        for guess in guesses:
+        for guess in ({**around, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values):
             with suppress(BackendError):
-                legal.append((estimate(_verified(what, name, assigned(guess))), guess))
-        if legal:
-            return min(legal, key=lambda pair: pair[0])
-    return None
+                counts = _verified(what, name, assigned(guess)).counts()
+                if site.holds(counts):
+                    legal.append(
+                        ((estimate(counts) + site.waits(counts, what.finish.pipeline), counts["scratch"]), guess)
+                    )
+        return min(legal, key=lambda pair: pair[0], default=None)
+
+    best = cheapest(first, "tile", "image") or cheapest(first, "tile", "share", "unroll", "image")
+    if best is None or site.constants is None:
+        return best
+    for open_knobs in (
+        ("weights", "outer", "block", "tiles"),
+        ("tile", "image", "share"),
+        ("weights", "outer", "block"),
+    ):
+        best = cheapest(best[1], *open_knobs) or best
+    return best
 
 
 def beginning_with(
@@ -110,9 +128,8 @@ def assigned(knobs: Mapping[str, Choice]) -> tuple[tuple[str, Choice], ...]:
     return tuple(sorted(knobs.items()))
 
 
-def estimate(kernel: Kernel) -> float:
-    """Cycles of a kernel as far as its counts tell: vector pipes hold an instruction for two cycles."""
-    counts = kernel.counts()
+def estimate(counts: Mapping[str, float]) -> float:
+    """Cycles of the core as far as the counts of a kernel tell: vector pipes hold an instruction for two cycles."""
     inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
     return (
         inner
@@ -120,6 +137,7 @@ def estimate(kernel: Kernel) -> float:
         + counts["factors"] / 2
         + 12 * counts["entries"]
         + 6 * counts["copied"]
+        + counts["constants_copied"] / 4
         + 60 * counts["border"]
     )
 

@@ -25,7 +25,6 @@ from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patches import advance
 from tosaic.backends.cortex_m.nest.rows import F32
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
-from tosaic.backends.simulators.memory_model import waited
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -248,7 +247,7 @@ class TapsKernel:
             "products": products,
             "blocks": blocks,
             "packed": packed,
-            "weights_read": strips * VECTOR * self._taps,
+            "constants_read": strips * VECTOR * self._taps,
             "streams": strips,
             "scratch": self.scratch_bytes,
         }
@@ -273,7 +272,7 @@ def sketch(what: Taps, site: Site, pipeline: Pipeline | None) -> Variant | None:
         with suppress(BackendError):
             counts = _verified(what, assigned(guess)).counts()
             most = _FEW_STRIP_BYTES if site.most_scratch is None else site.most_scratch
-            price = counts["cycles"] + waited(site.constants, counts["weights_read"], counts["streams"], pipeline)
+            price = counts["cycles"] + site.waits(counts, pipeline)
             found.append((counts["scratch"] > most, price, counts["scratch"], guess))
     if not found:
         return None
