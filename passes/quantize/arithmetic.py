@@ -18,8 +18,6 @@ from tosaic.support.tosa_builder import emit, mul
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
-# VQRSHRN, which narrows int32 to int16, shifts by no more.
-_ONE_NARROWING_SHIFT = 16
 _FACTOR_BITS = {"i8": 15, "i16": 14}
 
 
@@ -39,7 +37,7 @@ class _Term:
         assert self.values is not None
         return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
-    def in_unit(self, unit: float, whole: bool = False) -> ir.Value:
+    def in_unit(self, unit: float, whole: bool) -> ir.Value:
         """The operand as i32 in multiples of `unit`; `whole` rounds the factor to an integer."""
         if self.stored is not None and self.quantization is not None:
             factor = self.quantization.scale / unit
@@ -51,12 +49,8 @@ class _Term:
 
 @lowers("tosa.add", "tosa.sub")
 def add(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """Both operands in one fine unit of i32, summed, and rescaled once.
-
-    Of int8, the factors to the unit are whole numbers, and the result's scale is a power of two of it: products that
-    round nothing, and a shift that rounds once, which MVE and the reference have in common.
-    """
-    total = _aligned(op.operands[0], op.operands[1], out.scale)
+    """Both operands in one fine unit of i32, summed, and rescaled once."""
+    total = _aligned(op.operands[0], op.operands[1])
     if total is None:
         return None
     a, b, unit = total
@@ -134,11 +128,11 @@ def _term(value: ir.Value) -> _Term | None:
     return None if view is None else _Term(view[0], view[1], None)
 
 
-def _aligned(a: ir.Value, b: ir.Value, scale: float | None = None) -> tuple[ir.Value, ir.Value, float] | None:
+def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
-    The unit is fine, of int8 a power of two of `scale` where that is given; but for two operands of one scale: those are
-    exact in it, and Ethos-U reads them as they are.
+    The unit is fine, and of int8 both factors to it are whole numbers, the larger a power of two: products that round
+    nothing. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -149,12 +143,9 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float | None = None) -> tuple[ir.V
     scales = {None if term.quantization is None else term.quantization.scale for term in (first, second)}
     largest = max(first.magnitude, second.magnitude)
     if len(scales) == 1:
-        return first.in_unit(first.magnitude), second.in_unit(first.magnitude), first.magnitude
-    if scale is None or storages != {"i8"}:
-        unit = 2 * largest / 2.0 ** _PRE_SHIFT[storages.pop()]
-        return first.in_unit(unit), second.in_unit(unit), unit
-    unit = scale / 2.0 ** min(_ONE_NARROWING_SHIFT, _PRE_SHIFT["i8"] - 1 - math.ceil(math.log2(largest / scale)))
-    return first.in_unit(unit, whole=True), second.in_unit(unit, whole=True), unit
+        return first.in_unit(first.magnitude, whole=True), second.in_unit(first.magnitude, whole=True), first.magnitude
+    unit, whole = 2 * largest / 2.0 ** _PRE_SHIFT[min(storages)], storages == {"i8"}
+    return first.in_unit(unit, whole), second.in_unit(unit, whole), unit
 
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:

@@ -69,13 +69,13 @@ def _first_term(
         register = turn.fetch(v, part // 2, Form(half, half))
         return turn.new(f"vshll{'bt'[part % 2]}.s{half}", f"{{}}, #{power}", register), True, added
     register = turn.fetch(v, part, form)
+    if factor != -1 and joined and len(turn.constants) < MOST_CONSTANTS:
+        by = turn.duplicate(turn.memory.number(factor), form.valid)
+        return turn.change(f"vmlas.s{form.valid}", register, "{}, {}", by, turn.general(joined)), True, ""
     if power:
         return turn.new(f"vshl.i{form.valid}", f"{{}}, #{power}", register), True, added
     if factor == -1:
         return turn.new(f"vneg.s{form.valid}", "{}", register), True, added
-    if joined and len(turn.constants) < MOST_CONSTANTS:
-        by = turn.duplicate(turn.memory.number(factor), form.valid)
-        return turn.change(f"vmlas.s{form.valid}", register, "{}, {}", by, turn.general(joined)), True, ""
     by = turn.general(turn.memory.number(factor))
     return turn.new(f"vmul.i{form.valid}", "{}, {}", register, by), True, added
 
