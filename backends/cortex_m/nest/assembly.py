@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 # Loads that widen, and stores that narrow, take their address from a low register.
-_LOW = re.compile(r"v(?:ldrb\.[su](?:16|32)|ldrh\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
+_LOW = re.compile(r"v(?:ldrbt?\.[su](?:16|32)|ldrht?\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
 VECTORS = tuple(f"q{i}" for i in range(8))
 """The vector registers."""
 
