@@ -112,7 +112,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             accuracy=tuple(middle.accuracy),
             layers=tuple(middle.layers),
             calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
-            ops=placed_ops(placed),
+            ops=placed_ops(placed, middle.placement.regions),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
             trials=_trials(proofs, tuned),

@@ -28,8 +28,8 @@ FORMAT = 4
 
 @dataclass(frozen=True)
 class PlacedOp:
-    """An op of the placed module: its result's shape, the function that holds it, the user's line behind it, and why it
-    is not on the NPU."""
+    """An op of the placed module: its result's shape, the function that holds it, the user's line behind it, why it is
+    not on the NPU, and Vela's cycles for it there; what Vela computes within another op has none of its own."""
 
     op: str
     shape: tuple[int, ...]
@@ -37,6 +37,7 @@ class PlacedOp:
     function: str
     where: str
     reason: str
+    npu_cycles: int | None = None
 
 
 @dataclass(frozen=True)
@@ -201,15 +202,26 @@ class _Versioned(msgspec.Struct):
     format: int = 0
 
 
-def placed_ops(placed: ir.Module) -> tuple[PlacedOp, ...]:
-    """Each op of a placed module but constants, function by function."""
+def placed_ops(placed: ir.Module, regions: Mapping[str, NpuRegion]) -> tuple[PlacedOp, ...]:
+    """Each op of a placed module but constants, function by function.
+
+    Args:
+        regions: the compiled command stream of each NPU function.
+    """
     rows = []
     for name, function in functions(placed).items():
         if name == "main":
             continue
         processor = text_of(function, "tosaic.processor")
-        for op in computing_ops(function):
+        cycles = Counter[int]()
+        for scheduled in regions[name].ops if processor == "npu" else ():
+            cycles[scheduled.index] += scheduled.cycles
+        for number, op in enumerate(computing_ops(function)):
             reason = text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else ""
             kind = op.name.removeprefix("tosa.").upper()
-            rows.append(PlacedOp(kind, shape_of(op.results[0]), processor, name, describe(op.location), reason))
+            rows.append(
+                PlacedOp(
+                    kind, shape_of(op.results[0]), processor, name, describe(op.location), reason, cycles.get(number)
+                )
+            )
     return tuple(rows)

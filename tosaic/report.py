@@ -54,9 +54,13 @@ def compile_result(build: Build) -> dict:
 def print_compile_report(build: Build) -> None:
     """Where each op runs and why, and what the build takes."""
     manifest = build.manifest
-    table = Table("op", "shape", "runs on", "in", "from", "why not on the NPU", title=manifest.model, box=None)
+    table = Table("op", "shape", "runs on", "in", "from", title=manifest.model, box=None)
+    table.add_column("NPU cycles", justify="right")
+    table.add_column("why not on the NPU")
     for op in manifest.ops:
-        table.add_row(op.op, "x".join(map(str, op.shape)), op.processor, op.function, op.where, op.reason)
+        cycles = "" if op.npu_cycles is None else f"{op.npu_cycles:,}"
+        shape = "x".join(map(str, op.shape))
+        table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
     target, trials = manifest.target, manifest.trials
     tuned = sum(kernel.trials > 1 for kernel in manifest.kernels)

@@ -16,6 +16,9 @@ Form: TypeAlias = Callable[[ir.Value], ir.Value]
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
+_CHOSEN: dict[tuple[Cost, str], int] = {}
+"""Which form costs least, 0 for the ops as they stand, by their text; weights do not count."""
+
 
 def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str) -> None:
     """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
@@ -29,8 +32,6 @@ def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str) -> No
 
 
 def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
-    known: dict[str, int] = {}
-
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
@@ -38,11 +39,11 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
             return None
         (given,) = inputs_of(ops)
         alone = main_of(ops, [given], list(op.results))
-        key = alone.operation.get_asm(large_elements_limit=8)
-        if key not in known:
+        key = cost, alone.operation.get_asm(large_elements_limit=8)
+        if key not in _CHOSEN:
             costs = [cost(alone), *(cost(_alone(form, ops, given)) for form in others)]
-            known[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
-        return others[known[key] - 1](given) if known[key] else None
+            _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
+        return others[_CHOSEN[key] - 1](given) if _CHOSEN[key] else None
 
     return cheapest
 

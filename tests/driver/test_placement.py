@@ -24,7 +24,7 @@ def test_an_op_computed_wrongly_goes_to_the_cpu_with_the_difference(monkeypatch)
 
     placed = place_on(find_target("corstone-300"), [module], [random_inputs(module, 1)])
 
-    where = {op.op: op for op in placed_ops(placed.module)}
+    where = {op.op: op for op in placed_ops(placed.module, placed.regions)}
     assert where["CONV2D"].processor == "npu"
     assert where["RESIZE"].processor == "cpu"
     assert where["RESIZE"].reason.startswith("Vela's command stream computes it wrongly: output 0")
