@@ -27,11 +27,11 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
-    Knobs: `tile`, pixels x channels of the register block, and `within`, the inner loop of it; `repeats` of the block
-    in one turn; `tiles` of pixels whose sums lie in scratch at a time; `block` of channels; `outer`, the loop outside
-    of the other; `weights`, where a block of them is read; `unroll`, vectors of the depth in one turn; `share`, pixels
-    that share one reading of the factors; `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`,
-    loads executed one turn ahead; `image`, where it is read. The first schedule of a variant is the one that promises
+    Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
+    lie in scratch at a time; `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of
+    them is read; `unroll`, vectors of the depth in one turn; `share`, pixels that share one reading of the factors;
+    `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
+    `image`, where it is read. The first schedule of a variant is the one that promises
     the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
@@ -73,7 +73,6 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
         "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
-        "within": ("pixels", "channels"),
         "repeats": tuple(n for n in (1, 2, 3, 4) if n <= what.channels),
         "finish_repeats": tuple(n for n in (1, 2, 4) if VECTOR * n <= what.channels) or (1,),
         "image": ("in_place", "padded") if padded else ("in_place",),
@@ -201,8 +200,7 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
         turn, inner = "k", ["k", "ki"]
         nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"]))
         nest = nest.apply("split", "sums", "ki", "kl", VECTOR)
-    tile = ["ni", "xi"] if k["within"] == "pixels" else ["xi", "ni"]
-    nest = nest.apply("order", "sums", *rows, "x", "n", "nu", *inner, *tile, "kl").apply("lanes", "sums", "kl")
-    unrolled = [*tile, inner[-1], *(["nu"] if turn == "n" else [])]
+    nest = nest.apply("order", "sums", *rows, "x", "n", "nu", *inner, "ni", "xi", "kl").apply("lanes", "sums", "kl")
+    unrolled = ["ni", "xi", inner[-1], *(["nu"] if turn == "n" else [])]
     nest = nest.apply("unroll", "sums", *unrolled).apply("turn", "sums", turn)
     return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))
