@@ -11,7 +11,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.nest import lanes
-from tosaic.backends.cortex_m.nest.elementwise import Elementwise, ElementwiseKernel
+from tosaic.backends.cortex_m.nest.elementwise import Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
@@ -26,7 +26,6 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
 _OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
 _UNROLL = (2, 1, 3, 4, 6, 8)
-_VECTOR_BITS = 128
 
 
 @FAMILIES.register
@@ -94,24 +93,13 @@ def _first(text: str, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: C
 
 @lru_cache(maxsize=2048)
 def _printed(text: str, core: Core, knobs: tuple[tuple[str, Choice], ...]) -> ElementwiseKernel:
-    """The kernel of a schedule, printed once to see that the registers hold it.
+    """The kernel of a schedule.
 
     Raises:
-        BackendError: they do not, or a loop is shorter than its turn.
+        BackendError: it is not legal.
     """
-    what, k = _elementwise(text), dict(knobs)
-    bits, unroll = int(k["lanes"]), int(k["unroll"])
-    each = _VECTOR_BITS // bits
-    length = what.channels if what.by_rows else what.rows * what.channels
-    if unroll > 1 and each * unroll > length:
-        raise BackendError(f"{unroll} vectors of {each} elements are more than {length}")
-    nest = what.nest.apply("place", "channel", str(k["channel"]))
-    if each * unroll <= length:
-        nest = nest.apply("split", "out", "x", "xu", each * unroll).apply("split", "out", "xu", "xi", each)
-        nest = nest.apply("lanes", "out", "xi").apply("unroll", "out", "xu").apply("turn", "out", "x")
-    kernel = ElementwiseKernel(what, bits, nest, core.pipeline)
-    kernel.counts()
-    return kernel
+    k = dict(knobs)
+    return scheduled(_elementwise(text), int(k["lanes"]), int(k["unroll"]), str(k["channel"]), core.pipeline)
 
 
 @lru_cache(maxsize=256)

@@ -10,11 +10,11 @@ from functools import cached_property
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.nest.block import cycles_of
-from tosaic.backends.cortex_m.nest.lane_rows import ROWS
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.turn import Memory, Row, Turn
 from tosaic.backends.target import Pipeline
+from tosaic.support.errors import BackendError
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,28 @@ class Elementwise:
         }
         wanted |= {self.result} if self.result.level == level and _is_computed(self.result) else set()
         return [value for value in self.values if value in wanted]
+
+
+def scheduled(what: Elementwise, lanes: int, unroll: int, channel: str, pipeline: Pipeline | None) -> ElementwiseKernel:
+    """The kernel with `unroll` vectors of `lanes` bits a turn, printed once to see that the registers hold it.
+
+    Args:
+        channel: whether what a channel needs alone is computed once, in `scratch`, or `inline`, for each element.
+
+    Raises:
+        BackendError: they do not, or a row is shorter than a turn.
+    """
+    each = 8 * VECTOR // lanes
+    length = what.channels if what.by_rows else what.rows * what.channels
+    if unroll > 1 and each * unroll > length:
+        raise BackendError(f"{unroll} vectors of {each} elements are more than {length}")
+    nest = what.nest.apply("place", "channel", channel)
+    if each * unroll <= length:
+        nest = nest.apply("split", "out", "x", "xu", each * unroll).apply("split", "out", "xu", "xi", each)
+        nest = nest.apply("lanes", "out", "xi").apply("unroll", "out", "xu").apply("turn", "out", "x")
+    kernel = ElementwiseKernel(what, lanes, nest, pipeline)
+    kernel.counts()
+    return kernel
 
 
 def _is_computed(value: Value) -> bool:
@@ -184,7 +206,7 @@ class _Printed:
         return [f"for (int y = 0; y < {what.rows}; y++) {{", *lines, "}"]
 
     def _row(self, level: str, lanes: int, at: str) -> Row:
-        return Row(self.memory, level, lanes, at, self.what.channels, self.what.values, ROWS)
+        return Row(self.memory, level, lanes, at, self.what.channels, self.what.values)
 
     def _over(self, row: Row, value: Value, unroll: int, length: int, to: str, times: int = 1) -> list[str]:
         """C that computes a value at `length` positions, `unroll` vectors a turn, and stores it at `to`."""

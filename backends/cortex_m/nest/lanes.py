@@ -23,7 +23,7 @@ class Value:
     """One integer for each position.
 
     Args:
-        op: how it is computed, a method of `elementwise.Emitter`; `number`, `array` and `input` are given.
+        op: how it is computed, a row of `turn.LANE_ROWS`; `number`, `array` and `input` are given.
         operands: the values that it is computed from.
         low, high: its range.
         varies: the axes that it varies with: `row` (all axes but the last), `channel` (the last), `flat` (every one).
@@ -93,7 +93,7 @@ def multiply(a: Value, b: Value) -> Value:
         if (factor := value.number) is not None:
             return _sum([(term, factor * of) for term, of in _terms(other)])
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _folded(_value("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
+    return _folded(computed("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
 
 
 def shift_right(a: Value, amount: int, rounding: bool) -> Value:
@@ -111,7 +111,7 @@ def shift_right(a: Value, amount: int, rounding: bool) -> Value:
         return narrow(shift_right(a.operands[0], amount, rounding), a.numbers[0])
     low, high = a.low + half >> amount, a.high + half >> amount
     op = "shift_round" if rounding else "shift"
-    return _folded(_value(op, (a,), low, high, (amount,)), lambda x: x + half >> amount)
+    return _folded(computed(op, (a,), low, high, (amount,)), lambda x: x + half >> amount)
 
 
 def narrow(a: Value, bits: int) -> Value:
@@ -121,7 +121,7 @@ def narrow(a: Value, bits: int) -> Value:
         return a
     ends = min(max(a.low, low), high), min(max(a.high, low), high)
     zeros = a.zeros if a.low >= low and a.high <= high else 0
-    return _folded(_value("narrow", (a,), *ends, (bits,), zeros=zeros), lambda x: np.clip(x, low, high))
+    return _folded(computed("narrow", (a,), *ends, (bits,), zeros=zeros), lambda x: np.clip(x, low, high))
 
 
 def clamp(a: Value, low: int, high: int) -> Value:
@@ -132,12 +132,12 @@ def clamp(a: Value, low: int, high: int) -> Value:
 
 def maximum(a: Value, b: Value) -> Value:
     """The larger of a and b."""
-    return _folded(_value("max", (a, b), max(a.low, b.low), max(a.high, b.high)), np.maximum)
+    return _folded(computed("max", (a, b), max(a.low, b.low), max(a.high, b.high)), np.maximum)
 
 
 def minimum(a: Value, b: Value) -> Value:
     """The smaller of a and b."""
-    return _folded(_value("min", (a, b), min(a.low, b.low), min(a.high, b.high)), np.minimum)
+    return _folded(computed("min", (a, b), min(a.low, b.low), min(a.high, b.high)), np.minimum)
 
 
 def rescale(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits: int) -> Value | None:
@@ -182,24 +182,26 @@ def _rescale_channels(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits:
     if saturating and (bits == 32 or multiplier.min() < _DENSE_MULTIPLIER):
         return None
     if left.any():
-        a = _value("shift_by", (a, array(left, {CHANNEL})), *_INT32, (0, 0, int(saturating)))
+        a = computed("shift_by", (a, array(left, {CHANNEL})), *_INT32, (0, 0, int(saturating)))
     scaled = _high_half(a, array(multiplier, {CHANNEL}), rounding)
     if rounding:
         return scaled
-    return _value("shift_by", (scaled, array(31 - shift - left, {CHANNEL})), *_INT32, (0, 1, 0))
+    return computed("shift_by", (scaled, array(31 - shift - left, {CHANNEL})), *_INT32, (0, 1, 0))
 
 
 def _shifted_left(a: Value, amount: int) -> Value:
     """a << amount, saturated where it does not fit."""
     if _fits_int32(a, 1 << amount):
         return multiply(a, number(1 << amount))
-    return _value("shift_saturating", (a,), *_INT32, (amount,))
+    return computed("shift_saturating", (a,), *_INT32, (amount,))
 
 
 def _high_half(a: Value, b: Value, rounding: bool) -> Value:
     half = 1 << 30 if rounding else 0
     ends = [x * y + half >> 31 for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _folded(_value("high_half", (a, b), min(ends), max(ends), (int(rounding),)), lambda x, y: x * y + half >> 31)
+    return _folded(
+        computed("high_half", (a, b), min(ends), max(ends), (int(rounding),)), lambda x, y: x * y + half >> 31
+    )
 
 
 def shift_by(a: Value, amount: Value, left: bool, rounding: bool, signed: bool) -> Value:
@@ -207,26 +209,26 @@ def shift_by(a: Value, amount: Value, left: bool, rounding: bool, signed: bool) 
     amount = amount if left else subtract(number(0), amount)
     kept = signed and not left
     low, high = (min(a.low, 0), max(a.high, 0)) if kept else _INT32
-    return _value("shift_by", (a, amount), low, high, (int(not signed), int(rounding), 0))
+    return computed("shift_by", (a, amount), low, high, (int(not signed), int(rounding), 0))
 
 
 def table(a: Value, entries: np.ndarray) -> Value:
     """TABLE of 256 int8."""
     low, high = int(entries.min()), int(entries.max())
-    return _value("table", (a,), low, high, data=entries)
+    return computed("table", (a,), low, high, data=entries)
 
 
 def interpolated(a: Value, entries: np.ndarray) -> Value:
     """TABLE of 513 int16 (TOSA 1.0): nine bits choose a segment, seven interpolate in it. a is an int16."""
     segment, entries = shift_right(a, 7, rounding=False), entries.astype(np.int64)
     low, high = int(entries.min()), int(entries.max())
-    base = _value("lookup", (segment,), low, high, (256,), entries)
+    base = computed("lookup", (segment,), low, high, (256,), entries)
     if a.zeros >= 7:
         return multiply(base, number(128))
     rises = np.diff(entries)
-    following = _value("lookup", (segment,), low, high, (257,), entries)
+    following = computed("lookup", (segment,), low, high, (257,), entries)
     slope = replace(subtract(following, base), low=int(rises.min()), high=int(rises.max()))
-    fraction = _value("and", (a, number(127)), 0, 127)
+    fraction = computed("and", (a, number(127)), 0, 127)
     return replace(add(multiply(base, number(128)), multiply(slope, fraction)), low=low << 7, high=high << 7)
 
 
@@ -235,34 +237,34 @@ def bitwise(op: str, a: Value, b: Value) -> Value:
     bits = max(a.bits, b.bits)
     both = a.low >= 0 and b.low >= 0
     low, high = (0, (1 << max(a.high.bit_length(), b.high.bit_length())) - 1) if both else _range(bits)
-    return _value(op, (a, b), low, high)
+    return computed(op, (a, b), low, high)
 
 
 def inverted(a: Value) -> Value:
     """Every bit of a the other way."""
-    return _value("invert", (a,), ~a.high, ~a.low)
+    return computed("invert", (a,), ~a.high, ~a.low)
 
 
 def absolute(a: Value) -> Value:
     """The absolute value; of the least integer, itself."""
     if a.low <= -(1 << a.bits - 1):
-        return _value("abs", (a,), *_range(a.bits))
-    return _value("abs", (a,), 0, max(-a.low, a.high))
+        return computed("abs", (a,), *_range(a.bits))
+    return computed("abs", (a,), 0, max(-a.low, a.high))
 
 
 def leading_zeros(a: Value) -> Value:
     """The number of zeros above the first one, of 32 bits."""
-    return _value("clz", (a,), 0, 32)
+    return computed("clz", (a,), 0, 32)
 
 
 def compare(op: str, a: Value, b: Value) -> Value:
     """1 where a is `gt`, `ge` or `eq` b, else 0."""
-    return _value("compare", (a, b), 0, 1, (("eq", "gt", "ge").index(op),))
+    return computed("compare", (a, b), 0, 1, (("eq", "gt", "ge").index(op),))
 
 
 def select(condition: Value, a: Value, b: Value) -> Value:
     """a where the condition is not 0, else b."""
-    return _value("select", (condition, a, b), min(a.low, b.low), max(a.high, b.high))
+    return computed("select", (condition, a, b), min(a.low, b.low), max(a.high, b.high))
 
 
 def reachable(result: Value) -> list[Value]:
@@ -278,7 +280,7 @@ def reachable(result: Value) -> list[Value]:
     return list(found)
 
 
-def _value(
+def computed(
     op: str,
     operands: tuple[Value, ...],
     low: int,
@@ -287,6 +289,7 @@ def _value(
     data: np.ndarray | None = None,
     zeros: int = 0,
 ) -> Value:
+    """What an op of `LANE_ROWS` computes; its range ends where int32 does."""
     varies = frozenset(itertools.chain.from_iterable(operand.varies for operand in operands))
     return Value(op, operands, max(low, _INT32[0]), min(high, _INT32[1]), varies, numbers, data, zeros)
 
@@ -318,7 +321,7 @@ def _sum(terms: Sequence[tuple[Value, int]]) -> Value:
         if value.number is not None:
             constant += value.low * factor
         elif value.op == "array":
-            scaled = _folded(_value("mul", (value, number(factor)), *_INT32), lambda x, y: x * y)
+            scaled = _folded(computed("mul", (value, number(factor)), *_INT32), lambda x, y: x * y)
             factors[scaled] = factors.get(scaled, 0) + 1
         else:
             factors[value] = factors.get(value, 0) + factor
@@ -347,7 +350,7 @@ def _plain_sum(terms: list[tuple[Value, int]], constant: int) -> Value:
     low, high = sum(low for low, _ in ends) + constant, sum(high for _, high in ends) + constant
     zeros = min([v.zeros + _trailing_zeros(f) for v, f in terms] + [_trailing_zeros(constant)])
     values, factors = tuple(v for v, _ in terms), tuple(f for _, f in terms)
-    result = _value("sum", values, low, high, (*factors, constant), zeros=zeros)
+    result = computed("sum", values, low, high, (*factors, constant), zeros=zeros)
     if low < _INT32[0] or high > _INT32[1]:
         result = replace(result, low=_INT32[0], high=_INT32[1])
     return _folded(result, lambda *x: sum(np.multiply(v, f) for v, f in zip(x, factors, strict=True)) + constant)

@@ -7,9 +7,11 @@ lanes of the narrower one, as VMOVLB, VMULLB, VQMOVNB and their `T` twins have i
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
+from tosaic.support.registry import Registry
 
 _GENERAL = 12
 _SPILL = "r10"
@@ -37,17 +40,24 @@ class Form:
     valid: int
 
 
-@dataclass(frozen=True)
-class LaneRow:
-    """An op in lanes.
+class LaneRow(ABC):
+    """What an op of `lanes.Value` becomes in lanes of MVE: a class in `LANE_ROWS`, named as the op is."""
 
-    Args:
-        form: how it leaves its result.
-        emit: writes the instructions of one part of it, and gives the register.
-    """
+    name: ClassVar[str]
 
-    form: Callable[[Turn, Value], Form]
-    emit: Callable[[Turn, Value, int], str]
+    @abstractmethod
+    def form(self, turn: Turn, value: Value) -> Form:
+        """How it leaves its result."""
+
+    @abstractmethod
+    def emit(self, turn: Turn, value: Value, part: int) -> str:
+        """Write the instructions of one part of the result, and give its register."""
+
+
+LANE_ROWS: Registry[LaneRow] = Registry(
+    "instruction row", "tosaic.backends.cortex_m.nest.lane_rows", "tosaic.lane_rows"
+)
+"""Every row: those in `lane_rows/`, and those that packages name in the group `tosaic.lane_rows`."""
 
 
 class Memory:
@@ -104,7 +114,6 @@ class Row:
         at: C of the row's number; empty where positions are not counted in rows.
         channels: positions of a row.
         values: everything that the kernel computes.
-        rows: what each op becomes.
     """
 
     def __init__(
@@ -115,9 +124,7 @@ class Row:
         at: str,
         channels: int,
         values: Sequence[Value],
-        rows: Mapping[str, LaneRow],
     ) -> None:
-        self.rows = rows
         self.memory, self.level, self.lanes, self.at, self.channels = memory, level, lanes, at, channels
         self.uses = Counter(operand for value in values for operand in value.operands)
         self.compares = any(value.op in ("compare", "select") for value in values)
@@ -208,7 +215,7 @@ class Turn:
         if self._is_read(value):
             spacing = max(self.lanes, value.bits) if self._in_parts(value) else self.lanes
             return Form(spacing, spacing)
-        return self.row.rows[value.op].form(self, value)
+        return LANE_ROWS.find(value.op)().form(self, value)
 
     def _is_read(self, value: Value) -> bool:
         if value.op in ("input", "array"):
@@ -241,7 +248,9 @@ class Turn:
             key = (value, part)
             if key not in self.parts:
                 read = self._is_read(value)
-                self.parts[key] = self._load(value, part) if read else self.row.rows[value.op].emit(self, value, part)
+                self.parts[key] = (
+                    self._load(value, part) if read else LANE_ROWS.find(value.op)().emit(self, value, part)
+                )
             return self.parts[key]
         half = Form(form.spacing, form.valid // 2)
         return self.new(f"vmovlb.s{half.valid}", "{}", self.fetch(value, part, half))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from family_cases import Build, outcomes_of, task_of
 from tosa_graphs import Graph
 
+from tosaic.backends.cores.cortex_m55 import CORE
+from tosaic.backends.cortex_m.nest import lanes
+from tosaic.backends.cortex_m.nest.elementwise import Elementwise, scheduled
 from tosaic.support.mlir import ir
 
 _RNG = np.random.default_rng(3)
@@ -221,3 +225,31 @@ def test_random_functions_equal_the_reference(tmp_path):
     assert len(covered) > 30
     for name, found in outcomes_of(covered, ("pointwise",), tmp_path).items():
         assert not [str(outcome) for outcome in found if not outcome.exact], name
+
+
+def test_the_c_of_one_schedule_stays_what_it_is():
+    """Golden C of the default schedule. Where a change of it is meant, delete the file and run this test twice."""
+    task = task_of(_residual_add((1, 32, 32, 16)))
+    source = task.generate(task.default())
+    body = source.text[source.text.index("void pointwise") :].replace(source.symbol, "kernel")
+    path = Path(__file__).with_name("golden") / "pointwise.c"
+    if not path.exists():
+        path.write_text(body)
+        pytest.fail(f"{path.name} was missing and is written now")
+    assert body == path.read_text()
+
+
+def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
+    """Two products, one shift that narrows, one saturation: no instruction that the meaning does not ask for."""
+    a = lanes.given(0, 1, -128, 127, {lanes.FLAT})
+    b = lanes.given(1, 1, -128, 127, {lanes.FLAT})
+    total = lanes.add(lanes.multiply(a, lanes.number(40000)), lanes.multiply(b, lanes.number(30000)))
+    scaled = lanes.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
+    assert scaled is not None
+    result = lanes.with_zero_point(scaled, -3, 8)
+    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, "inline", CORE.pipeline)
+    text = kernel.source("test", 2).text
+    code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
+    assert sorted(name for name in code if name[0] == "v") == [
+        "vldrb.s32", "vldrb.s32", "vmla.s32", "vmlas.s32", "vqmovnb.s16", "vqrshrnb.s32", "vstrb.32",
+    ]  # fmt: skip
