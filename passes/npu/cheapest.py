@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TypeAlias
 
 from tosaic.passes.npu.costs import COSTS, Cost
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, shape_of
 
 Form: TypeAlias = Callable[[ir.Value], ir.Value]
 """Computes the last result of some ops from the one tensor that they read."""
@@ -20,18 +21,21 @@ _CHOSEN: dict[tuple[Cost, str], int] = {}
 """Which form costs least, 0 for the ops as they stand, by their text; weights do not count."""
 
 
-def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str) -> None:
+def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0) -> None:
     """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
+
+    Args:
+        cheap: cycles for an element of the result at which an op is left as it stands, and no form tried.
 
     Raises:
         Error: no such target.
     """
     if target not in COSTS:
         raise unknown_name("target", target, sorted(COSTS))
-    rewrite(module, [_cheapest(COSTS[target], forms, names)])
+    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap)])
 
 
-def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
+def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> Pattern:
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
@@ -41,7 +45,9 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
         alone = main_of(ops, [given], list(op.results))
         key = cost, alone.operation.get_asm(large_elements_limit=8)
         if key not in _CHOSEN:
-            costs = [cost(alone), *(cost(_alone(form, ops, given)) for form in others)]
+            costs = [cost(alone)]
+            if costs[0] is None or costs[0] > cheap * prod(shape_of(op.results[0])):
+                costs += [cost(_alone(form, ops, given)) for form in others]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
         return others[_CHOSEN[key] - 1](given) if _CHOSEN[key] else None
 
