@@ -17,8 +17,8 @@ Form: TypeAlias = Callable[[ir.Value], ir.Value]
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
-_CHOSEN: dict[tuple[Cost, str], int] = {}
-"""Which form costs least, 0 for the ops as they stand, by their text; weights do not count."""
+_CHOSEN: dict[tuple[Cost, tuple[str, ...]], int] = {}
+"""Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
 
 def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0) -> None:
@@ -43,7 +43,7 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> P
             return None
         (given,) = inputs_of(ops)
         alone = main_of(ops, [given], list(op.results))
-        key = cost, alone.operation.get_asm(large_elements_limit=8)
+        key = cost, tuple(map(_described, ops))
         if key not in _CHOSEN:
             costs = [cost(alone)]
             if costs[0] is None or costs[0] > cheap * prod(shape_of(op.results[0])):
@@ -52,6 +52,12 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> P
         return others[_CHOSEN[key] - 1](given) if _CHOSEN[key] else None
 
     return cheapest
+
+
+def _described(op: ir.Operation) -> str:
+    """The op without the names of its operands."""
+    attributes = sorted(f"{name}={op.attributes[name]}" for name in op.attributes)
+    return " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results)), *attributes])
 
 
 def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:
