@@ -18,7 +18,7 @@ from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import Origin, origin
 
-_BIAS_LIMIT = 2.0**30  # half of int32, for what correction adds
+_BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
 
 def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> dict[str, tuple[Origin, float]]:
@@ -40,7 +40,7 @@ def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]])
 def make_room_for_biases(prepared: GraphModule) -> None:
     """Raise the weights' scales of channels so small that their bias, in units of input x weight, would not fit int32.
 
-    Such weights are below 2^-30 of the bias, and what the coarser scale rounds off is far below a step of the result.
+    Such weights are below 2^-29 of the bias, and what the coarser scale rounds off is far below a step of the result.
     """
     for node in prepared.graph.nodes:
         bias = _bias(node) if isinstance(op_quantization(node), Weighted) else None

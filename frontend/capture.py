@@ -21,6 +21,7 @@ from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.support.errors import ModelError
+from tosaic.support.tosa_ops import MOST_AXES
 
 Batch = tuple[Tensor, ...]
 
@@ -144,6 +145,12 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
             raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
         if 0 in value.shape:
             raise ModelError(f"the input `{node.name}` has no elements")
+        if value.ndim > MOST_AXES:
+            raise ModelError(
+                f"the input `{node.name}` has {value.ndim} axes",
+                why=f"TOSA knows tensors of {MOST_AXES} at most",
+                hint="merge axes that stay together",
+            )
         if any(not isinstance(size, int) for size in value.shape):
             dims = ", ".join(map(str, value.shape))
             raise ModelError(

@@ -112,6 +112,13 @@ def _log_softmax(x: Tensor, dim: int, _option: Any = None) -> Tensor:
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
+@_decomposes(aten.softplus.default)
+def _softplus(x: Tensor, beta: float = 1.0, _threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(x)) as a function without steps, so that one TABLE of chords holds it."""
+    x = x * beta
+    return (torch.relu(x) + torch.log(1 + torch.exp(-x.abs()))) / beta
+
+
 @_decomposes(aten.prelu.default)
 def _prelu(x: Tensor, weight: Tensor) -> Tensor:
     slope = weight if weight.numel() == 1 else weight.reshape(-1, *(1,) * (x.ndim - 2))

@@ -23,6 +23,7 @@ from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_ops import MOST_AXES
 
 TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 
@@ -102,6 +103,7 @@ class _Importer:
             try:
                 self._check_elements(node)
                 self.env[node] = self._lower(node)
+                self._check_axes(node)
             except ModelError as error:
                 if error.where:
                     raise
@@ -113,6 +115,15 @@ class _Importer:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and not value.numel():
             raise ModelError(f"the result of `{node.target}` has no elements", hint="leave it out")
+
+    def _check_axes(self, node: Node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.ndim > MOST_AXES and not isinstance(self.env[node], Constant):
+            raise ModelError(
+                f"the result of `{node.target}` has {value.ndim} axes",
+                why=f"TOSA knows tensors of {MOST_AXES} at most",
+                hint="merge axes that stay together with a reshape",
+            )
 
     def _lower(self, node: Node) -> Any:
         if node.target is operator.getitem:

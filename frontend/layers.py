@@ -15,7 +15,7 @@ from torch.fx import Interpreter, Node
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
 from tosaic.frontend.exclusion import names_of
 from tosaic.frontend.importer import TO_SIGNED, signed
-from tosaic.frontend.lowerings.op_quantization import Shared
+from tosaic.frontend.lowerings.op_quantization import Clamp, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import Origin, origin
 
@@ -52,6 +52,14 @@ class Layer:
                 if node.target is not operator.getitem and not isinstance(op_quantization(node), Shared):
                     found[names_of(node)[-1]] = None
         return tuple(found)
+
+    @property
+    def is_weighted_int8(self) -> bool:
+        """Whether it is int8 of products with weights, or of a clamp of these: PyTorch rounds them as TOSA does."""
+        source = arguments(self.node)[0]
+        if isinstance(op_quantization(source), Clamp):
+            source = arguments(source)[0]
+        return isinstance(op_quantization(source), Weighted) and arguments(self.node)[5] == torch.int8
 
     @property
     def zero_point(self) -> int:

@@ -7,6 +7,9 @@ from enum import Flag, auto
 
 from tosaic.support.mlir import ir
 
+MOST_AXES = 6
+"""The axes of a tensor, of level 8K (TOSA 1.0, MAX_RANK)."""
+
 
 class Kind(Flag):
     """What an op does; an op may be of several kinds."""

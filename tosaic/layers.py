@@ -22,6 +22,7 @@ from tosaic.support.values import is_argument
 
 _AGREED_DB = 48.0  # what int16 loses by TABLEs of 512 chords; steps of int8 that are all off by one have less
 _FEW = 16  # elements, of which roundings may well all fall to one side
+_FLIPPED, _SHARE = 2, 0.25  # elements of int8 convolutions that may differ; 1 in 10,000 does
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class LayerAccuracy:
         mean: the mean difference in steps.
         agreement_db: the integer module against the quantized program; None where they are equal.
         elements: how many there are.
+        weighted: whether it is int8 of a convolution or a matrix product with weights.
         outputs: the names of the outputs that depend on it.
         names: what `--exclude` and `--int16` call its ops.
     """
@@ -51,6 +53,7 @@ class LayerAccuracy:
     mean: float
     agreement_db: float | None
     elements: int
+    weighted: bool
     outputs: tuple[str, ...]
     names: tuple[str, ...]
 
@@ -60,6 +63,8 @@ class LayerAccuracy:
     @property
     def is_other_function(self) -> bool:
         """Whether the integer module computes here something else than the quantized program: more than roundings."""
+        if self.weighted and self.differing * self.elements > _FLIPPED + _SHARE * self.elements:
+            return True
         if self.agreement_db is None or self.agreement_db >= _AGREED_DB:
             return False
         return self.quanta > 1 or (abs(self.mean) > 0.5 and self.elements >= _FEW)
@@ -165,6 +170,7 @@ def _compare(layer: Layer, ours: np.ndarray, theirs: np.ndarray) -> LayerAccurac
         mean=float(difference.mean()) if difference.size else 0.0,
         agreement_db=sqnr_db([theirs], [ours]),
         elements=difference.size,
+        weighted=layer.is_weighted_int8,
         outputs=tuple(f"output_{number}" for number in layer.outputs),
         names=layer.names,
     )

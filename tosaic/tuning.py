@@ -12,7 +12,7 @@ import numpy as np
 
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.memory_plan import scratch_room
@@ -105,7 +105,8 @@ class Tuner:
     def confine(
         self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]
     ) -> dict[str, KernelTask]:
-        """The tasks without the schedules whose working memory would let the arena grow beyond that of the defaults."""
+        """The tasks at their place in the program: where constants lie, and without the schedules whose working memory
+        would let the arena grow beyond that of the defaults."""
         sources = {name: task.generate(task.default()) for name, task in tasks.items()}
         main = body_of(functions(placed)["main"])
         names = [f"input_{i}" for i in range(len(main.arguments))]
@@ -116,7 +117,8 @@ class Tuner:
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
-        return {name: replace(task, most_scratch=room.get(task.key)) for name, task in tasks.items()}
+        constants = self.target.layout.constants
+        return {name: replace(task, site=Site(constants, room.get(task.key))) for name, task in tasks.items()}
 
     def prove(self, tasks: Mapping[str, KernelTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""

@@ -168,7 +168,7 @@ class _Run:
             job.history.floor = int(FLOOR_SHARE * trials / len(self.jobs))
             rng = random.Random(f"{seed} {len(job.records)} {job.task.key}")
             job.search = strategy(job.task.space, rng, self._score(job.task), nearest(job.task, bests, HINTS))
-            self._learn(job, job.records)
+            self._learn(job, job.records, self._costs(job.records))
 
     def _known(self, task: Task) -> list[Record]:
         space = task.space
@@ -177,9 +177,11 @@ class _Run:
     def _score(self, task: Task) -> Score:
         return partial(self.model.score, task) if self.model is not None else lambda _: None
 
-    def _learn(self, job: _Job, records: Sequence[Record]) -> None:
-        for record in records:
-            cost = _cost(record.measurement, self.objective)
+    def _costs(self, records: Sequence[Record]) -> list[float]:
+        return [_cost(record.measurement, self.objective) for record in records]
+
+    def _learn(self, job: _Job, records: Sequence[Record], costs: Sequence[float]) -> None:
+        for record, cost in zip(records, costs, strict=True):
             job.search.observe(record.schedule, cost)
             if self.model is not None:
                 self.model.observe(record, cost)
@@ -225,12 +227,13 @@ class _Run:
             raise Error(f"the measure gave {len(measurements)} measurements for {len(schedules)} schedules")
         pairs = zip(schedules, measurements, strict=True)
         records = [Record(job.task.key, s, measurement, job.task.features(s)) for s, measurement in pairs]
-        self._learn(job, records)
+        costs = self._costs(records)
         with held_interrupt():  # what is on the disk is counted
             self.database.append(records)
             job.records += records
             self.measured += len(records)
             self.failed.update(m.status for m in measurements if not m.ok)
+        self._learn(job, records, costs)
         self.report(job)
 
     def report(self, job: _Job | None) -> None:

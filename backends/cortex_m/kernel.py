@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.target import Core
+from tosaic.backends.simulators.memory_model import waited
+from tosaic.backends.target import Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
@@ -63,6 +64,30 @@ class Workload:
     constants: Mapping[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where kernels will run, as far as a guess without a measurement counts with it.
+
+    Args:
+        constants: the memory that params lie in; None where it answers at once.
+        most_scratch: bytes of working memory that a kernel may take; None for any number.
+    """
+
+    constants: Memory | None = None
+    most_scratch: int | None = None
+
+    def holds(self, counts: Mapping[str, float]) -> bool:
+        """Whether there is working memory for a kernel with these features."""
+        return self.most_scratch is None or counts.get("scratch", 0) <= self.most_scratch
+
+    def waits(self, counts: Mapping[str, float], pipeline: Pipeline | None) -> float:
+        """Cycles that a kernel waits for its params, of which it counts `constants_read` bytes in `streams`."""
+        return waited(self.constants, counts["constants_read"], counts["streams"], pipeline)
+
+
+ANYWHERE = Site()
+
+
 class KernelFamily(ABC):
     """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
@@ -71,13 +96,14 @@ class KernelFamily(ABC):
 
     Args:
         libraries: the folders of support libraries at hand, by name.
+        site: what the order of the variants' schedules takes into account.
     """
 
     name: ClassVar[str]
     rank: ClassVar[int] = 0
 
-    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({})) -> None:
-        self.libraries = libraries
+    def __init__(self, libraries: Mapping[str, Path] = MappingProxyType({}), site: Site = ANYWHERE) -> None:
+        self.libraries, self.site = libraries, site
 
     @abstractmethod
     def match(self, function: ir.Operation) -> Workload | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.target import Core
@@ -29,7 +29,7 @@ class KernelTask:
         families: where any of these families has a variant, no other family is asked; empty admits all.
         inputs: dense bytes of the arguments to measure with; random ones when empty.
         libraries: name and folder of the support libraries that families may use.
-        most_scratch: bytes of working memory that a schedule may take; None for any number.
+        site: where the kernel will run.
     """
 
     function: str
@@ -37,7 +37,7 @@ class KernelTask:
     families: tuple[str, ...] = ()
     inputs: tuple[bytes, ...] = ()
     libraries: tuple[tuple[str, Path], ...] = ()
-    most_scratch: int | None = None
+    site: Site = ANYWHERE
 
     @staticmethod
     def of(
@@ -114,7 +114,8 @@ class KernelTask:
         module = parse(self.module)
         (kernel,) = functions(module).values()
         libraries = dict(self.libraries)
-        families = sorted((family(libraries) for family in FAMILIES.known().values()), key=lambda family: family.rank)
+        families = [family(libraries, self.site) for family in FAMILIES.known().values()]
+        families.sort(key=lambda family: family.rank)
         tried = [(family, family.match(kernel)) for family in families]
         found = [(family, workload) for family, workload in tried if workload is not None]
         return _Facts(found, is_exact(kernel), self._key(found), _name(kernel), self._space(found))
@@ -137,16 +138,14 @@ class KernelTask:
     def _fitting(
         self, family: KernelFamily, workload: Workload, variant: Variant
     ) -> Callable[[Mapping[str, Choice]], bool]:
-        """What `variant` allows, within `most_scratch`."""
-        most = self.most_scratch
-        if most is None:
+        """What `variant` allows, within the site's working memory."""
+        if self.site.most_scratch is None:
             return variant.legal
 
         def fits(assignment: Mapping[str, Choice]) -> bool:
             if not variant.legal(assignment):
                 return False
-            features = family.features(workload, Schedule.of(variant.name, **assignment), self.core)
-            return features.get("scratch", 0) <= most
+            return self.site.holds(family.features(workload, Schedule.of(variant.name, **assignment), self.core))
 
         return fits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -37,7 +38,7 @@ def serialize(module: ir.Module | str) -> bytes:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
         source.write_bytes(bytecode(flat))
         done = subprocess.run(
-            [_tosa_opt(), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
+            [_tool("tosa-opt"), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
             capture_output=True,
             text=True,
         )
@@ -69,6 +70,34 @@ def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> l
     return outputs
 
 
+def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The one float result of `main`, computed in f64, and its bounds: of a sum of products a b, the sum of |a b|.
+
+    Raises:
+        BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
+    """
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
+        folder = Path(name)
+        (folder / "main.tosa").write_bytes(serialize(module))
+        tensors = [f"TosaInput_{number}" for number in range(len(inputs))]
+        for tensor, array in zip(tensors, inputs, strict=True):
+            np.save(folder / f"{tensor}.npy", array)
+        description = {
+            "tosa_file": "main.tosa", "ifm_name": tensors, "ifm_file": [f"{tensor}.npy" for tensor in tensors],
+            "ofm_name": ["TosaOutput_0"], "ofm_file": ["result.npy"],
+            "test_requirements": {"bounds_file_required": True},
+        }  # fmt: skip
+        (folder / "desc.json").write_text(json.dumps(description))
+        done = subprocess.run(
+            [_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise BackendError("tosa_reference_model did not accept the module", why=done.stderr.strip()[:2000])
+        return np.load(folder / "result.npy"), np.load(folder / "bounds_result.npy")
+
+
 def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -83,6 +112,6 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
 
 
 @cache
-def _tosa_opt() -> Path:
+def _tool(name: str) -> Path:
     """The program itself: the script of that name starts a Python first, which takes ten times as long."""
-    return Path(str(distribution("tosa-tools").locate_file("bin/tosa-opt")))
+    return Path(str(distribution("tosa-tools").locate_file(f"bin/{name}")))

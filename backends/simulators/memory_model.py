@@ -32,8 +32,13 @@ class Traffic:
 
 def traffic(memory: Memory, asked: Requests, pipeline: Pipeline | None) -> Traffic:
     """What requests cost; a memory whose speed nobody has said answers at once."""
-    waits = 0.0
-    if memory.bytes_per_cycle is not None and pipeline is not None:
-        slower = max(0.0, 1 / memory.bytes_per_cycle - 1 / pipeline.bytes_per_cycle)
-        waits = (asked.read + asked.written) * slower + asked.jumps * (memory.latency or 0)
+    waits = waited(memory, asked.read + asked.written, asked.jumps, pipeline)
     return Traffic(memory.name, asked.read, asked.written, round(waits))
+
+
+def waited(memory: Memory | None, moved: float, jumps: float, pipeline: Pipeline | None) -> float:
+    """Cycles that the core waits for `moved` bytes in `jumps` streams; 0 where no memory or no speed is given."""
+    if memory is None or memory.bytes_per_cycle is None or pipeline is None:
+        return 0.0
+    slower = max(0.0, 1 / memory.bytes_per_cycle - 1 / pipeline.bytes_per_cycle)
+    return moved * slower + jumps * (memory.latency or 0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.campaigns.planted_bugs import MODEL
 from benchmarks.campaigns.trials import Outcome
 
-IN_FLIGHT = 96  # the most trials that `tuner.tune.tune` has in flight
+BATCH = 8  # trials, of which one worker has one batch at a time
 _TRIALS = 400
 _TOSAIC = Path(sys.executable).with_name("tosaic")
 _SIMULATOR = """#!/bin/sh
@@ -57,10 +57,13 @@ class Run:
         with sqlite3.connect(self.records) as connection:
             return Counter(dict(connection.execute("SELECT code, COUNT(*) FROM trials GROUP BY code")))
 
-    def simulated(self) -> Counter[str]:
-        """How often the simulator was given each kernel."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return Counter(line.split()[-1] for line in lines)
+    def simulated(self) -> list[str]:
+        """The functions in what the simulator was given, run by run."""
+        return [line.split()[-1] for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def simulations(self) -> int:
+        """How often the simulator was started."""
+        return self.simulated().count("main")
 
     def left(self) -> list[str]:
         """What stands where only a build may stand."""
@@ -68,36 +71,44 @@ class Run:
 
 
 def kill_trial(seed: int, kills: int = 5) -> Outcome:
-    """Tuning, killed a few times: nothing lost but what was in flight, nothing measured twice, nothing left behind."""
+    """Tuning, killed a few times: nothing lost but one batch, nothing measured twice, nothing left behind."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name:
         run = Run(Path(name), seed)
-        for _ in range(kills):
+        again, lost = set[str](), list[set[str]]()
+        for number in range(kills + 1):
+            before, started = run.recorded(), len(run.simulated())
             process = run.start()
-            _wait(process, rng.uniform(1, 20))
-            before = run.recorded()
-            if process.poll() is None:
+            if number < kills:
+                _wait(process, run, run.simulations() + rng.randrange(12))
+                time.sleep(rng.uniform(0, 1))
+            if number < kills and process.poll() is None:
                 os.kill(process.pid, rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
             _, said = process.communicate()
             if "Traceback" in said:
                 return Outcome("raises", said[-600:], fault=True)
-            if before - run.recorded():
-                return Outcome("loses records", str(before - run.recorded()), fault=True)
-        _, said = (process := run.start()).communicate()
-        if process.returncode:
-            return Outcome("fails", said[-600:], fault=True)
+            after, given = run.recorded(), set(run.simulated()[started:])
+            if before - after:
+                return Outcome("loses records", str(before - after), fault=True)
+            again |= given & set(before)
+            lost.append(given - set(after))
+            if number == kills and process.returncode:
+                return Outcome("fails", said[-600:], fault=True)
         recorded = run.recorded()
-        again = {code: count - 1 for code, count in run.simulated().items() if code in recorded and count > 1}
-        if sum(again.values()) > IN_FLIGHT * kills:
-            return Outcome("measures twice", f"{sum(again.values())} of {sum(recorded.values())}", fault=True)
+        kernels = {code for code, schedules in recorded.items() if schedules == 1}  # another schedule, another trial
+        if again & kernels:
+            return Outcome("measures twice", f"{len(again & kernels)} of {len(kernels)}", fault=True)
+        counts = [len(some & kernels) for some in lost]
+        if max(counts) > BATCH:
+            return Outcome("loses trials", f"{counts} by each kill", fault=True)
         if run.left() != ["build"]:
             return Outcome("leaves behind", ", ".join(run.left()), fault=True)
-        return Outcome("whole", f"{sum(again.values())} of {sum(recorded.values())} measured again")
+        return Outcome("whole", f"{counts} trials lost by each kill, {len(kernels)} measured once")
 
 
-def _wait(process: subprocess.Popen[str], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < end:
+def _wait(process: subprocess.Popen[str], run: Run, simulations: int) -> None:
+    """Until the simulator was started so often, whatever the machine's load."""
+    while process.poll() is None and run.simulations() < simulations:
         time.sleep(0.05)
 
 

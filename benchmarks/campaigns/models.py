@@ -1,4 +1,9 @@
-"""A random module through the whole way: compiled, proven, run, and compared."""
+"""A random module through the whole way: compiled, proven, run, and compared.
+
+Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half.
+Each is compiled for one target, in rotation, every tenth for all three; every tenth has int16 activations. Fifty share
+a process.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +18,51 @@ from tosaic.accuracy import NOISY_DB
 from tosaic.console import quiet_libraries
 from tosaic.options import QuantizationOptions, Tuning
 from tosaic.running import random_samples
+from tosaic.verification import verify_build
 
 TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
 
 
 def trial(seed: int) -> Outcome:
-    """Module `seed` on one of the targets, every tenth with int16 activations."""
+    """Module `seed` on one of the targets or, every tenth, on all; the worst of what became of it."""
+    chosen = TARGETS if seed % 10 == 0 else (TARGETS[seed % len(TARGETS)],)
+    outcomes = [_on(target, seed) for target in chosen]
+    return next((outcome for outcome in outcomes if outcome.fault), outcomes[-1])
+
+
+def _on(target: str, seed: int) -> Outcome:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name, quiet_libraries():
         folder = Path(name)
         options = tosaic.CompileOptions(
             f"{random_modules.__file__}:seed_{seed}",
-            tosaic.find_target(TARGETS[seed % len(TARGETS)]),
+            tosaic.find_target(target),
             quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
             tuning=Tuning(records=folder / "records.db", executor=Here()),
         )
         try:
             build = tosaic.compile_model(options, folder / "build")
-            report = tosaic.run_build(build, random_samples(build, 2, seed))
+            samples = random_samples(build, 2, seed)
+            report = tosaic.run_build(build, samples)
+            judged = None if report.defined else verify_build(build, samples)
         except tosaic.Error as error:
             return Outcome("refused", str(error), fault=_is_ours(error))
         except Exception as error:
-            return Outcome("raises", f"{type(error).__name__}: {error}", fault=True)
+            return Outcome("raises", f"{target}: {type(error).__name__}: {error}", fault=True)
         if not report.exact and report.defined:
-            return Outcome("differs", report.difference, fault=True)
+            return Outcome("differs", f"{target}: {report.difference}", fault=True)
+        if judged and judged.begins:
+            return Outcome("beyond bounds", f"{target}: {judged.begins}", fault=True)
         noisy = [one for one in build.manifest.accuracy if one.sqnr_db is not None and one.sqnr_db < NOISY_DB]
         said = " ".join(str(warning) for warning in build.manifest.warnings)
         if any(f"`{one.name}`" not in said for one in noisy):
             return Outcome("noisy", f"{noisy}, and no warning says so", fault=True)
         if noisy:
             return Outcome("noisy and said so", said)
-        return Outcome("exact" if report.defined else "within bounds")
+        unknown = [call.judgement for call in judged.calls if call.judgement.startswith("unknown")] if judged else []
+        if unknown:
+            return Outcome("not judged", "; ".join(unknown))
+        return Outcome("within bounds" if judged else "exact")
 
 
 def _is_ours(error: tosaic.Error) -> bool:

@@ -38,18 +38,17 @@ class Here:
 
 @dataclass
 class Tally:
-    """Outcomes by kind, and the faults one by one."""
+    """Outcomes by kind; the faults one by one on stdout, the others on stderr."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
     def note(self, name: str, outcome: Outcome) -> None:
-        """Count an outcome; a fault is printed at once."""
+        """Count an outcome and print it at once."""
         self.kinds[outcome.kind] += 1
-        click.echo(f"\r{self.kinds.total()} ", nl=False, err=True)
+        click.echo(f"{name}: {outcome.kind}: {outcome.detail}", err=not outcome.fault)
         if outcome.fault:
             self.faults.append(name)
-            click.echo(f"{name}: {outcome.kind}: {outcome.detail}")
 
     def close(self) -> None:
         """Print the counts; exit with 1 where there were faults."""

@@ -79,6 +79,8 @@ def conv_transpose2d(
     out_pad = [-py, oy - py, -px, ox - px]
     oh = (h - 1) * sy + out_pad[0] + out_pad[1] + kh
     ow = (w - 1) * sx + out_pad[2] + out_pad[3] + kw
+    image, out_pad[:2] = _uncropped(b, image, 1, kh, sy, out_pad[:2])
+    image, out_pad[2:] = _uncropped(b, image, 2, kw, sx, out_pad[2:])
     results = []
     for group in range(groups):
         size = c // groups
@@ -96,6 +98,21 @@ def conv_transpose2d(
             )
         )
     return b.transpose(b.concat(results, 3), NCHW)
+
+
+def _uncropped(
+    b: Builder, image: ir.Value, axis: int, kernel: int, stride: int, sides: list[int]
+) -> tuple[ir.Value, list[int]]:
+    """The image without what reaches no result: TOSA crops less than the kernel (TOSA 1.0, TRANSPOSE_CONV2D)."""
+    dropped = [max(0, -(-(1 - kernel - side) // stride)) for side in sides]
+    left = shape(image)[axis] - sum(dropped)
+    if left < 1:
+        raise ModelError(
+            "a transposed convolution that crops all that it computes cannot be compiled",
+            hint="its result is the bias alone",
+        )
+    kept = [side + stride * count for side, count in zip(sides, dropped, strict=True)]
+    return b.narrow(image, axis, dropped[0], left), kept
 
 
 @lowers(aten.convolution.default, raw=("weight", "bias"))

@@ -16,8 +16,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
 
     A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or another op that is not
     pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
-    that the next one would widen again; or a tree of pointwise ops alone, whose vector code needs no knowledge of what
-    made its inputs. A reshape belongs to none: in `main` it is an alias.
+    that the next one would widen again, and of int8 convolutions by a TABLE; or a tree of pointwise ops alone, whose
+    vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
@@ -53,10 +53,22 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     if any(node.op.name in MOVING | {"tosa.reduce_sum"} for node in joined):
         return False
     anchors = sum(not _is_pointwise(node) for node in members)
-    converts = all(node.op.name in _CONVERTERS for node in group)
-    if anchors > 1 or (anchors == 1 and (not converts or _bits(reader) > _bits(producer))):
+    if anchors > 1 or (anchors == 1 and not _finishes(joined, group, producer, reader)):
         return False
     return is_convex(members)
+
+
+def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Node) -> bool:
+    """Whether a kernel that is not pointwise writes its results through `group`, too.
+
+    Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales.
+    """
+    if any(node.op.name == "tosa.table" for node in joined):
+        return False
+    if all(node.op.name in _CONVERTERS for node in group):
+        return _bits(reader) <= _bits(producer)
+    convolves = any(node.op.name == "tosa.conv2d" for node in joined)
+    return convolves and [node.name for node in group] == ["table"] and _bits(reader) == _bits(producer) == 8
 
 
 def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:

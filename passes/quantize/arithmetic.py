@@ -37,10 +37,12 @@ class _Term:
         assert self.values is not None
         return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
-    def in_unit(self, unit: float) -> ir.Value:
-        """The operand as i32 in multiples of `unit`."""
+    def in_unit(self, unit: float, whole: bool) -> ir.Value:
+        """The operand as i32 in multiples of `unit`; `whole` rounds the factor to an integer."""
         if self.stored is not None and self.quantization is not None:
-            return scale_by(self.stored, "i32", [self.quantization.scale / unit], self.quantization.zero_point)
+            factor = self.quantization.scale / unit
+            factor = max(1.0, round(factor)) if whole else factor
+            return scale_by(self.stored, "i32", [factor], self.quantization.zero_point)
         assert self.values is not None
         return constant(np.rint(self.values / unit).astype(np.int32))
 
@@ -129,7 +131,8 @@ def _term(value: ir.Value) -> _Term | None:
 def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
-    The unit is fine, but for two operands of one scale: those are exact in it, and Ethos-U reads them as they are.
+    The unit is fine, and of int8 both factors to it are whole numbers, the larger a power of two: products that round
+    nothing. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -138,10 +141,11 @@ def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | Non
     if len(storages) != 1 or not storages <= set(_PRE_SHIFT):
         return None
     scales = {None if term.quantization is None else term.quantization.scale for term in (first, second)}
-    unit = 2 * max(first.magnitude, second.magnitude) / 2.0 ** _PRE_SHIFT[storages.pop()]
+    largest = max(first.magnitude, second.magnitude)
     if len(scales) == 1:
-        unit = first.magnitude
-    return first.in_unit(unit), second.in_unit(unit), unit
+        return first.in_unit(first.magnitude, whole=True), second.in_unit(first.magnitude, whole=True), first.magnitude
+    unit, whole = 2 * largest / 2.0 ** _PRE_SHIFT[min(storages)], storages == {"i8"}
+    return first.in_unit(unit, whole), second.in_unit(unit, whole), unit
 
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:

@@ -80,10 +80,17 @@ def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
 
 
 def _interpolated(x: ir.Value, reals: np.ndarray, out: Quantization) -> ir.Value:
-    limits = out.dequantize(np.array([out.low, out.high]))
-    inside = np.clip(np.nan_to_num(reals, posinf=1e300, neginf=-1e300), *limits)
-    unit = (float(np.abs(inside).max()) or 1.0) / 32767
-    entries = np.rint(inside / unit).astype(np.int16)
+    """Entries are clipped to what `out` holds; where a chord leaves it, up to half of that further, to keep its slope.
+
+    Entries and the slopes between them are i16 (TOSA 1.0, TABLE).
+    """
+    low, high = out.dequantize(np.array([out.low, out.high]))
+    reals, reach = np.nan_to_num(reals, posinf=1e300, neginf=-1e300), (high - low) / 2
+    held = (low <= reals) & (reals <= high)
+    leaving = np.convolve(held, [1, 1, 1], "same") > 0
+    clipped = np.where(leaving, np.clip(reals, low - reach, high + reach), np.clip(reals, low, high))
+    unit = (float(max(np.abs(clipped).max(), np.abs(np.diff(clipped)).max())) or 1.0) / 32766
+    entries = np.rint(clipped / unit).astype(np.int16)
     fine = emit("table", [x, constant(entries)], shape_of(x), "i32")
     return requantize(fine, [unit / _INTERPOLATION], out)
 

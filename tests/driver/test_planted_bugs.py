@@ -36,9 +36,9 @@ def test_no_prove_builds_it_all_the_same(monkeypatch, succeed, tosaic, tmp_path)
     assert ran.exit_code == 1 and "NO: sample 0" in ran.stdout
 
 
-def test_floats_beyond_their_bounds(monkeypatch, succeed, tosaic, tmp_path):
+def test_floats_beyond_their_bounds(monkeypatch, succeed, refused, tosaic, tmp_path):
     """Floats are judged call by call, by TOSA's bounds: roundings pass, other weights do not."""
-    compiling = ("compile", MIXED, "--exclude", "second", "--exclude", "sigmoid", "--no-prove")
+    compiling = ("compile", MIXED, "--exclude", "second", "--exclude", "sigmoid", "-o", tmp_path / "build")
     right = compilation.assemble
 
     def plant(factor: float) -> None:
@@ -51,11 +51,16 @@ def test_floats_beyond_their_bounds(monkeypatch, succeed, tosaic, tmp_path):
             return replace(program, calls=tuple(calls))
 
         monkeypatch.setattr(compilation, "assemble", lambda *arguments: change(right(*arguments)))
-        succeed(*compiling, "-o", tmp_path / "build")
 
     plant(1 + 1e-7)
+    succeed(*compiling)
     assert succeed("run", tmp_path / "build", "--random", 3)["right"]
+    assert "equals the reference" in tosaic("run", tmp_path / "build", "--random", 1).stdout  # each call is judged
     plant(-1.0)
+    message = refused(*compiling)
+    assert "the firmware does not compute the integer module" in message and "TOSA allows" in message
+    assert "mixed.py" in message
+    succeed(*compiling, "--no-prove")
     ran = tosaic("run", tmp_path / "build", "--random", 3)
     assert ran.exit_code == 1 and "TOSA allows" in ran.stdout
     assert tosaic("verify", tmp_path / "build").exit_code == 1

@@ -65,6 +65,7 @@ MODULES = {
     "conv1d": (nn.Conv1d(5, 7, 3, stride=2, padding=1), ROWS),
     "conv1d-depthwise": (nn.Conv1d(5, 5, 3, groups=5), ROWS),
     "conv-transpose": (nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1), X),
+    "conv-transpose-cropped": (nn.ConvTranspose2d(6, 5, (2, 3), stride=(1, 2), padding=(2, 4)), X),
     "conv-transpose-groups": (nn.ConvTranspose2d(6, 4, 2, stride=2, groups=2), X),
     "linear": (nn.Linear(8, 4), ROWS),
     "linear-no-bias": (nn.Linear(8, 4, bias=False), ROWS),

@@ -44,7 +44,11 @@ class Pair(NamedTuple):
 MODELS: dict[str, tuple[Callable, tuple]] = {
     "empty_part": (lambda m, x: torch.cat((x[:, :0], x), 1), (x,)),
     "empty_result": (lambda m, x: x[:, 8:], (x,)),
-    "cropped_away": (lambda m, x: F.conv_transpose2d(x[None, None], cut(m.layer.weight), stride=2, padding=1), (x,)),
+    "cropped_away": (
+        lambda m, x: F.conv_transpose2d(x[None, None, :, :2], cut(m.layer.weight), stride=3, padding=1),
+        (x,),
+    ),
+    "rank_7_input": (lambda m, x: x + 1, (x.reshape(2, 1, 2, 1, 2, 1, 2),)),
     "rank_7": (lambda m, x: x.reshape(2, 1, 2, 1, 2, 1, 2) * 2, (x,)),
     "random": (lambda m, x: x + torch.rand(2, 8), (x,)),
     "random_like": (lambda m, x: x + torch.rand_like(x), (x,)),
@@ -82,7 +86,9 @@ def factory(monkeypatch):
     [
         ("empty_part", "the result of `aten.slice.Tensor` has no elements", "test_refusals.py:"),
         ("empty_result", "the result of `aten.slice.Tensor` has no elements", "test_refusals.py:"),
-        ("cropped_away", "the imported model is not valid TOSA", "test_refusals.py:"),
+        ("cropped_away", "a transposed convolution that crops all that it computes", "test_refusals.py:"),
+        ("rank_7", "the result of `aten.view.default` has 7 axes", "test_refusals.py:"),
+        ("rank_7_input", "the input `inputs_0` has 7 axes", ""),
         ("random", "no lowering for aten.rand.default", "test_refusals.py:"),
         ("random_like", "no lowering for aten.rand_like.default", "test_refusals.py:"),
         ("complex", "no lowering for aten.view_as_complex.default", "test_refusals.py:"),

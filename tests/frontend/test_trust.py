@@ -23,8 +23,9 @@ from tosaic.frontend import (
     quantize,
     run_float,
 )
-from tosaic.frontend.canonical import canonical
+from tosaic.frontend.canonical import arguments, canonical
 from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.layers import layers
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.passes import run_phases
 from tosaic.support.errors import Advice, Error, ModelError
@@ -128,9 +129,10 @@ def test_no_magnitude_turns_to_zero(inputs, weights, activations):
     assert sqnr(capture, activations) > 35
 
 
-def test_a_channel_of_zero_weights_keeps_its_bias():
+@pytest.mark.parametrize("size", [0.0, 1e-12, 1e-7])
+def test_a_channel_of_weights_that_are_nothing_beside_its_bias_keeps_that(size):
     model = Scaled(1.0)
-    model.layer.weight.data[1] = 0
+    model.layer.weight.data[1] *= size
     model.layer.get_parameter("bias").data[:] = 1.0
     assert sqnr(captured(model, *normal(1, 3, 6, 6))) > 35
 
@@ -147,6 +149,22 @@ class Mean(nn.Module):
 
 def test_a_mean_of_many_has_a_scale_of_its_own():
     assert sqnr(captured(Mean(), *normal(1, 3, 60, 60))) > 30
+
+
+class Gate(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean((2, 3), keepdim=True)
+        return torch.cat((x * mean, x), 1)
+
+
+def test_a_mean_beside_other_readers_has_a_scale_of_its_own_where_much_is_lost():
+    """An NPU pays for it there: a squeeze of 3 x 3 keeps its tensor's scale, one of 60 x 60 does not."""
+    coarse, fine = (quantize(captured(Gate(), *normal(1, 4, size, size))) for size in (3, 60))
+    steps = []
+    for program in (coarse, fine):
+        tensor, mean = (layer for layer in layers(program) if layer.origin.op in ("x", "aten.mean.dim"))
+        steps.append(arguments(mean.node)[1] / arguments(tensor.node)[1])
+    assert steps[0] == 1 and steps[1] < 0.1
 
 
 class Head(nn.Module):
@@ -313,6 +331,29 @@ def test_a_model_compiles_as_it_is(model, shape):
             torch.manual_seed(0)
             layer.reset_parameters()
     assert sqnr(captured(model, *normal(*shape))) > 28
+
+
+def test_a_chord_of_an_int16_table_keeps_its_slope_at_the_end_of_the_range():
+    class Line(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 0.5 + 1
+
+    batches = [(torch.tensor([[-2.81, -2.8, value]]),) for value in (-2.79, -2.8)]
+    assert sqnr(captured(Line(), *batches), "int16") > 70
+
+
+def test_an_int16_softplus_is_one_function_without_steps():
+    assert sqnr(captured(nn.Softplus(), *normal(2, 64, size=4.0)), "int16") > 70
+    assert sqnr(captured(nn.Softplus(beta=3), *normal(2, 64, size=4.0)), "int16") > 70
+
+
+def test_an_int16_table_of_a_pole_has_slopes_that_tosa_allows():
+    class Log(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.log(x)
+
+    batches = [(torch.tensor([[1e-3, 1.0, value]]),) for value in (2.0, 3e3)]
+    assert math.isfinite(sqnr(captured(Log(), *batches), "int16"))
 
 
 def test_the_indices_of_a_pool_are_refused():

@@ -61,7 +61,7 @@ class Conv2d(KernelFamily):
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core)) if core.mve else ()
+        return sketches(_contraction(workload, core), self.site) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

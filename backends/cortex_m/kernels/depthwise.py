@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
@@ -33,6 +33,8 @@ from tosaic.support.mlir import ir
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 _TILES = ("2x2", "4x1", "1x4", "2x1", "1x2", "1x1")
+# What the default gives in cycles for weights without zeros in flash.
+_LESS_FLASH = 0.99
 _STRIPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 16, 24, 32)
 
 
@@ -42,7 +44,8 @@ class Depthwise(KernelFamily):
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
-    stay in registers, `ahead` loads that are executed one turn ahead.
+    stay in registers, `ahead` loads that are executed one turn ahead, `weights` where these get the zeros between them:
+    in the params, or at each call in scratch memory.
     """
 
     name = "depthwise_conv2d"
@@ -91,9 +94,9 @@ class Depthwise(KernelFamily):
                 "row by 4",
             ),
             "ahead": (1, 0, 2, 3, 4, 5),
+            "weights": ("params", "scratch"),
         }
-
-        first = _first(what, knobs, core)
+        first = _first(what, knobs, core, self.site)
         if first is None:
             return ()
         return (beginning_with(first, "patches", knobs, partial(_verified, what)),)
@@ -146,6 +149,7 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     nest = nest.apply("order", "out", *around, *inside)
     nest = nest.apply("unroll", "out", *inside).apply("turn", "out", around[-1])
     nest = nest.apply("compute_at", "strip", "out", "y")
+    nest = nest.apply("place", "weights", str(k["weights"]))
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hoist", "out", int(k["ahead"]))
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
@@ -153,33 +157,46 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
 
 
 @lru_cache(maxsize=256)
-def _guesses(what: Problem, knobs: tuple[tuple[str, tuple[Choice, ...]], ...]) -> list[dict[str, Choice]]:
+def _guesses(
+    what: Problem, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: Core, site: Site
+) -> list[dict[str, Choice]]:
     """Legal assignments, the one that promises the fewest cycles first; only the knobs that matter most vary."""
     choices = dict(knobs)
     first = {name: values[0] for name, values in choices.items()}
-    open_knobs = ("tile", "loop", "held")
-    found = []
-    for values in itertools.product(*(choices[knob] for knob in open_knobs)):
-        guess = {**first, **dict(zip(open_knobs, values, strict=True))}
-        with suppress(BackendError):
-            found.append((_estimate(_verified(what, assigned(guess))), guess))
-    return [guess for _, guess in sorted(found, key=lambda pair: pair[0])]
+
+    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
+        """The legal assignments that differ in some knobs from another, the cheapest first."""
+        found = []
+        for values in itertools.product(*(choices[knob] for knob in open_knobs)):
+            guess = {**around, **dict(zip(open_knobs, values, strict=True))}
+            with suppress(BackendError):
+                counts = _verified(what, assigned(guess)).counts()
+                if site.holds(counts):
+                    price = _estimate(counts) + site.waits(counts, core.pipeline)
+                    price *= _LESS_FLASH if guess["weights"] == "scratch" else 1
+                    found.append((price, counts["scratch"], guess))
+        return [guess for *_, guess in sorted(found, key=lambda each: each[:2])]
+
+    if site == ANYWHERE:
+        return cheapest(first, "tile", "loop", "held")
+    guesses = _guesses(what, knobs, core, ANYWHERE)
+    near = cheapest(guesses[0], "loop", "strips", "weights") if guesses else []
+    return [*near, *guesses]
 
 
-def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core) -> dict[str, Choice] | None:
+def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> dict[str, Choice] | None:
     """The best guess whose vectors fit the registers in the order of the core."""
-    for guess in _guesses(what, tuple(knobs.items())):
+    for guess in _guesses(what, tuple(knobs.items()), core, site):
         with suppress(BackendError):
             PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline).functions()
             return guess
     return None
 
 
-def _estimate(kernel: PatchKernel) -> float:
-    """Cycles of a kernel as far as its counts tell."""
-    counts = kernel.counts()
+def _estimate(counts: Mapping[str, float]) -> float:
+    """Cycles of the core as far as the counts of a kernel tell."""
     vectors = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"]
     turn = vectors + counts["moved"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
     starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"]
-    return turn + alone + starts + counts["packed"] / 4
+    return turn + alone + starts + counts["packed"] / 4 + 11 * counts["expanded"]

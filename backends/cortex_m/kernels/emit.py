@@ -172,7 +172,7 @@ def memref(shape: Sequence[int], kind: str) -> str:
 
 @dataclass(frozen=True)
 class Requantization:
-    """TOSA RESCALE, SINGLE_ROUND (spec 1.0, apply_scale_32), and a clamp of its result.
+    """TOSA RESCALE of all channels alike, SINGLE_ROUND (spec 1.0, apply_scale_32), and a clamp of its result.
 
     `clamp(((value - input_zero_point) * multiplier + (1 << (shift - 1)) >> shift) + output_zero_point, low, high)`
 
@@ -181,82 +181,39 @@ class Requantization:
     `1 << (shift - 1)`. A multiplier that is a power of two is one shift.
 
     Args:
-        multiplier: int32 of one element or one per channel.
-        shift: int8, shaped alike, 2..62.
-        low: lower bound of the result, e.g. -128.
-        high: upper bound of the result.
+        multiplier: a positive int32.
+        shift: 2..62.
+        input_zero_point, output_zero_point: of the value and of the result.
+        low, high: bounds of the result, e.g. -128 and 127.
     """
 
-    multiplier: np.ndarray
-    shift: np.ndarray
+    multiplier: int
+    shift: int
     input_zero_point: int
     output_zero_point: int
     low: int
     high: int
 
-    @property
-    def _left(self) -> np.ndarray:
-        return np.maximum(0, 32 - self.shift.astype(np.int32))
-
-    @property
-    def _right(self) -> np.ndarray:
-        """VRSHL counts: negative shifts right."""
-        return 31 - self.shift.astype(np.int32) - self._left
-
-    @property
-    def per_channel(self) -> bool:
-        return self.multiplier.size > 1
-
-    def rows(self) -> list[np.ndarray]:
-        """Per-channel int32 arrays that `factors` reads back, to pack with `interleave`: two rows, or three with shifts
-        below 32."""
-        rows = [self.multiplier.astype(np.int32), self._right]
-        return [*rows, self._left] if self._left.any() else rows
-
-    def factors(self, fn: Function, table: str = "", kind: str = "", block: str = "", first: int = 0) -> list[str]:
-        """The factors that `apply` takes for four channels.
-
-        Args:
-            table: memref of `interleave(rows())`; unused where the scale is the same for all channels.
-            kind: its type.
-            block: index of the block of four channels.
-            first: row of the table where `rows()` begins.
-        """
-        if not self.per_channel:
-            return [fn.constant(int(row[0]), ACCUMULATOR) for row in self.rows()]
-        lane = fn.constant(0)
-        return [
-            fn.op(f"vector.load {table}[{block}, {fn.constant(first + i)}, {lane}] : {kind}, {ACCUMULATOR}")
-            for i in range(len(self.rows()))
-        ]
-
-    def apply(self, fn: Function, value: str, factors: Sequence[str]) -> str:
+    def apply(self, fn: Function, value: str) -> str:
         """Requantize `vector<4xi32>`; the result is a `vector<4xi32>` within low..high."""
         if self.input_zero_point:
             value = fn.binary("arith.subi", value, fn.constant(self.input_zero_point, ACCUMULATOR), ACCUMULATOR)
-        result = self._scale(fn, value, factors)
+        result = self._scale(fn, value)
         if self.output_zero_point:
             result = fn.binary("arith.addi", result, fn.constant(self.output_zero_point, ACCUMULATOR), ACCUMULATOR)
         return clamp(fn, result, self.low, self.high)
 
-    def _scale(self, fn: Function, value: str, factors: Sequence[str]) -> str:
-        first = int(self.multiplier.flat[0])
-        if not self.per_channel and first.bit_count() == 1:
-            up = first.bit_length() - 1 - int(self.shift.flat[0])
+    def _scale(self, fn: Function, value: str) -> str:
+        if self.multiplier.bit_count() == 1:
+            up = self.multiplier.bit_length() - 1 - self.shift
             if up < 0:
                 return rounding_shift(fn, value, fn.constant(up, ACCUMULATOR))
             return fn.binary("arith.shli", value, fn.constant(up, ACCUMULATOR), ACCUMULATOR) if up else value
-        multiplier, right, *left = factors
+        left = max(0, 32 - self.shift)
         if left:
-            value = fn.binary("arith.shli", value, left[0], ACCUMULATOR)
-        return rounding_shift(fn, saturating_doubling_multiply(fn, value, multiplier), right)
-
-
-def interleave(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Per-channel arrays as int32 (blocks, rows, 4), padded with zeros: four channels of every row lie together."""
-    stacked = np.stack([np.asarray(row, np.int32) for row in rows])
-    padded = np.pad(stacked, ((0, 0), (0, -stacked.shape[1] % LANES)))
-    return padded.reshape(len(rows), -1, LANES).transpose(1, 0, 2)
+            value = fn.binary("arith.shli", value, fn.constant(left, ACCUMULATOR), ACCUMULATOR)
+        product = saturating_doubling_multiply(fn, value, fn.constant(self.multiplier, ACCUMULATOR))
+        return rounding_shift(fn, product, fn.constant(31 - self.shift - left, ACCUMULATOR))
 
 
 def saturating_doubling_multiply(fn: Function, a: str, b: str) -> str:
@@ -269,24 +226,6 @@ def rounding_shift(fn: Function, value: str, count: str) -> str:
     no, yes = fn.constant(0, "i32"), fn.constant(1, "i32")
     arguments = [(value, ACCUMULATOR), (count, ACCUMULATOR), (no, "i32"), (yes, "i32"), (no, "i32")]
     return fn.call("llvm.arm.mve.vshl.vector.v4i32.v4i32", arguments, ACCUMULATOR)
-
-
-def gather(fn: Function, table: str, size: int, stored: str, first: int, index: str, vector: str) -> str:
-    """VLDR with vector offsets: elements `first + index` of a table, sign-extended to the lanes of `vector`.
-
-    Args:
-        table: memref of `size` elements of type `stored`.
-        index: one per lane, as wide as the lanes; unsigned where they are bytes.
-    """
-    kind, width = memref([size], stored), int(stored.removeprefix("i"))
-    origin = fn.op(f"memref.extract_aligned_pointer_as_index {table} : {kind} -> index")
-    start = fn.binary("arith.addi", origin, fn.constant(first * width // 8), "index")
-    pointer = fn.op(f"llvm.inttoptr {fn.op(f'arith.index_cast {start} : index to i32')} : i32 to !llvm.ptr")
-    numbers = [(fn.constant(n, "i32"), "i32") for n in (width, width // 16, 0)]
-    name = f"v{vector.removeprefix('vector<').rstrip('>').replace('x', '')}"
-    return fn.call(
-        f"llvm.arm.mve.vldr.gather.offset.{name}.p0.{name}", [(pointer, "!llvm.ptr"), (index, vector), *numbers], vector
-    )
 
 
 def clamp(fn: Function, value: str, low: int, high: int, kind: str = ACCUMULATOR) -> str:

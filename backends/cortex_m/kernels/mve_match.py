@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import Workload
-from tosaic.support.attributes import bool_of, enum_of, int_of, ints_of
+from tosaic.support.attributes import bool_of, enum_of, float_of, int_of, ints_of
 from tosaic.support.functions import returned
 from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.values import is_argument
 
 INT8 = np.dtype(np.int8)
 INT32 = np.dtype(np.int32)
+F32 = np.dtype(np.float32)
 _EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"]) for table in ([], ["tosa.table"])]
 
 
@@ -158,16 +159,30 @@ class Geometry:
         return self.pad == (0, 0, 0, 0) and (pointwise or (whole and (self.rows, self.columns) == (1, 1)))
 
 
-def match_window(op: ir.Operation, element: np.dtype = INT8) -> Geometry | None:
-    """The geometry of a CONV2D or DEPTHWISE_CONV2D of an argument with constant int8 weights, zero point 0.
+def match_bounds(ops: list[ir.Operation]) -> np.ndarray | None:
+    """f32 (2,): the bounds of the CLAMP of floats that `ops` are, infinite for none; None where they are more.
+
+    A NaN stays one.
+    """
+    if not ops:
+        return np.array([-np.inf, np.inf], np.float32)
+    if [op.name for op in ops] != ["tosa.clamp"] or dtype_of(ops[0].results[0]) != F32:
+        return None
+    if "nan_mode" in ops[0].attributes and enum_of(ops[0], "nan_mode") != "PROPAGATE":
+        return None
+    return np.array([float_of(ops[0], "min_val"), float_of(ops[0], "max_val")], np.float32)
+
+
+def match_window(op: ir.Operation, element: np.dtype = INT8, weights: np.dtype = INT8) -> Geometry | None:
+    """The geometry of a CONV2D or DEPTHWISE_CONV2D of an argument with constant weights, zero point 0.
 
     Args:
-        element: the argument's type.
+        element, weights: the types of the argument and of the weights.
     """
     if not is_argument(op.operands[0]) or dtype_of(op.operands[0]) != element:
         return None
     constants = constants_after_first(op)
-    if constants is None or dtype_of(op.operands[1]) != INT8:
+    if constants is None or dtype_of(op.operands[1]) != weights:
         return None
     if "i4" in str(ir.RankedTensorType(op.operands[1].type).element_type) or int(constants[3].item()) != 0:
         return None

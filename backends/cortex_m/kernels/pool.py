@@ -243,7 +243,7 @@ class _Average:
         self.loaded, self.result_element = f"vector<4x{element}>", result_element
         highest = (1 << (_WIDTHS[result_element] - 1)) - 1
         offset, zero_point = (int(constants[name].item()) for name in ("offset", "zero_point"))
-        multiplier, shift = (constants[name].reshape(1) for name in ("multiplier", "shift"))
+        multiplier, shift = (int(constants[name].item()) for name in ("multiplier", "shift"))
         self._scale = Requantization(multiplier, shift, offset, zero_point, -highest - 1, highest)
 
     def initial(self, fn: Function) -> str:
@@ -254,7 +254,7 @@ class _Average:
         return fn.binary("arith.addi", carried, wide, ACCUMULATOR)
 
     def finish(self, fn: Function, value: str) -> str:
-        scaled = self._scale.apply(fn, value, self._scale.factors(fn))
+        scaled = self._scale.apply(fn, value)
         return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to vector<4x{self.result_element}>")
 
 
@@ -279,8 +279,7 @@ class _Halves(_Average):
         pairs = fn.op(f"vector.bitcast {value} : {self.accumulator} to {ACCUMULATOR}")
         raised = fn.binary("arith.shli", pairs, half, ACCUMULATOR)
         even, odd = (
-            self._scale.apply(fn, fn.binary("arith.shrsi", lanes, half, ACCUMULATOR), self._scale.factors(fn))
-            for lanes in (raised, pairs)
+            self._scale.apply(fn, fn.binary("arith.shrsi", lanes, half, ACCUMULATOR)) for lanes in (raised, pairs)
         )
         low = fn.binary("arith.andi", even, low_half, ACCUMULATOR)
         both = fn.binary("arith.ori", low, fn.binary("arith.shli", odd, half, ACCUMULATOR), ACCUMULATOR)

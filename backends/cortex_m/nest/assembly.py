@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 # Loads that widen, and stores that narrow, take their address from a low register.
-_LOW = re.compile(r"v(?:ldrb\.[su](?:16|32)|ldrh\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
+_LOW = re.compile(r"v(?:ldrbt?\.[su](?:16|32)|ldrht?\.[su]32|strbt?\.(?:16|32)|strht?\.32) \S+ \[%\[(\w+)\](?:\]|, #)")
 VECTORS = tuple(f"q{i}" for i in range(8))
 """The vector registers."""
 
@@ -21,6 +21,7 @@ def assembly(
     clobbers: Sequence[str],
     constants: Sequence[str] = (),
     vectors: Sequence[str] = VECTORS,
+    totals: Sequence[str] = (),
 ) -> list[str]:
     """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
 
@@ -30,14 +31,20 @@ def assembly(
         reads: those that it only reads.
         clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
         constants: C variables in vector registers that it only reads; the text names them `%q[variable]`.
-        vectors: registers that it changes; none of them holds a constant.
+        vectors: registers that it changes; none of them holds a constant or a total.
+        totals: C variables in vector registers that it changes; the text names them as it does constants.
     """
     body = [*turn]
     if turns > 1:
         body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
     low = set(_LOW.findall("\n".join(lines)))
-    outputs = ", ".join(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes)
+    outputs = ", ".join(
+        [
+            *(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes),
+            *(f'[{name}] "+w"({name})' for name in totals),
+        ]
+    )
     inputs = ", ".join(
         [
             *(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads),

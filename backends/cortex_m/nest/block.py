@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.simulators.cycle_model import Decoder, decoder
+from tosaic.backends.simulators.cycle_model import Decoder, decoder, issue_cycles
 from tosaic.backends.target import Pipeline, Timing
 from tosaic.support.errors import BackendError
 
 _NAME = re.compile(r"\{(\w+)\}")
+# A variable of C in inline assembly, in a general or a vector register.
+_VARIABLE = re.compile(r"%q?\[\w+\]")
 # Instructions that the list scheduler looks at a time.
 _WINDOW = 48
+# Up to so many instructions, all orders that fit the registers are compared.
+_WORTH_COMPARING = 200
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,14 @@ class Instruction:
     apart: bool = False
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all registers in its operands."""
+        return tuple(dict.fromkeys(_NAME.findall(self.operands)))
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Names of registers that it reads."""
-        names = dict.fromkeys(_NAME.findall(self.operands))
-        return tuple(name for name in names if name not in self.writes or name in self.keeps)
+        return tuple(name for name in self.names if name not in self.writes or name in self.keeps)
 
     def text(self, registers: Mapping[str, str]) -> str:
         """The line of assembly; names without a register stay what they are."""
@@ -77,7 +85,7 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer
-    loads are hoisted.
+    loads are hoisted. Of a short turn, the best of several such orders is taken.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -89,17 +97,40 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     found: BackendError | None = None
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
-        for most in range(len(block.vectors), max(0, len(block.vectors) - 3), -1):
+        orders: list[tuple[int, Ordered]] = []
+        for most, spare in _attempts(len(block.vectors)):
             try:
-                order = _Order(graph, most).run()
+                order = _Order(graph, most, spare, pipeline.offsets_ahead if pipeline else 0).run()
                 homes = _allocate(graph, order)
             except BackendError as error:
                 found = found or error
                 continue
             entry = [graph.text(load, {graph.vector(load): number}, homes) for number, load in enumerate(graph.entry)]
             nodes = [graph.nodes[number] for number in order]
-            return Ordered(tuple(entry), tuple(graph.text(node.instruction, node.names, homes) for node in nodes))
+            turn = [graph.text(node.instruction, node.names, homes) for node in nodes]
+            result = Ordered(tuple(entry), tuple(turn))
+            if pipeline is None or len(turn) > _WORTH_COMPARING:
+                return result
+            orders.append((cycles_of(turn, pipeline), result))
+        if orders:
+            return min(orders, key=lambda pair: pair[0])[1]
     raise found or BackendError("there are no vector registers")
+
+
+def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
+    """Cycles of the instructions of a loop's turn, executed so many times in a row."""
+    variables = dict.fromkeys(name for instruction in turn for name in _VARIABLE.findall(instruction))
+    registers = {name: f"{'q' if name[1] == 'q' else 'r'}{7 - i % 8}" for i, name in enumerate(variables)}
+    code = [line.partition(" ") for instruction in turn for line in instruction.split("\\n")]
+    named = [(mnemonic, _VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
+    decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
+    return issue_cycles(decoded * turns, pipeline)
+
+
+def _attempts(vectors: int) -> Iterator[tuple[int, int]]:
+    """How many vectors live at a time, and how many of them are kept for what is under way."""
+    yield from ((most, 0) for most in range(vectors, max(0, vectors - 3), -1))
+    yield from ((vectors, spare) for spare in range(1, vectors - 1))
 
 
 @dataclass
@@ -113,6 +144,7 @@ class _Node:
         gives: the vector that it starts, if any.
         takes: the vectors that it reads or changes.
         copy: the number of the hoisted load that it repeats for the next turn.
+        offsets: those of `fed_by` whose results are the offsets of this gather.
     """
 
     instruction: Instruction
@@ -123,6 +155,7 @@ class _Node:
     gives: int | None
     takes: set[int]
     copy: int | None = None
+    offsets: frozenset[int] = frozenset()
 
 
 _AT_ONCE = Timing("alu", 1, 1)
@@ -203,25 +236,30 @@ class _Dependences:
         if copy is not None:
             needs |= self.users[copy]
         needs = (needs | fed_by) - {number}
-        timing = self._timing(instruction)
-        self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy))
+        timing, gathers = self._timing(instruction)
+        offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
+        self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets))
 
-    def _timing(self, instruction: Instruction) -> Timing:
+    def _timing(self, instruction: Instruction) -> tuple[Timing, bool]:
+        """The timing of an instruction, and whether vectors tell it where to load."""
         if self.decode is None:
-            return _AT_ONCE
-        registers = {**dict.fromkeys(_NAME.findall(instruction.operands), "q0"), **self.block.registers}
-        mnemonic, _, operands = instruction.text(registers).partition(" ")
-        return self.decode(mnemonic, operands, 4).timing
+            return _AT_ONCE, False
+        registers = {**dict.fromkeys(instruction.names, "q0"), **self.block.registers}
+        mnemonic, _, operands = _VARIABLE.sub("r0", instruction.text(registers)).partition(" ")
+        decoded = self.decode(mnemonic, operands, 4)
+        return decoded.timing, bool(decoded.offsets)
 
 
 class _Order:
     """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
 
-    Vectors are started in the order in which they stand, and at most `most` of them live at a time.
+    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
+    from nothing that would leave fewer than `spare` for the results of others.
     """
 
-    def __init__(self, graph: _Dependences, most: int) -> None:
-        self.graph, self.nodes, self.most = graph, graph.nodes, most
+    def __init__(self, graph: _Dependences, most: int, spare: int, offsets_ahead: int) -> None:
+        self.graph, self.nodes, self.most, self.spare = graph, graph.nodes, most, spare
+        self.offsets_ahead = offsets_ahead
         self.left = dict.fromkeys(range(len(self.nodes)))
         self.waiting = [set(node.needs) for node in self.nodes]
         self.needed_by: list[list[int]] = [[] for _ in self.nodes]
@@ -270,7 +308,8 @@ class _Order:
         return "int" if self.busy["int"] <= self.busy["mul"] else "mul"
 
     def _start(self, number: int) -> int:
-        results = [self.ready_at[i] for i in self.nodes[number].fed_by]
+        node = self.nodes[number]
+        results = [self.ready_at[i] + self.offsets_ahead * (i in node.offsets) for i in node.fed_by]
         return max([self.clock, self.busy.get(self._pipe(number), 0), *results])
 
     def _may(self, number: int, first: int | None) -> bool:
@@ -278,7 +317,9 @@ class _Order:
         node = self.nodes[number]
         if node.gives is None or (self._dying(number) and not node.instruction.apart):
             return True
-        return (number == first or bool(node.takes)) and len(self.live) < self.most
+        if node.takes:
+            return len(self.live) < self.most
+        return number == first and len(self.live) < self.most - self.spare
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""

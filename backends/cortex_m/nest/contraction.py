@@ -127,8 +127,25 @@ class Kernel:
     @property
     def tile(self) -> tuple[int, int]:
         """Pixels and channels of the register block."""
-        unrolled = {loop.axis: loop.extent for loop in self.nest.stages["sums"] if loop.how == "unroll"}
-        return unrolled["x"], unrolled["n"]
+        return self.nest.loop("sums", "xi").extent, self.nest.loop("sums", "ni").extent
+
+    @property
+    def _repeats(self) -> int:
+        """Register blocks in one turn over the channels."""
+        return self._turn.step // self.tile[1] if self._turn.axis == "n" else 1
+
+    @property
+    def _code_bytes(self) -> int:
+        """Bytes of the hardware loop of the sums."""
+        mr, nr = self.tile
+        vectors = len(self.vectors) if self._turn.axis == "n" else self._turn.step // VECTOR
+        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr)
+
+    @property
+    def _finish_repeats(self) -> int:
+        """Vectors of results in one turn of the finish."""
+        loops = self.nest.stages["out"]
+        return next(loop.step // VECTOR for loop in loops if loop.how == "turn") or 1
 
     @property
     def share(self) -> int:
@@ -308,9 +325,9 @@ class Kernel:
         finish, strides = self.what.finish, (self.sum_stride, self._result_stride)
         hoisted, rest = self.nest.hoisted.get("out", 0), self.pixels % self.share
         if self.pixels >= self.share:
-            lines += finish.function("finish", self.block, self.share, *strides, hoisted)
+            lines += finish.function("finish", self.block, self.share, *strides, hoisted, self._finish_repeats)
         if rest:
-            lines += finish.function("finish_rest", self.block, rest, *strides, hoisted)
+            lines += finish.function("finish_rest", self.block, rest, *strides, hoisted, self._finish_repeats)
         if self._border:
             lines += self._strip_function()
         copies = self._border or self._is_padded or self._copies_weights
@@ -350,7 +367,7 @@ class Kernel:
             if self._copies_weights:
                 (w, size), (t, bytes_) = self._layout["weights"], self._layout["factors"]
                 at = [f"int8_t *w = scratch + {w};", f"int32_t *t = (int32_t *)(scratch + {t});"]
-                at += [f"copy(w, {block}, {size});", f"copy((int8_t *)t, (const int8_t *)({group}), {bytes_});"]
+                at += [*_copied("w", block, size), *_copied("t", group, bytes_)]
             return [f"for (int n = 0; n < {loop.extent}; n += {loop.step}) {{", *(f"  {line}" for line in at)]
         last = loop.extent - loop.step
         bind = f"{loop.axis}_ < {last} ? {loop.axis}_ : {last}" if loop.extent % loop.step else f"{loop.axis}_"
@@ -611,22 +628,23 @@ class Kernel:
         """
         dot, (mr, nr) = self.what.dot, self.tile
         mnemonic = (dot.load_words if self._words else dot.load)[0]
-        code = []
+        pixels, channels = list[Instruction](), list[Instruction]()
+        for r, (pointer, offset) in enumerate(reads):
+            moved = (pointer,) if offset is None else ()
+            address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
+            pixels.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
         for c in range(nr):
-            weights = Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",))
-            if c:
-                code.append(weights)
-            for r in range(mr):
-                if c == 0:
-                    pointer, offset = reads[r]
-                    moved = (pointer,) if offset is None else ()
-                    address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
-                    code.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
-                if c == 0 and r == 0:
-                    code.append(weights)
-                cell = self._cell(r, c)
-                operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{x{r}}}", f"{{w{c}}}"])
-                code.append(Instruction(dot.first if first else dot.more, operands, cell, () if first else cell))
+            channels.append(Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)))
+        loops = [loop.name for loop in self.nest.stages["sums"]]
+        cells = list(itertools.product(range(mr), range(nr)))
+        if loops.index("ni") < loops.index("xi"):
+            cells.sort(key=lambda cell: cell[::-1])
+        code = list[Instruction]()
+        for r, c in cells:
+            code += [load for load in (pixels[r], channels[c]) if load not in code]
+            cell = self._cell(r, c)
+            operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{x{r}}}", f"{{w{c}}}"])
+            code.append(Instruction(dot.first if first else dot.more, operands, cell, () if first else cell))
         return code
 
     def _stores(self) -> list[Instruction]:
@@ -651,12 +669,13 @@ class Kernel:
         """All of the depth unrolled in a hardware loop over register blocks of channels."""
         pointers, reads = self._plan()
         code: list[Instruction] = []
-        for i in range(len(self.vectors)):
-            code += self._products([reads[r, i] for r in range(self.tile[0])], first=i == 0)
-        code += self._stores()
+        for _ in range(self._repeats):
+            for i in range(len(self.vectors)):
+                code += self._products([reads[r, i] for r in range(self.tile[0])], first=i == 0)
+            code += self._stores()
         changes, sums = ["w", "a"], self._sum_registers
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums}
-        turns = -(-self.block // self.tile[1])
+        turns = -(-self.block // self.tile[1]) // self._repeats
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
         found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, hoisted)
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
@@ -734,7 +753,9 @@ class Kernel:
             raise BackendError("the sums of a register block are out of the reach of their pointer")
         if turn.axis == "n":
             pointers = len(self._plan()[0])
-            length = 4 * (len(self.vectors) * (mr + nr + mr * nr) + mr * nr)
+            if -(-self.block // nr) % self._repeats:
+                raise BackendError(f"{self.block} channels have no turns of {self._repeats} register blocks")
+            length = self._code_bytes
             if length > _REACH_OF_LOOP:
                 raise BackendError(f"a loop of {length} bytes is out of the reach of its end")
         else:
@@ -742,6 +763,8 @@ class Kernel:
             scattered = [vector.offset for vector in self.vectors] != list(range(0, VECTOR * len(self.vectors), VECTOR))
             if scattered or turn.step % VECTOR or len(self.vectors) % step:
                 raise BackendError(f"a depth of {self.what.depth} bytes has no turns of {turn.step}")
+            if self.nest.loop("sums", "n").step > nr:
+                raise BackendError("register blocks are repeated where the hardware loop goes over the channels")
         if pointers > general:
             raise BackendError(f"{pointers} pointers do not fit the registers beside {mr} x {nr} sums")
         finish = self.what.finish
@@ -763,20 +786,30 @@ class Kernel:
         registers = tiles * -(-self.pixels // mr) * -(-self.block // nr)
         finished = tiles * self.pixels * self.block
         shared = tiles * -(-self.pixels // self.share)
+        whole = self.block // VECTOR
+        statements = (whole >= self._finish_repeats) + (whole % self._finish_repeats > 0) + (self.block % VECTOR > 0)
+        joined = whole // self._finish_repeats * (self._finish_repeats - 1)
         runs = sum(-(-size // VECTOR) for _, _, _, size in _runs(self.geometry))
         copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
         if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
             copied //= self.blocks
+        calls = tiles * -(-self.pixels // mr)
+        read = self.block_bytes * (self.blocks if self._copies_weights else calls)
+        read += self._block_factors * (self.blocks if self._copies_weights else shared)
         counts = {
             "products": registers * vectors * mr * nr,
             "loads": registers * vectors * (mr + nr),
             "stores": registers * mr * nr,
             "sums": registers,
-            "turns": registers * (1 if self._turn.axis == "n" else self._turn.turns),
+            "turns": registers / self._repeats * (1 if self._turn.axis == "n" else self._turn.turns),
+            "repeats": self._repeats,
+            "finish_repeats": self._finish_repeats,
             "finished": finished,
             "factors": shared * self.block,
             "tiles": tiles,
-            "entries": tiles * -(-self.pixels // mr) + shared,
+            "entries": calls + shared * statements,
+            "finish_joined": shared * joined,
+            "code": self._code_bytes + self.what.finish.code_bytes(self.share, self._finish_repeats),
             "copied": copied,
             "border": self._border * tiles,
             "padded": self._layout["padded"][1] if self._is_padded else 0,
@@ -789,9 +822,28 @@ class Kernel:
             "finish_ahead": self.nest.hoisted.get("out", 0),
             "scratch": self.scratch_bytes,
             "weights_outside": self._shared[-1].axis != "n" and self.blocks > 1,
-            "weights_read": self.blocks * self.block_bytes * (1 if self._copies_weights else tiles / self.blocks),
+            "constants_read": read,
+            "constants_copied": read * self._copies_weights,
+            "streams": 2 * (self.blocks if self._copies_weights else calls),
         }
         return {name: float(value) for name, value in counts.items()}
+
+
+def _copied(to: str, source: str, size: int) -> list[str]:
+    """C that copies a multiple of 16 bytes: four loads, then four stores, as a load right behind a store would wait."""
+    quads, rest = divmod(size, 4 * VECTOR)
+    turn = [f"vldrw.u32 q{i}, [%[from]], #16" for i in range(4)] + [f"vstrw.32 q{i}, [%[to]], #16" for i in range(4)]
+    return [
+        "{",
+        f"  int8_t *to = (int8_t *){to};",
+        f"  const int8_t *from = (const int8_t *)({source});",
+        *(
+            f"  {line}"
+            for line in (assembly((), turn, (), quads, ("to", "from"), (), (), (), VECTORS[:4]) if quads else ())
+        ),
+        *([f"  copy(to, from, {rest});"] if rest else []),
+        "}",
+    ]
 
 
 def _runs(geometry: Geometry) -> list[tuple[int, int, int, int]]:

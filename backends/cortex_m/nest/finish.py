@@ -70,7 +70,7 @@ class Finish:
         return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
 
     def function(
-        self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int
+        self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int, repeats: int = 1
     ) -> list[str]:
         """C of `void name(a, t, o, ...)`: `rows` rows of sums at `a`, with the factors at `t`, become results at `o`.
 
@@ -81,6 +81,7 @@ class Finish:
             sum_stride: bytes from a row of sums to the next.
             out_stride: bytes from a row of results to the next.
             hoisted: loads of a turn that are executed one turn ahead.
+            repeats: vectors of results in a turn, where there are so many.
         """
         if self.form == "wide":
             return self._wide(name, channels, rows, sum_stride, out_stride)
@@ -89,11 +90,12 @@ class Finish:
         sums = "const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o"
         lines = [f"INLINE void {name}({sums}, {self._parameters(rows)})", "{"]
         done = 0
-        if whole:
-            turn = self._sixteen(rows) if self.element == 1 else self._four(rows)
-            hoisted = hoisted if whole > 1 else 0
-            lines += self._statement(turn, whole, hoisted, rows, 0, (sum_stride, out_stride))
-            done = whole * lanes
+        for count, times in ((repeats, whole // repeats), (1, whole % repeats)):
+            if not times:
+                continue
+            turn = [i for _ in range(count) for i in (self._sixteen(rows) if self.element == 1 else self._four(rows))]
+            lines += self._statement(turn, times, hoisted if times > 1 else 0, rows, done, (sum_stride, out_stride))
+            done += count * times * lanes
         if groups := rest // GROUP:
             turn = [instruction for _ in range(groups) for instruction in self._four(rows)]
             lines += self._statement(turn, 1, 0, rows, done, (sum_stride, out_stride))
@@ -195,6 +197,10 @@ class Finish:
             if self.form != "round":
                 use("vrshl.s32", v, "right")
         return code
+
+    def code_bytes(self, rows: int, repeats: int) -> int:
+        """Bytes of a turn of `repeats` vectors of int8 results of every row."""
+        return 4 * repeats * (4 * (self.fields + rows * (self.fields + 2)) + 7 * rows)
 
     def vectors(self, rows: int, hoisted: int) -> int:
         """Vector registers that the code for `rows` rows needs, beside the bounds."""

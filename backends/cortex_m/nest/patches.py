@@ -137,7 +137,8 @@ class PatchKernel:
 
     Args:
         what: the problem.
-        nest: stage `strip` at the outer rows of `out`; some vectors of operand `weights` stay in registers.
+        nest: stage `strip` at the outer rows of `out`; operand `weights` lies in `params` as it is read, or without its
+            zeros, which are put in between in `scratch`; some vectors of it stay in registers.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -244,9 +245,23 @@ class PatchKernel:
         return self.nest.hoisted.get("out", 0) if self._looped > 1 else 0
 
     @property
-    def scratch_bytes(self) -> int:
-        """The strips, and one row of zero points."""
+    def _strips_bytes(self) -> int:
+        """Bytes of the strips, and of one row of zero points."""
         return self.strips * self.strip_bytes + self._zeros
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The strips, one row of zero points, and the weights that are expanded."""
+        return self._strips_bytes + (self._packed_bytes if self._expands else 0)
+
+    @property
+    def _expands(self) -> bool:
+        return self.nest.places["weights"] == "scratch"
+
+    @property
+    def _packed_bytes(self) -> int:
+        """Bytes of the weights as they are read, and of what is read behind them."""
+        return round_up(self.what.channels * self.weight_bytes + VECTOR * (1 + self._hoisted), VECTOR)
 
     # What the host packs.
 
@@ -297,10 +312,15 @@ class PatchKernel:
         return PATCH * len(self._words[0])
 
     def pack_weights(self, weights: np.ndarray) -> np.ndarray:
-        """int8 of int8 (channels, rows, columns): the stored columns of every channel, and what is read behind them."""
+        """int8 of int8 (channels, rows, columns): the stored columns of every channel, and what is read behind them.
+
+        The weights alone where they are expanded.
+        """
+        if self._expands:
+            return weights.ravel()
         flat = np.pad(weights.reshape(len(weights), -1), ((0, 0), (0, 1)))
         packed = flat[:, np.array(self._words[0])].ravel()
-        return np.pad(packed, (0, VECTOR * (1 + self._hoisted)))
+        return np.pad(packed, (0, self._packed_bytes - packed.size))
 
     def pack_factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """int32 (channels, fields), as `finish.Finish.factors` derives them."""
@@ -322,6 +342,7 @@ class PatchKernel:
         first_row = f"(row < {last_row} ? row : {last_row})"
         return [
             *self._pack_function(),
+            *(self._expand_function() if self._expands else []),
             *self.functions(),
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
             "              int8_t *restrict scratch)",
@@ -333,6 +354,11 @@ class PatchKernel:
             f"  const uint32x4_t columns = vmulq_n_u32(vidupq_n_u32(0, 1), {self.pixel});",
             f"  const uint32x4_t places = {{{', '.join(map(str, self._offsets))}}};",
             *(f"  {line}" for line in self._prepare()),
+            *(
+                [f"  int8_t *expanded = scratch + {self._strips_bytes};", f"  expand(expanded, {weights});"]
+                if self._expands
+                else []
+            ),
             f"  for (int image = 0; image < {geometry.batch}; image++, in += {image_in}, out += {image_out})",
             f"  for (int group = 0; group < {self.strip_count}; group += {self.strips}) {{",
             f"    const int start = group < {last_strip} ? group : {last_strip};",
@@ -342,7 +368,7 @@ class PatchKernel:
             f"      for (int g = 0; g < {patches.row_groups}; g++)",
             f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes}, in, zeros, y + g * {PATCH});",
             "    }",
-            f"    const int8_t *weights = {weights};",
+            f"    const int8_t *weights = {'expanded' if self._expands else weights};",
             f"    const int32_t *factors = {factors};",
             *(f"    {line}" for line in self._walk(first_row)),
             "  }",
@@ -407,6 +433,27 @@ class PatchKernel:
             loads = ", ".join(right.replace("@", f"r{row}") for row in range(PATCH))
             lines.append(f"  vst4q_s8(to, (int8x16x4_t){{{{{loads}}}}});")
         return [*lines, "}"]
+
+    def _expand_function(self) -> list[str]:
+        """C of `expand`: the stored columns of every channel out of its weights alone."""
+        taps = self.what.geometry.kernel[0] * self.what.geometry.kernel[1]
+        flat = [number for column in self._words[0] for number in column]
+        lines = []
+        for first in range(0, len(flat), VECTOR):
+            part = [*flat[first : first + VECTOR], *[-1] * (first + VECTOR - len(flat))]
+            offsets = ", ".join(str(max(number, 0)) for number in part)
+            mask = sum(1 << lane for lane, number in enumerate(part) if number >= 0)
+            gathered = f"vldrbq_gather_offset_z_s8(from, (uint8x16_t){{{offsets}}}, {mask:#x})"
+            lines.append(f"    vstrbq_s8(to + {first}, {gathered});")
+        return [
+            "INLINE void expand(int8_t *to, const int8_t *from)",
+            "{",
+            f"  for (int c = 0; c < {self.what.channels}; c++, from += {taps}, to += {self.weight_bytes}) {{",
+            *lines,
+            "  }",
+            "  vstrbq_s8(to, vdupq_n_s8(0));",
+            "}",
+        ]
 
     @property
     def _outputs(self) -> list[tuple[int, int]]:
@@ -604,7 +651,7 @@ class PatchKernel:
                 at = PATCH * self._words[1][number]
                 code.append(Instruction("vldrw.u32", f"{{w{number}}}, [{{weights}}, #{at}]", (f"w{number}",)))
         if self.held == len(self.patches.uses):
-            code += _advance("weights", self.weight_bytes)
+            code += advance("weights", self.weight_bytes)
         for first in range(0, len(self._factors), 2):
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
@@ -664,7 +711,7 @@ class PatchKernel:
         store = "vpst\\nvstrbt.32" if self._mask else "vstrb.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
         for pointer, distance in (("o", output_step), *((each, input_step) for each in self._pointers)):
-            code += _advance(pointer, distance)
+            code += advance(pointer, distance)
         return code
 
     def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
@@ -727,11 +774,18 @@ class PatchKernel:
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
         entries = self.strips * parts if self.over == "c" else self.what.channels * self._entries
+        visits = groups * parts * (self.strips if self.over == "c" else 1)
+        read = 4 * self.what.fields * self.what.channels * visits
+        reloaded = turns * patches.per_turn * (len(patches.uses) - self.held)
+        if self._expands:
+            read += self.what.channels * geometry.kernel[0] * geometry.kernel[1]
+        else:
+            read += self.weight_bytes * self.what.channels * visits + VECTOR * reloaded
         counts = {
             "turns": turns,
             "gathers": turns * gathers,
             "products": turns * products,
-            "reloaded": turns * patches.per_turn * (len(patches.uses) - self.held),
+            "reloaded": reloaded,
             "moved": turns * sum(1 for at in self._patch_offsets if self._reached[at][1]),
             "channel_starts": groups * self.what.channels * (self.over != "c"),
             "entries": groups * entries,
@@ -745,6 +799,9 @@ class PatchKernel:
             "ahead": self._hoisted,
             "scratch": self.scratch_bytes,
             "strips": self.strips,
+            "expanded": self.what.channels * -(-self.weight_bytes // VECTOR) * self._expands,
+            "constants_read": read,
+            "streams": 2 * visits,
         }
         return {name: float(value) for name, value in counts.items()}
 
@@ -754,7 +811,7 @@ def _update(mnemonic: str, operands: str) -> Instruction:
     return Instruction(mnemonic, operands, ("v",), ("v",))
 
 
-def _advance(pointer: str, distance: int) -> list[Instruction]:
+def advance(pointer: str, distance: int) -> list[Instruction]:
     """Move a pointer by a constant, by as many immediates as it takes."""
     code, mnemonic = [], "addw" if distance > 0 else "subw"
     for left in range(abs(distance), 0, -_ADD_REACH):

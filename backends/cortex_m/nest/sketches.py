@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
@@ -15,27 +17,40 @@ from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 _FEW_SUMS = 64
+# Times the fewest cycles, for which less code is preferred.
+_NEAR = 1.01
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @lru_cache(maxsize=256)
-def sketches(what: Contraction) -> Sequence[Variant]:
+def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are.
 
-    Knobs: `tile`, pixels x channels of the register block; `tiles` of pixels whose sums lie in scratch at a time;
-    `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `share`,
-    pixels that share one reading of the factors; `unroll`, vectors of the depth in one turn; `ahead` and
-    `finish_ahead`, loads executed one turn ahead; `image`, where it is read.
+    Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
+    lie in scratch at a time; `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of
+    them is read; `unroll`, vectors of the depth in one turn; `share`, pixels that share one reading of the factors;
+    `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
+    `image`, where it is read. The first schedule of a variant is the one that promises
+    the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     knobs = {name: _knobs(what, name) for name in names}
-    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name]))]
-    ranked = sorted(found, key=lambda pair: pair[0][0])
+    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name], site))]
     return [
-        beginning_with(assignment, name, knobs[name], partial(_verified, what, name))
-        for (_, assignment), name in ranked
+        beginning_with(guess.assignment, name, knobs[name], partial(_verified, what, name))
+        for guess, name in sorted(found, key=lambda pair: pair[0])
     ]
+
+
+@dataclass(frozen=True, order=True)
+class _Guess:
+    """What an assignment promises: cycles, and bytes of working memory and of code."""
+
+    cycles: float
+    scratch: float
+    code: float
+    assignment: Mapping[str, Choice] = field(compare=False)
 
 
 def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
@@ -50,7 +65,7 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
     vectors = -(-what.depth // VECTOR)
     return {
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
-        "tiles": tuple(n for n in (1, 2, 3, 4) if n <= row),
+        "tiles": tuple(n for n in (1, 2, 3, 4, 5, 6, 8, 12, 16) if n <= row),
         "block": (what.channels, *reversed(blocks)) if many else _small_first((*blocks, what.channels)),
         "outer": ("pixels", "channels") if many else ("pixels",),
         "weights": ("params", "scratch") if many and not finish.terms else ("params",),
@@ -58,6 +73,8 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
         "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
+        "repeats": tuple(n for n in (1, 2, 3, 4) if n <= what.channels),
+        "finish_repeats": tuple(n for n in (1, 2, 4) if VECTOR * n <= what.channels) or (1,),
         "image": ("in_place", "padded") if padded else ("in_place",),
     }
 
@@ -68,22 +85,32 @@ def _small_first(blocks: Sequence[int]) -> tuple[int, ...]:
     return (first, *(block for block in reversed(blocks) if block != first))
 
 
-def _guess(
-    what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
-) -> tuple[float, Mapping[str, Choice]] | None:
-    """The legal assignment of a few that promises the fewest cycles, with that number."""
+def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
+    """A legal assignment that promises few cycles; the last choice is for less code where cycles are near."""
     first = {name: choices[0] for name, choices in knobs.items()}
-    few, all_of_them = ("tile", "image"), ("tile", "share", "unroll", "image")
-    for open_knobs in (few, all_of_them):
-        values = itertools.product(*(knobs[knob] for knob in open_knobs))
-        guesses = [{**first, **dict(zip(open_knobs, chosen, strict=True))} for chosen in values]
-        legal = []
-        for guess in guesses:
+
+    def legal(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
+        """The assignments that differ in some knobs from another."""
+        found = []
+        for chosen in itertools.product(*(knobs[knob] for knob in open_knobs)):
+            guess = {**around, **dict(zip(open_knobs, chosen, strict=True))}
             with suppress(BackendError):
-                legal.append((estimate(_verified(what, name, assigned(guess))), guess))
-        if legal:
-            return min(legal, key=lambda pair: pair[0])
-    return None
+                counts = _verified(what, name, assigned(guess)).counts()
+                if site.holds(counts):
+                    cycles = estimate(counts) + site.waits(counts, what.finish.pipeline)
+                    found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
+        return found
+
+    guesses = legal(first, "tile", "image") or legal(first, "tile", "share", "unroll", "image")
+    if not guesses:
+        return None
+    if site.constants is not None:
+        steps = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
+        for open_knobs in steps:
+            guesses = legal(min(guesses).assignment, *open_knobs) or guesses
+    guesses = legal(min(guesses).assignment, "repeats", "finish_repeats")
+    least = min(guesses).cycles
+    return min((guess for guess in guesses if guess.cycles <= _NEAR * least), key=lambda guess: guess.code)
 
 
 def beginning_with(
@@ -110,16 +137,17 @@ def assigned(knobs: Mapping[str, Choice]) -> tuple[tuple[str, Choice], ...]:
     return tuple(sorted(knobs.items()))
 
 
-def estimate(kernel: Kernel) -> float:
-    """Cycles of a kernel as far as its counts tell: vector pipes hold an instruction for two cycles."""
-    counts = kernel.counts()
+def estimate(counts: Mapping[str, float]) -> float:
+    """Cycles of the core as far as the counts of a kernel tell: vector pipes hold an instruction for two cycles."""
     inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
     return (
         inner
         + 1.4 * counts["finished"]
+        - 8 * counts["finish_joined"]
         + counts["factors"] / 2
         + 12 * counts["entries"]
         + 6 * counts["copied"]
+        + counts["constants_copied"] / 4
         + 60 * counts["border"]
     )
 
@@ -154,12 +182,17 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
     nest = nest.apply("place", "windows", "scratch" if variant == "windows" else "image")
     nest = nest.apply("place", "weights", str(k["weights"]))
     nest = nest.apply("split", "out", "x", "xo", pixels * int(k["tiles"])).apply("split", "out", "xo", "xi", share)
-    nest = nest.apply("split", "out", "n", "no", block).apply("split", "out", "no", "ni", min(VECTOR, block))
+    nest = nest.apply("split", "out", "n", "no", block)
+    nest = nest.apply("split", "out", "no", "nu", min(VECTOR * int(k["finish_repeats"]), block))
+    nest = nest.apply("split", "out", "nu", "ni", min(VECTOR, block))
     shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
-    nest = nest.apply("order", "out", *shared, "xo", "no", "xi", "ni")
-    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xi").apply("turn", "out", "no")
+    nest = nest.apply("order", "out", *shared, "xo", "no", "nu", "xi", "ni")
+    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "nu", "xi").apply("turn", "out", "no")
     nest = nest.apply("compute_at", "sums", "out", shared[-1])
-    nest = nest.apply("split", "sums", "x", "xi", pixels).apply("split", "sums", "n", "ni", channels)
+    nest = nest.apply("split", "sums", "x", "xi", pixels)
+    nest = nest.apply("split", "sums", "n", "nu", channels * int(k["repeats"])).apply(
+        "split", "sums", "nu", "ni", channels
+    )
     turn, inner = "n", ["k"]
     if k["unroll"] == "all":
         nest = nest.apply("split", "sums", "k", "kl", min(VECTOR, depth))
@@ -167,6 +200,7 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
         turn, inner = "k", ["k", "ki"]
         nest = nest.apply("split", "sums", "k", "ki", VECTOR * int(k["unroll"]))
         nest = nest.apply("split", "sums", "ki", "kl", VECTOR)
-    nest = nest.apply("order", "sums", *rows, "x", "n", *inner, "xi", "ni", "kl")
-    nest = nest.apply("lanes", "sums", "kl").apply("unroll", "sums", "xi", "ni", inner[-1]).apply("turn", "sums", turn)
+    nest = nest.apply("order", "sums", *rows, "x", "n", "nu", *inner, "ni", "xi", "kl").apply("lanes", "sums", "kl")
+    unrolled = ["ni", "xi", inner[-1], *(["nu"] if turn == "n" else [])]
+    nest = nest.apply("unroll", "sums", *unrolled).apply("turn", "sums", turn)
     return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))

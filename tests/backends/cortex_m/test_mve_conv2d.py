@@ -11,10 +11,13 @@ import pytest
 from board import run_cases
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.support.mlir import functions
+from tosaic.tuner.space import Space
 
 FAMILY = Conv2d()
 
@@ -102,3 +105,22 @@ def test_a_core_without_mve_gets_no_variant():
     assert workload is not None
     assert FAMILY.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
     assert FAMILY.variants(workload, CORTEX_M55)
+
+
+def test_the_guess_reads_a_slow_memory_once_where_there_is_room():
+    layer = mve_layers.conv2d(np.random.default_rng(5), (1, 12, 12, 64), 64, (1, 1))
+
+    def guess(**site):
+        return Space(tuple(Conv2d(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55))).default()
+
+    fast, slow, tight = guess(), guess(constants=DDR_CONSTANTS), guess(constants=DDR_CONSTANTS, most_scratch=1024)
+    assert (fast["weights"], slow["weights"], slow["outer"]) == ("params", "scratch", "channels")
+    assert layer.case(FAMILY, tight).source.scratch_bytes <= 1024
+
+
+def test_a_space_holds_a_hundred_thousand_legal_schedules():
+    layer = mve_layers.conv2d(np.random.default_rng(6), (1, 25, 5, 64), 64, (1, 1))
+    (variant,) = layer.space(FAMILY).variants
+    choose, draws = random.Random(0), 400
+    drawn = ({name: choose.choice(choices) for name, choices in variant.knobs.items()} for _ in range(draws))
+    assert variant.assignments * sum(map(variant.legal, drawn)) / draws > 1e5

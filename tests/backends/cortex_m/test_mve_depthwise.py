@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
 
+from tosaic.backends.boards import DDR_CONSTANTS
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.patches import Patches
+from tosaic.tuner.space import Space
 
 FAMILY = Depthwise()
 
@@ -64,3 +69,27 @@ def test_patches_hold_each_weight_once_per_output(tile, stride):
         held = packed[:, [i for i, (user, _) in enumerate(patches.uses) if user == cell]]
         for channel in range(3):
             assert sorted(held[channel][held[channel] != 0]) == sorted(weights[channel].ravel())
+
+
+def test_weights_without_zeros_take_their_own_bytes_and_stay_exact(tmp_path):
+    layer = mve_layers.depthwise(np.random.default_rng(7), (1, 9, 5, 64), (3, 3), pad=(1, 1, 1, 1))
+    default = layer.space(FAMILY).default()
+    cases = {}
+    for weights in ("params", "scratch"):
+        knobs = tuple(sorted({**dict(default.knobs), "weights": weights}.items()))
+        cases[weights] = layer.case(FAMILY, replace(default, knobs=knobs))
+    saved = len(cases["params"].source.params) - len(cases["scratch"].source.params)
+    assert saved >= 64 * (16 - 9)
+    assert all(outcome.exact for outcome in run_cases(list(cases.values()), tmp_path))
+
+
+def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room():
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 12, 12, 32), (3, 3), pad=(1, 1, 1, 1))
+
+    def guess(**site):
+        found = Space(tuple(Depthwise(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55)))
+        return found.default()["weights"]
+
+    assert guess() == "params"
+    assert guess(constants=DDR_CONSTANTS) == "scratch"
+    assert guess(constants=DDR_CONSTANTS, most_scratch=layer.case(FAMILY).source.scratch_bytes) == "params"

@@ -108,6 +108,7 @@ def test_a_new_primitive_is_one_class():
         ({"tile": "3x2", "block": 16, "tiles": 1, "unroll": "all"}, ""),
         ({"block": 24}, "blocks of 24 channels do not end at whole vectors"),
         ({"unroll": 2}, "a depth of 144 bytes has no turns of 32"),
+        ({"tile": "3x2", "repeats": 5}, "48 channels have no turns of 5 register blocks"),
         ({"share": 4, "tiles": 2}, "4 pixels cannot be finished together in the vector registers"),
     ],
     ids=str,

@@ -122,7 +122,7 @@ def outcomes(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_schedule_equals_the_reference(name, outcomes):
-    assert len(outcomes[name]) > 1
+    assert outcomes[name]
     for outcome in outcomes[name]:
         assert outcome.exact, outcome
 
@@ -150,3 +150,74 @@ def test_what_it_cannot_do_exactly_is_left_to_the_generic_path(build):
 def test_an_integer_output_may_take_the_place_of_an_input():
     task = task_of(_residual_add((1, 4, 4, 16)))
     assert task.generate(task.default()).in_place == ((0, 0), (1, 0))
+
+
+def _random(seed: int) -> Build:
+    """A random function of int8, int16 and int32 operands of a shape, a row, a channel or one element."""
+
+    def build(g: Graph) -> ir.Value:
+        rng = np.random.default_rng(seed)
+        shape = (int(rng.integers(1, 5)), int(rng.integers(1, 7)), int(rng.integers(1, 45)))
+        places = [shape, shape, (1, 1, shape[2]), (*shape[:2], 1), (1, 1, 1)]
+
+        def whole(depth: int) -> ir.Value:
+            """An i32 of less than 15 bits."""
+            if depth == 0:
+                place = places[rng.integers(len(places))]
+                kind, zero = (("i8", int(rng.integers(-128, 128))), ("i16", 0))[rng.integers(2)]
+                if rng.integers(4) == 0:
+                    return g.const(rng.integers(-9999, 9999, place), "i32")
+                x = g.input(place, kind)
+                if kind == "i8" and rng.integers(3) == 0:
+                    x = g.table(x, rng.integers(-128, 128, 256))
+                up = int(rng.integers(24, 31)) if kind == "i8" else int(rng.integers(31, 36))
+                return g.rescale(x, "i32", 1 << 30, up, input_zero=zero)
+            return narrowed(combined(depth), "i16")
+
+        def combined(depth: int) -> ir.Value:
+            name = ("add", "sub", "mul", "minimum", "maximum", "select", "shift")[rng.integers(7)]
+            a, b = whole(depth - 1), whole(depth - 1)
+            if name == "mul":
+                return g.mul(a, b)
+            if name == "select":
+                relation = ("greater", "greater_equal", "equal")[rng.integers(3)]
+                condition = g.binary(relation, a, b, "i1")
+                return g.op(
+                    "select", [condition, a, b], np.broadcast_shapes(*(tuple(v.type.shape) for v in (a, b))), "i32"
+                )
+            if name == "shift":
+                amount = g.const([[[int(rng.integers(0, 9))]]], "i32")
+                return g.binary("arithmetic_right_shift", a, amount, round=bool(rng.integers(2)))
+            return g.binary(name, a, b)
+
+        def narrowed(value: ir.Value, kind: str) -> ir.Value:
+            """Through int8 or int16, by some factor, and back to an i32 of less than 15 bits."""
+            x = requantized(value, kind)
+            return g.rescale(x, "i32", int(rng.integers(1 << 29, 1 << 31)), 31)
+
+        def requantized(value: ir.Value, kind: str) -> ir.Value:
+            form, zero = rng.integers(4), int(rng.integers(-99, 99)) if kind == "i8" else 0
+            if form == 0:
+                return g.rescale(value, kind, 1 << 30, int(rng.integers(30, 46)), output_zero=zero)
+            if form == 1:
+                return g.rescale(
+                    value, kind, int(rng.integers(1, 1 << 15)) << 15, int(rng.integers(32, 46)), output_zero=zero
+                )
+            if form == 2 and value.type.shape[-1] == shape[2]:
+                return g.requantize(value, kind, np.geomspace(1e-4, 1e-2, shape[2]), output_zero=zero)
+            return g.requantize(value, kind, float(10 ** rng.uniform(-4, -1)), output_zero=zero)
+
+        value = requantized(combined(int(rng.integers(1, 4))), ("i8", "i16")[rng.integers(2)])
+        return g.clamp(value, -100, 90) if rng.integers(2) else value
+
+    return build
+
+
+def test_random_functions_equal_the_reference(tmp_path):
+    cases = {f"random {seed}": _random(seed) for seed in range(40)}
+    covered = {
+        n: build for n, build in cases.items() if task_of(build, ("pointwise",)).default().variant != "linalg.loops"
+    }
+    assert len(covered) > 30
+    for name, found in outcomes_of(covered, ("pointwise",), tmp_path).items():
+        assert not [str(outcome) for outcome in found if not outcome.exact], name

@@ -1,0 +1,211 @@
+"""Pointwise functions as nests: what a row, a channel or all elements need alone, then every element in lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.nest.block import cycles_of
+from tosaic.backends.cortex_m.nest.lane_rows import ROWS
+from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
+from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.cortex_m.nest.turn import Memory, Row, Turn
+from tosaic.backends.target import Pipeline
+
+
+@dataclass(frozen=True, eq=False)
+class Elementwise:
+    """What is computed: `result` for each channel of each row, elements of `size` bytes."""
+
+    result: Value
+    rows: int
+    channels: int
+    size: int
+
+    @cached_property
+    def values(self) -> list[Value]:
+        """All values, operands first."""
+        return reachable(self.result)
+
+    @property
+    def nest(self) -> Nest:
+        """The unscheduled stages: `row` and `channel` hold what varies with those axes alone."""
+        outer = {"y": self.rows, "x": self.channels} if self.by_rows else {"x": self.rows * self.channels}
+        return Nest.of(once={"x": 1}, row={"x": self.rows}, channel={"x": self.channels}, out=outer)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether elements are counted in rows, not through all of them."""
+        return any(value.level in (ROW, CHANNEL) for value in self.values)
+
+    @property
+    def narrowest(self) -> int:
+        """Bits of the narrowest lanes that hold every element in memory."""
+        inputs = [v for v in self.values if v.op == "input" and v.level in (CHANNEL, FLAT)]
+        full = [v.bits for v in self.values if v.op == "array" and v.level == FLAT]
+        return max([8 * self.size, *(8 * v.numbers[1] for v in inputs), *full])
+
+    def staged(self, level: str) -> list[Value]:
+        """What is computed for each position of `level`, and used beyond it."""
+        wanted = {
+            operand
+            for value in self.values
+            for operand in value.operands
+            if value.level != operand.level == level and _is_computed(operand)
+        }
+        wanted |= {self.result} if self.result.level == level and _is_computed(self.result) else set()
+        return [value for value in self.values if value in wanted]
+
+
+def _is_computed(value: Value) -> bool:
+    return value.op not in ("input", "array") and value.number is None
+
+
+@dataclass(frozen=True)
+class ElementwiseKernel:
+    """A scheduled pointwise function, ready to print.
+
+    Args:
+        what: the problem.
+        lanes: bits of a lane.
+        nest: operand `channel` is in `scratch`, computed once for all rows, or `inline`, for each element.
+        pipeline: timings of the core; None leaves instructions in the order of their meaning.
+    """
+
+    what: Elementwise
+    lanes: int
+    nest: Nest
+    pipeline: Pipeline | None
+
+    @property
+    def unroll(self) -> int:
+        """Vectors of a turn."""
+        return next((loop.turns for loop in self.nest.stages["out"] if loop.how == "unroll"), 1)
+
+    @cached_property
+    def stages(self) -> dict[str, list[Value]]:
+        """The values that lie in scratch memory, by level."""
+        levels = ["once", ROW, *([CHANNEL] if self.nest.places["channel"] == "scratch" else [])]
+        return {level: self.what.staged(level) for level in levels}
+
+    @cached_property
+    def layout(self) -> tuple[dict[Value, int], int]:
+        """Where staged values lie in scratch memory, and its size."""
+        places, end = {}, 0
+        for level, values in self.stages.items():
+            for value in values:
+                places[value] = end
+                end += round_up(4 * self.count(level), 4 * VECTOR)
+        return places, end
+
+    def count(self, level: str) -> int:
+        return {"once": 1, ROW: self.what.rows, CHANNEL: self.what.channels}[level]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of scratch memory."""
+        return self.layout[1]
+
+    @cached_property
+    def _printed(self) -> _Printed:
+        return _Printed(self)
+
+    def source(self, kind: str, arguments: int) -> KernelSource:
+        """The kernel.
+
+        Args:
+            kind: prefix of its symbol.
+            arguments: of the function.
+
+        Raises:
+            BackendError: the vectors or the general registers do not hold it.
+        """
+        printed = self._printed
+        inputs = "".join(f"const int8_t *in{i}, " for i in range(arguments))
+        lines = [
+            f"void @SYMBOL@({inputs}int8_t *out, const int8_t *params, int8_t *scratch)",
+            "{",
+            *(f"  {line}" for line in printed.lines),
+            "}",
+            "",
+        ]
+        symbol, text = with_symbol(kind, PRELUDE + "\n".join(lines))
+        size = 8 * self.what.size
+        in_place = tuple(
+            (v.numbers[0], 0)
+            for v in self.what.values
+            if v.op == "input" and v.varies == {FLAT} and 8 * v.numbers[1] >= size
+        )
+        return KernelSource(symbol, "c", text, bytes(printed.memory.params), self.scratch_bytes, in_place=in_place)
+
+    def counts(self) -> dict[str, float]:
+        """What the code executes, for the cost model: instructions of each pipe, loads, stores, gathers, statements."""
+        found = {
+            **self._printed.counts,
+            "unroll": self.unroll,
+            "lanes": self.lanes,
+            "scratch": self.scratch_bytes,
+            "inline": self.nest.places["channel"] == "inline",
+        }
+        return {name: float(value) for name, value in found.items()}
+
+
+class _Printed:
+    """The C of a kernel, its params, and what it executes."""
+
+    def __init__(self, kernel: ElementwiseKernel) -> None:
+        self.kernel, self.what, self.memory = kernel, kernel.what, Memory(kernel.layout[0])
+        self.counts: Counter[str] = Counter()
+        body = [line for level, values in kernel.stages.items() for v in values for line in self._stage(level, v)]
+        body += self._out()
+        self.lines = [*self.memory.head(), *body]
+
+    def _stage(self, level: str, value: Value) -> list[str]:
+        """C that computes a value for each position of its level."""
+        row = self._row(level, self.kernel.lanes if level == CHANNEL else 32, "")
+        return [
+            "{",
+            *self._over(row, value, 1, self.kernel.count(level), f"scratch + {self.memory.staged[value]}"),
+            "}",
+        ]
+
+    def _out(self) -> list[str]:
+        """C that computes all elements."""
+        what, lanes, unroll = self.what, self.kernel.lanes, self.kernel.unroll
+        if not what.by_rows:
+            row = self._row(FLAT, lanes, "")
+            return ["{", *self._over(row, what.result, unroll, what.rows * what.channels, "out"), "}"]
+        row = self._row(FLAT, lanes, "y")
+        lines = self._over(row, what.result, unroll, what.channels, f"out{row.offset(what.size)}", what.rows)
+        return [f"for (int y = 0; y < {what.rows}; y++) {{", *lines, "}"]
+
+    def _row(self, level: str, lanes: int, at: str) -> Row:
+        return Row(self.memory, level, lanes, at, self.what.channels, self.what.values, ROWS)
+
+    def _over(self, row: Row, value: Value, unroll: int, length: int, to: str, times: int = 1) -> list[str]:
+        """C that computes a value at `length` positions, `unroll` vectors a turn, and stores it at `to`."""
+        each = 8 * VECTOR // row.lanes
+        whole, rest = divmod(length, each * unroll)
+        parts = [(whole, unroll, 0), (int(rest >= each), rest // each, 0), (int(rest % each > 0), 1, rest % each)]
+        lines = []
+        for turns, vectors, left in parts:
+            if turns:
+                turn = Turn(row, left)
+                for _ in range(vectors):
+                    turn.element(value, to, self.what.size)
+                code, statement = turn.statement(turns, self.kernel.pipeline)
+                lines += statement
+                self._count(code, turns, times)
+        return [f"  {line}" for line in [*row.declared, *lines]]
+
+    def _count(self, code: Sequence[str], turns: int, times: int) -> None:
+        self.counts["statements"] += times
+        self.counts["code"] += len(code)
+        self.counts["issued"] += len(code) * turns * times
+        if (pipeline := self.kernel.pipeline) is not None:
+            first, second = (cycles_of(code, pipeline, n) for n in (1, 2))
+            self.counts["cycles"] += (first + (second - first) * (turns - 1)) * times

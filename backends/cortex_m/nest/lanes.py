@@ -1,0 +1,366 @@
+"""Pointwise functions as values: exact integers with known ranges, simplified as they are built.
+
+A value is one integer for each position of a tensor. Its range says how many bits of a lane it needs, the axes that it
+varies with say how often it is computed. Nothing wraps: where an op of TOSA has no meaning beyond its type, the range
+ends there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+ROW, CHANNEL, FLAT = "row", "channel", "flat"
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+_DENSE_MULTIPLIER = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One integer for each position.
+
+    Args:
+        op: how it is computed, a method of `elementwise.Emitter`; `number`, `array` and `input` are given.
+        operands: the values that it is computed from.
+        low, high: its range.
+        varies: the axes that it varies with: `row` (all axes but the last), `channel` (the last), `flat` (every one).
+        numbers: of `sum`, the factor of each operand, and what is added; of shifts the amount; of `narrow` the bits; of
+            `input` its index and bytes.
+        data: of `array` and tables.
+        zeros: low bits that are always 0.
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    low: int
+    high: int
+    varies: frozenset[str]
+    numbers: tuple[int, ...] = ()
+    data: np.ndarray | None = None
+    zeros: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Bits that hold it with its sign: 8, 16 or 32."""
+        return next(bits for bits in (8, 16, 32) if -(1 << bits - 1) <= self.low and self.high < 1 << bits - 1)
+
+    @property
+    def level(self) -> str:
+        """How often it is computed: `once`, for each `row`, for each `channel`, or for every position: `flat`."""
+        axes = set(self.varies)
+        if FLAT in axes or axes == {ROW, CHANNEL}:
+            return FLAT
+        return axes.pop() if axes else "once"
+
+    @property
+    def number(self) -> int | None:
+        """Its value, where there is but one."""
+        return self.low if self.low == self.high else None
+
+
+def number(value: int) -> Value:
+    """The same integer everywhere."""
+    return Value("number", (), value, value, frozenset(), zeros=_trailing_zeros(value))
+
+
+def given(index: int, size: int, low: int, high: int, varies: Iterable[str]) -> Value:
+    """An input: the argument `index` of the function, elements of `size` bytes."""
+    return Value("input", (), low, high, frozenset(varies), (index, size))
+
+
+def array(data: np.ndarray, varies: Iterable[str]) -> Value:
+    """A constant: one element for each position."""
+    low, high = int(data.min()), int(data.max())
+    return number(low) if low == high else Value("array", (), low, high, frozenset(varies), data=data.reshape(-1))
+
+
+def add(a: Value, b: Value) -> Value:
+    """a + b"""
+    return _sum([*_terms(a), *_terms(b)])
+
+
+def subtract(a: Value, b: Value) -> Value:
+    """a - b"""
+    return _sum([*_terms(a), *((value, -factor) for value, factor in _terms(b))])
+
+
+def multiply(a: Value, b: Value) -> Value:
+    """a * b"""
+    for value, other in ((a, b), (b, a)):
+        if (factor := value.number) is not None:
+            return _sum([(term, factor * of) for term, of in _terms(other)])
+    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return _folded(_value("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
+
+
+def shift_right(a: Value, amount: int, rounding: bool) -> Value:
+    """a >> amount, half rounded up or all rounded down."""
+    half = 1 << amount - 1 if rounding and amount else 0
+    exact = min(amount, a.zeros)
+    if exact and a.op == "sum":
+        *factors, constant = a.numbers
+        if not any(factor % (1 << exact) for factor in (*factors, constant)):
+            terms = [(v, factor >> exact) for v, factor in zip(a.operands, factors, strict=True)]
+            return shift_right(_sum([*terms, (number(1), constant >> exact)]), amount - exact, rounding)
+    if not amount:
+        return a
+    if exact == amount and a.op == "narrow":
+        return narrow(shift_right(a.operands[0], amount, rounding), a.numbers[0])
+    low, high = a.low + half >> amount, a.high + half >> amount
+    op = "shift_round" if rounding else "shift"
+    return _folded(_value(op, (a,), low, high, (amount,)), lambda x: x + half >> amount)
+
+
+def narrow(a: Value, bits: int) -> Value:
+    """a, saturated to a signed integer of so many bits."""
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+    if bits == 32 or (a.bits <= bits and a.op in ("input", "array", "number", "narrow")):
+        return a
+    ends = min(max(a.low, low), high), min(max(a.high, low), high)
+    zeros = a.zeros if a.low >= low and a.high <= high else 0
+    return _folded(_value("narrow", (a,), *ends, (bits,), zeros=zeros), lambda x: np.clip(x, low, high))
+
+
+def clamp(a: Value, low: int, high: int) -> Value:
+    """min(max(a, low), high)"""
+    a = maximum(a, number(low)) if a.low < low else a
+    return minimum(a, number(high)) if a.high > high else a
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The larger of a and b."""
+    return _folded(_value("max", (a, b), max(a.low, b.low), max(a.high, b.high)), np.maximum)
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """The smaller of a and b."""
+    return _folded(_value("min", (a, b), min(a.low, b.low), min(a.high, b.high)), np.minimum)
+
+
+def rescale(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits: int) -> Value | None:
+    """a * multiplier >> shift, half rounded up (TOSA 1.0, apply_scale_32 with SINGLE_ROUND), for a result of `bits`.
+
+    `multiplier` and `shift` have one element, or one a channel. A power of two is a shift, a whole number a product.
+    Else VQRDMULH, which is exact at shift 31, or from shift 32 on VQDMULH and a shift that rounds; below 31 the value
+    is shifted left first. None where that may saturate and the result does not.
+    """
+    if multiplier.size > 1:
+        return _rescale_channels(a, multiplier, shift, bits)
+    m, s = int(multiplier.item()), int(shift.item())
+    if m % (1 << s) == 0:
+        return multiply(a, number(m >> s))
+    if (odd := m >> _trailing_zeros(m)) == 1 or (s > 31 and _fits_int32(a, odd)):
+        return shift_right(multiply(a, number(odd)), s - _trailing_zeros(m), rounding=True)
+    left = max(0, 31 - s)
+    if not _fits_int32(a, 1 << left) and (bits == 32 or m < _DENSE_MULTIPLIER):
+        return None
+    if s > 31:
+        return shift_right(_high_half(a, number(m), rounding=False), s - 31, rounding=True)
+    return _high_half(_shifted_left(a, left), number(m), rounding=True)
+
+
+def with_zero_point(a: Value, zero_point: int, bits: int) -> Value:
+    """a + zero_point, saturated to so many bits. What a sum rounds off with its shift, it adds before it."""
+    if a.op == "shift_round" and a.operands[0].op == "sum":
+        (total,), (amount,) = a.operands, a.numbers
+        moved = add(total, number(zero_point << amount))
+        if _fits_int32(moved, 1) and (moved.low, moved.high) != _INT32:
+            return narrow(shift_right(moved, amount, rounding=True), bits)
+    if zero_point and a.op != "sum":
+        a = narrow(a, 16)
+    return narrow(add(a, number(zero_point)), bits)
+
+
+def _rescale_channels(a: Value, multiplier: np.ndarray, shift: np.ndarray, bits: int) -> Value | None:
+    shift = shift.astype(np.int32)
+    rounding = bool((shift <= 31).all())
+    left = np.maximum(0, (31 if rounding else 32) - shift)
+    saturating = not _fits_int32(a, 1 << int(left.max()))
+    if saturating and (bits == 32 or multiplier.min() < _DENSE_MULTIPLIER):
+        return None
+    if left.any():
+        a = _value("shift_by", (a, array(left, {CHANNEL})), *_INT32, (0, 0, int(saturating)))
+    scaled = _high_half(a, array(multiplier, {CHANNEL}), rounding)
+    if rounding:
+        return scaled
+    return _value("shift_by", (scaled, array(31 - shift - left, {CHANNEL})), *_INT32, (0, 1, 0))
+
+
+def _shifted_left(a: Value, amount: int) -> Value:
+    """a << amount, saturated where it does not fit."""
+    if _fits_int32(a, 1 << amount):
+        return multiply(a, number(1 << amount))
+    return _value("shift_saturating", (a,), *_INT32, (amount,))
+
+
+def _high_half(a: Value, b: Value, rounding: bool) -> Value:
+    half = 1 << 30 if rounding else 0
+    ends = [x * y + half >> 31 for x in (a.low, a.high) for y in (b.low, b.high)]
+    return _folded(_value("high_half", (a, b), min(ends), max(ends), (int(rounding),)), lambda x, y: x * y + half >> 31)
+
+
+def shift_by(a: Value, amount: Value, left: bool, rounding: bool, signed: bool) -> Value:
+    """a shifted left or right by a value, in 32 bits."""
+    amount = amount if left else subtract(number(0), amount)
+    kept = signed and not left
+    low, high = (min(a.low, 0), max(a.high, 0)) if kept else _INT32
+    return _value("shift_by", (a, amount), low, high, (int(not signed), int(rounding), 0))
+
+
+def table(a: Value, entries: np.ndarray) -> Value:
+    """TABLE of 256 int8."""
+    low, high = int(entries.min()), int(entries.max())
+    return _value("table", (a,), low, high, data=entries)
+
+
+def interpolated(a: Value, entries: np.ndarray) -> Value:
+    """TABLE of 513 int16 (TOSA 1.0): nine bits choose a segment, seven interpolate in it. a is an int16."""
+    segment, entries = shift_right(a, 7, rounding=False), entries.astype(np.int64)
+    low, high = int(entries.min()), int(entries.max())
+    base = _value("lookup", (segment,), low, high, (256,), entries)
+    if a.zeros >= 7:
+        return multiply(base, number(128))
+    rises = np.diff(entries)
+    following = _value("lookup", (segment,), low, high, (257,), entries)
+    slope = replace(subtract(following, base), low=int(rises.min()), high=int(rises.max()))
+    fraction = _value("and", (a, number(127)), 0, 127)
+    return replace(add(multiply(base, number(128)), multiply(slope, fraction)), low=low << 7, high=high << 7)
+
+
+def bitwise(op: str, a: Value, b: Value) -> Value:
+    """`and`, `or` or `xor` of a and b."""
+    bits = max(a.bits, b.bits)
+    both = a.low >= 0 and b.low >= 0
+    low, high = (0, (1 << max(a.high.bit_length(), b.high.bit_length())) - 1) if both else _range(bits)
+    return _value(op, (a, b), low, high)
+
+
+def inverted(a: Value) -> Value:
+    """Every bit of a the other way."""
+    return _value("invert", (a,), ~a.high, ~a.low)
+
+
+def absolute(a: Value) -> Value:
+    """The absolute value; of the least integer, itself."""
+    if a.low <= -(1 << a.bits - 1):
+        return _value("abs", (a,), *_range(a.bits))
+    return _value("abs", (a,), 0, max(-a.low, a.high))
+
+
+def leading_zeros(a: Value) -> Value:
+    """The number of zeros above the first one, of 32 bits."""
+    return _value("clz", (a,), 0, 32)
+
+
+def compare(op: str, a: Value, b: Value) -> Value:
+    """1 where a is `gt`, `ge` or `eq` b, else 0."""
+    return _value("compare", (a, b), 0, 1, (("eq", "gt", "ge").index(op),))
+
+
+def select(condition: Value, a: Value, b: Value) -> Value:
+    """a where the condition is not 0, else b."""
+    return _value("select", (condition, a, b), min(a.low, b.low), max(a.high, b.high))
+
+
+def reachable(result: Value) -> list[Value]:
+    """Every value behind `result` and itself, operands first."""
+    found: dict[Value, None] = {}
+    stack = [(result, False)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            found[value] = None
+        elif value not in found:
+            stack += [(value, True), *((operand, False) for operand in reversed(value.operands))]
+    return list(found)
+
+
+def _value(
+    op: str,
+    operands: tuple[Value, ...],
+    low: int,
+    high: int,
+    numbers: tuple[int, ...] = (),
+    data: np.ndarray | None = None,
+    zeros: int = 0,
+) -> Value:
+    varies = frozenset(itertools.chain.from_iterable(operand.varies for operand in operands))
+    return Value(op, operands, max(low, _INT32[0]), min(high, _INT32[1]), varies, numbers, data, zeros)
+
+
+def _folded(value: Value, compute: Callable[..., np.ndarray]) -> Value:
+    """The constant that a value is where its operands are constants."""
+    arrays = {operand.varies for operand in value.operands if operand.op == "array"}
+    if len(arrays) > 1 or any(operand.op not in ("number", "array") for operand in value.operands):
+        return value
+    data = [np.int64(v.low) if v.data is None else v.data.astype(np.int64) for v in value.operands]
+    result = compute(*data)
+    return array(np.asarray(result), value.varies) if np.ndim(result) else number(int(result))
+
+
+def _terms(a: Value) -> list[tuple[Value, int]]:
+    """The value as a sum: what stands once in a product with a number is a term."""
+    if a.number is not None:
+        return [(number(1), a.low)]
+    if a.op == "sum" and len(a.operands) == 1:
+        return [(a.operands[0], a.numbers[0]), (number(1), a.numbers[1])]
+    return [(a, 1)]
+
+
+def _sum(terms: Sequence[tuple[Value, int]]) -> Value:
+    """The sum of values times factors. What varies with fewer axes is added up by itself."""
+    factors: dict[Value, int] = {}
+    constant = 0
+    for value, factor in terms:
+        if value.number is not None:
+            constant += value.low * factor
+        elif value.op == "array":
+            scaled = _folded(_value("mul", (value, number(factor)), *_INT32), lambda x, y: x * y)
+            factors[scaled] = factors.get(scaled, 0) + 1
+        else:
+            factors[value] = factors.get(value, 0) + factor
+    factors = {value: factor for value, factor in factors.items() if factor}
+    levels = {level: [v for v in factors if v.level == level] for level in ("once", ROW, CHANNEL, FLAT)}
+    alone, terms = [*levels["once"], *levels[ROW]], list(factors.items())
+    for values, others in ((alone, [*levels[CHANNEL], *levels[FLAT]]), (levels[CHANNEL], levels[FLAT])):
+        if values and others:
+            inner = _plain_sum([(v, factors[v]) for v in values], constant)
+            terms = [(inner, 1), *((v, f) for v, f in terms if v not in values)]
+            constant = 0
+    return _plain_sum(terms, constant)
+
+
+def _plain_sum(terms: list[tuple[Value, int]], constant: int) -> Value:
+    if not terms:
+        return number(constant)
+    if len(terms) == 1 and terms[0][1] == 1:
+        (only, _), *_ = terms
+        if not constant:
+            return only
+        if only.op == "sum":
+            *inner, moved = only.numbers
+            return _plain_sum(list(zip(only.operands, inner, strict=True)), moved + constant)
+    ends = [(min(v.low * f, v.high * f), max(v.low * f, v.high * f)) for v, f in terms]
+    low, high = sum(low for low, _ in ends) + constant, sum(high for _, high in ends) + constant
+    zeros = min([v.zeros + _trailing_zeros(f) for v, f in terms] + [_trailing_zeros(constant)])
+    values, factors = tuple(v for v, _ in terms), tuple(f for _, f in terms)
+    result = _value("sum", values, low, high, (*factors, constant), zeros=zeros)
+    if low < _INT32[0] or high > _INT32[1]:
+        result = replace(result, low=_INT32[0], high=_INT32[1])
+    return _folded(result, lambda *x: sum(np.multiply(v, f) for v, f in zip(x, factors, strict=True)) + constant)
+
+
+def _fits_int32(a: Value, factor: int) -> bool:
+    return _INT32[0] <= a.low * factor and a.high * factor <= _INT32[1]
+
+
+def _range(bits: int) -> tuple[int, int]:
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+def _trailing_zeros(value: int) -> int:
+    """Low bits of an integer that are 0; 32 of 0 itself."""
+    return (value & -value).bit_length() - 1 if value else 32
