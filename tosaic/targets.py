@@ -72,7 +72,10 @@ def find_target(
     for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
         if given is not None and given not in vela_sections()[kind]:
             raise unknown_name(f"{kind} of Vela's", given, vela_sections()[kind])
-    target = replace(target, memory_mode=memory_mode, system_config=system_config)
+    if memory_mode is not None:
+        target = replace(target, memory_mode=memory_mode)
+    if system_config is not None:
+        target = replace(target, system_config=system_config)
     if arena_size is not None:
         first = target.layout.arena[0]
         limited = replace(first, size=min(first.size, arena_size))

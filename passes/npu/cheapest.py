@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TypeAlias
 
 from tosaic.passes.npu.costs import COSTS, Cost
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, shape_of
 
 Form: TypeAlias = Callable[[ir.Value], ir.Value]
 """Computes the last result of some ops from the one tensor that they read."""
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
-_CHOSEN: dict[tuple[Cost, str], int] = {}
-"""Which form costs least, 0 for the ops as they stand, by their text; weights do not count."""
+_CHOSEN: dict[tuple[Cost, tuple[str, ...]], int] = {}
+"""Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
 
-def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str) -> None:
+def to_cheapest(module: ir.Module, target: str, forms: Forms, *names: str, cheap: float = 0) -> None:
     """Write each op of these names in the form that costs the NPU of `target` the fewest cycles, in place.
+
+    Args:
+        cheap: cycles for an element of the result at which an op is left as it stands, and no form tried.
 
     Raises:
         Error: no such target.
     """
     if target not in COSTS:
         raise unknown_name("target", target, sorted(COSTS))
-    rewrite(module, [_cheapest(COSTS[target], forms, names)])
+    rewrite(module, [_cheapest(COSTS[target], forms, names, cheap)])
 
 
-def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
+def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> Pattern:
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
@@ -39,13 +43,21 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
             return None
         (given,) = inputs_of(ops)
         alone = main_of(ops, [given], list(op.results))
-        key = cost, alone.operation.get_asm(large_elements_limit=8)
+        key = cost, tuple(map(_described, ops))
         if key not in _CHOSEN:
-            costs = [cost(alone), *(cost(_alone(form, ops, given)) for form in others)]
+            costs = [cost(alone)]
+            if costs[0] is None or costs[0] > cheap * prod(shape_of(op.results[0])):
+                costs += [cost(_alone(form, ops, given)) for form in others]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
         return others[_CHOSEN[key] - 1](given) if _CHOSEN[key] else None
 
     return cheapest
+
+
+def _described(op: ir.Operation) -> str:
+    """The op without the names of its operands."""
+    attributes = sorted(f"{name}={op.attributes[name]}" for name in op.attributes)
+    return " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results)), *attributes])
 
 
 def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:

@@ -19,6 +19,7 @@ from tosaic.support.tosa_builder import element, emit, rescale, reshape, transpo
 _MOST_PERMUTED = 512
 _MOST_MADE = 64
 _FULL = 16
+_CHEAP = 0.7
 
 
 @register
@@ -35,7 +36,7 @@ class CheapestTransposes(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         if self.target:
-            to_cheapest(module, self.target, lambda op: ([op], list(_forms(op))), "tosa.transpose")
+            to_cheapest(module, self.target, lambda op: ([op], list(_forms(op))), "tosa.transpose", cheap=_CHEAP)
 
 
 def _forms(op: ir.Operation) -> Iterator[Form]:

@@ -33,7 +33,7 @@ def forms(module: ir.Module, name: str, monkeypatch: pytest.MonkeyPatch) -> list
 
         def cost(one: ir.Module, choice=choice, asked=asked) -> int:
             asked.append(one)
-            return int(len(asked) - 1 != choice)
+            return 0 if len(asked) - 1 == choice else 1 << 30
 
         monkeypatch.setitem(COSTS, "any", cost)
         copy = copy_of(module)
@@ -91,7 +91,7 @@ def test_overlapping_kernels_and_equal_costs_stay(monkeypatch):
     assert len(forms(module, "cheapest-convolutions", monkeypatch)) == 1
     graph = Graph()
     module = graph.module(graph.transpose(graph.input((1, 3, 12, 20)), (0, 2, 3, 1)))
-    monkeypatch.setitem(COSTS, "any", lambda one: 7)
+    monkeypatch.setitem(COSTS, "any", lambda one: 1 << 30)
     create("cheapest-transposes", {"target": "any"}).run(module)
     assert [op.name for op in walk(module) if op.name.startswith("tosa.")] == ["tosa.transpose"]
 
