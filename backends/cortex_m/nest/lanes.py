@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -353,7 +354,11 @@ def _plain_sum(terms: list[tuple[Value, int]], constant: int) -> Value:
     result = computed("sum", values, low, high, (*factors, constant), zeros=zeros)
     if low < _INT32[0] or high > _INT32[1]:
         result = replace(result, low=_INT32[0], high=_INT32[1])
-    return _folded(result, lambda *x: sum(np.multiply(v, f) for v, f in zip(x, factors, strict=True)) + constant)
+
+    def total(*operands: np.ndarray) -> np.ndarray:
+        return reduce(np.add, (v * f for v, f in zip(operands, factors, strict=True)), np.asarray(constant))
+
+    return _folded(result, total)
 
 
 def _fits_int32(a: Value, factor: int) -> bool:
