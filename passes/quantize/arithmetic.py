@@ -18,6 +18,8 @@ from tosaic.support.tosa_builder import emit, mul
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
+# A part of a result's step that no result shows.
+_UNSEEN = 1 / 64
 _FACTOR_BITS = {"i8": 15, "i16": 14}
 
 
@@ -37,11 +39,11 @@ class _Term:
         assert self.values is not None
         return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
-    def in_unit(self, unit: float, whole: bool) -> ir.Value:
-        """The operand as i32 in multiples of `unit`; `whole` rounds the factor to an integer."""
+    def in_unit(self, unit: float, slack: float = 0.0) -> ir.Value:
+        """The operand as i32 in multiples of `unit`; a factor that is so near a whole number becomes that."""
         if self.stored is not None and self.quantization is not None:
             factor = self.quantization.scale / unit
-            factor = max(1.0, round(factor)) if whole else factor
+            factor = round(factor) if abs(round(factor) - factor) <= slack and round(factor) else factor
             return scale_by(self.stored, "i32", [factor], self.quantization.zero_point)
         assert self.values is not None
         return constant(np.rint(self.values / unit).astype(np.int32))
@@ -50,7 +52,7 @@ class _Term:
 @lowers("tosa.add", "tosa.sub")
 def add(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Both operands in one fine unit of i32, summed, and rescaled once."""
-    total = _aligned(op.operands[0], op.operands[1])
+    total = _aligned(op.operands[0], op.operands[1], out.scale)
     if total is None:
         return None
     a, b, unit = total
@@ -128,11 +130,12 @@ def _term(value: ir.Value) -> _Term | None:
     return None if view is None else _Term(view[0], view[1], None)
 
 
-def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
+def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
-    The unit is fine, and of int8 both factors to it are whole numbers, the larger a power of two: products that round
-    nothing. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
+    The unit is fine, and the larger factor to it a power of two. So is the other a whole number, a product that rounds
+    nothing, where all that this can move is a small part of `scale`. Two operands of one scale are exact in it, and
+    Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -143,9 +146,11 @@ def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | Non
     scales = {None if term.quantization is None else term.quantization.scale for term in (first, second)}
     largest = max(first.magnitude, second.magnitude)
     if len(scales) == 1:
-        return first.in_unit(first.magnitude, whole=True), second.in_unit(first.magnitude, whole=True), first.magnitude
-    unit, whole = 2 * largest / 2.0 ** _PRE_SHIFT[min(storages)], storages == {"i8"}
-    return first.in_unit(unit, whole), second.in_unit(unit, whole), unit
+        return first.in_unit(first.magnitude), second.in_unit(first.magnitude), first.magnitude
+    storage = storages.pop()
+    unit = 2 * largest / 2.0 ** _PRE_SHIFT[storage]
+    slack = _UNSEEN * scale / unit / 2.0 ** int(storage[1:])
+    return first.in_unit(unit, slack), second.in_unit(unit, slack), unit
 
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:
