@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,10 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
 _OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
 _UNROLL = (2, 1, 3, 4, 6, 8)
+# Cycles to enter a statement.
+_ENTRY = 12
+# Times the fewest cycles, for which less code is preferred.
+_NEAR = 1.03
 
 
 @FAMILIES.register
@@ -77,18 +82,18 @@ class Pointwise(KernelFamily):
 
 
 def _first(text: str, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: Core) -> Mapping[str, Choice] | None:
-    """The legal assignment that promises the fewest cycles."""
-    choices, found = dict(knobs), list[tuple[float, int, Mapping[str, Choice]]]()
-    for lane in choices["lanes"]:
-        for unroll in choices["unroll"]:
-            for channel in choices["channel"]:
-                guess = {"lanes": lane, "unroll": unroll, "channel": channel}
-                try:
-                    counts = _printed(text, core, assigned(guess)).counts()
-                except BackendError:
-                    continue
-                found.append((counts["cycles"] + 12 * counts["statements"] + counts["code"] / 8, len(found), guess))
-    return min(found)[2] if found else None
+    """The legal assignment with the least code of those that promise few cycles."""
+    names, choices = [name for name, _ in knobs], [values for _, values in knobs]
+    found: list[tuple[float, float, Mapping[str, Choice]]] = []
+    for values in itertools.product(*choices):
+        guess = dict(zip(names, values, strict=True))
+        with suppress(BackendError):
+            counts = _printed(text, core, assigned(guess)).counts()
+            found.append((counts["cycles"] + _ENTRY * counts["statements"], counts["code"], guess))
+    if not found:
+        return None
+    fewest = min(cycles for cycles, _, _ in found)
+    return min((entry for entry in found if entry[0] <= _NEAR * fewest), key=lambda entry: (entry[1], entry[0]))[2]
 
 
 @lru_cache(maxsize=2048)
