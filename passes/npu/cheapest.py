@@ -35,9 +35,10 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str]) -> Pattern:
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
-        if not others:
+        read = inputs_of(ops)
+        if not others or not read:
             return None
-        (given,) = inputs_of(ops)
+        (given,) = read
         alone = main_of(ops, [given], list(op.results))
         key = cost, alone.operation.get_asm(large_elements_limit=8)
         if key not in _CHOSEN:
