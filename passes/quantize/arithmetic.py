@@ -50,7 +50,7 @@ class _Term:
 @lowers("tosa.add", "tosa.sub")
 def add(op: ir.Operation, out: Quantization) -> ir.Value | None:
     """Both operands in one fine unit of i32, summed, and rescaled once."""
-    total = _aligned(op.operands[0], op.operands[1])
+    total = _aligned(op.operands[0], op.operands[1], out.scale)
     if total is None:
         return None
     a, b, unit = total
@@ -128,11 +128,12 @@ def _term(value: ir.Value) -> _Term | None:
     return None if view is None else _Term(view[0], view[1], None)
 
 
-def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | None:
+def _aligned(a: ir.Value, b: ir.Value, step: float = math.inf) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
     The unit is fine, and of int8 both factors to it are whole numbers, the larger a power of two: products that round
-    nothing. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
+    nothing. Two operands of one scale are exact in it, and Ethos-U reads them as they are. A factor's own rounding, of
+    up to 128 units in all, must be lost in a `step` of the result: where operands nearly cancel, factors stay real.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -144,7 +145,8 @@ def _aligned(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value, float] | Non
     largest = max(first.magnitude, second.magnitude)
     if len(scales) == 1:
         return first.in_unit(first.magnitude, whole=True), second.in_unit(first.magnitude, whole=True), first.magnitude
-    unit, whole = 2 * largest / 2.0 ** _PRE_SHIFT[min(storages)], storages == {"i8"}
+    unit = 2 * largest / 2.0 ** _PRE_SHIFT[min(storages)]
+    whole = storages == {"i8"} and 128 * unit <= step / 16
     return first.in_unit(unit, whole), second.in_unit(unit, whole), unit
 
 
