@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
+from torch.utils._pytree import tree_map
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
 from tosaic.frontend.exclusion import names_of
@@ -88,7 +89,10 @@ def note_sqnr(program: ExportedProgram, measured: Mapping[str, tuple[Origin, flo
 
 
 def run_layers(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[np.ndarray]:
-    """The integers of each layer in PyTorch's simulation of one sample, as they are compiled."""
+    """The integers of each layer in PyTorch's simulation of one sample, as they are compiled.
+
+    It computes in float64: in float32 a sum of which nothing is left would be its own roundings.
+    """
     run = _Recorder(program)
     with torch.no_grad():
         run.run(*inputs)
@@ -117,3 +121,21 @@ class _Recorder(Interpreter):
         if n.name in self.wanted:
             self.seen[n.name] = result
         return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in QUANTIZE:
+            return super().call_function(target, _cast(args, torch.float64, torch.float32), kwargs)
+        if target in DEQUANTIZE:
+            return super().call_function(target, args, {**kwargs, "out_dtype": torch.float64})
+        return super().call_function(target, *_cast((args, kwargs), torch.float32, torch.float64))
+
+
+def _cast(tree: Any, one: torch.dtype, other: torch.dtype) -> Any:
+    """The same with the tensors and names of dtype `one` as `other`."""
+
+    def cast(leaf: Any) -> Any:
+        if leaf is one:
+            return other
+        return leaf.to(other) if isinstance(leaf, torch.Tensor) and leaf.dtype == one else leaf
+
+    return tree_map(cast, tree)

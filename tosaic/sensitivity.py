@@ -203,7 +203,11 @@ def _alternatives(trial: _Trial, rows: Sequence[LayerAccuracy], count: int) -> I
     """The noisiest layers raised, each alone, and the whole model in int16."""
     asked = trial.options.quantization
     kinds: tuple[Kind, ...] = ("int16", "f32")
-    for layer in [row for row in rows if row.names][:count]:
+    noisiest: dict[tuple[str, ...], LayerAccuracy] = {}
+    for row in rows:
+        if row.names:
+            noisiest.setdefault(row.names, row)
+    for layer in list(noisiest.values())[:count]:
         for kind in kinds:
             raised = _raised(asked, layer.names, kind)
             yield Alternative(layer, kind, raised, trial.measure(raised))

@@ -39,9 +39,10 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> P
     @pattern(*names)
     def cheapest(op: ir.Operation) -> Replacement:
         ops, others = forms(op)
-        if not others:
+        read = inputs_of(ops)
+        if not others or not read:
             return None
-        (given,) = inputs_of(ops)
+        (given,) = read
         alone = main_of(ops, [given], list(op.results))
         key = cost, tuple(map(_described, ops))
         if key not in _CHOSEN:

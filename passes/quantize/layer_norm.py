@@ -38,7 +38,9 @@ def layer_norm(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if weight is None or bias is None or axis != len(shape) - 1 or shift is None:
         return None
     deviation = _deviation(x, point, size)
-    squares = rescale(mul(deviation, deviation, "i32"), "i32", [1 << 30], [30 + shift])
+    squares = mul(deviation, deviation, "i32")
+    if shift:  # by 30 alone, RESCALE takes what is smaller than 2**29 (TOSA 1.0, apply_scale_32)
+        squares = rescale(squares, "i32", [1 << 30], [30 + shift])
     total = emit("reduce_sum", [squares], [*shape[:-1], 1], "i32", axis=axis)
     offset = max(2, round(epsilon * size * _STEP**2 / 2**shift))  # the 2**half is then below 2**15
     mantissa, half = reciprocal_root(binary("add", total, integer(offset, len(shape))))

@@ -93,6 +93,28 @@ def test_a_noisy_model_is_warned_of(tosaic, tmp_path):
     assert f"`tosaic accuracy {tmp_path / 'model.py'}:cancelling` advises" in result.stderr
 
 
+NOTHING_LEFT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Sum(nn.Module):
+    def forward(self, x):
+        return F.layer_norm(x, x.shape[-1:]).sum(2)
+
+def nothing_left():
+    torch.manual_seed(0)
+    x = torch.randn(3, 9, 17)
+    return Sum(), (x,), [(x,)]
+"""
+
+
+def test_a_sum_of_which_floats_leave_roundings_alone_is_no_other_function(succeed, tmp_path):
+    (tmp_path / "model.py").write_text(NOTHING_LEFT)
+    rows = succeed("compile", f"{tmp_path / 'model.py'}:nothing_left", "-o", tmp_path / "build")["layers"]
+    assert rows[-1]["op"] == "aten.sum.dim_IntList" and rows[-1]["differing"] == 0
+
+
 def test_what_is_another_function():
     def row(sqnr: float | None, simulated: float | None, quanta: int) -> OutputAccuracy:
         return OutputAccuracy("y", sqnr, simulated, sqnr, quanta)

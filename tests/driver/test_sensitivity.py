@@ -36,6 +36,14 @@ def labels():
     module, _, _ = model()
     return torch.cat([module(x) for x in samples()]).argmax(1)
 
+class Twice(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * x.flip(1) * torch.sigmoid(x)
+
+def twice():
+    _, example, batches = model()
+    return Twice(), example, batches
+
 def largest(outputs, labels):
     return max(abs(output).max() for output in outputs)
 '''
@@ -66,6 +74,13 @@ def test_what_a_model_loses_and_what_would_cure_it(model, succeed, tmp_path):
     assert words[:2] == ["tosaic", "compile"]
     build = succeed(*words[1:], "-o", tmp_path / "build")
     assert build["accuracy"][0]["sqnr_db"] > 50
+
+
+def test_layers_of_one_name_are_raised_once(model, succeed):
+    found = succeed("accuracy", f"{model}:twice", "--data", f"{model}:samples", "--layers", 4)
+    assert [layer["op"] for layer in found["layers"]].count("aten.mul.Tensor") == 2
+    raised = [(*one["layer"]["names"], one["kind"]) for one in found["alternatives"] if one["layer"]]
+    assert ("mul", "int16") in raised and len(raised) == len(set(raised))
 
 
 def test_the_tables(model, tosaic):

@@ -96,6 +96,13 @@ def test_overlapping_kernels_and_equal_costs_stay(monkeypatch):
     assert [op.name for op in walk(module) if op.name.startswith("tosa.")] == ["tosa.transpose"]
 
 
+def test_a_convolution_of_a_constant_stays(monkeypatch):
+    graph = Graph()
+    y = graph.conv2d(graph.const(np.ones((1, 9, 1, 8)), "i8"), np.ones((5, 1, 1, 8)), np.zeros(5))
+    module = graph.module(graph.requantize(y, "i8", 0.01))
+    assert len(forms(module, "cheapest-convolutions", monkeypatch)) == 1
+
+
 def test_dimensions_that_stay_together_are_one():
     assert merged((1, 37, 3, 3, 64), (2, 0, 3, 1, 4)) == ((37, 9, 64), (1, 0, 2))
     assert merged((1, 3, 96, 96), (0, 2, 3, 1)) == ((3, 9216), (1, 0))
