@@ -21,6 +21,8 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.campaigns import files, kills, models, planted_bugs
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
+from tosaic.console import ended_by_sigterm
+from tosaic.support.scratch import temporary_files
 
 
 @click.group()
@@ -34,11 +36,14 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
     @click.option("--count", default=count, show_default=True)
     def run(first: int, count: int) -> None:
         tally = Tally()
-        try:
-            for number, outcome in run_all(trial, range(first, first + count)):
-                tally.note(f"{name} {number}", outcome)
-        finally:
-            tally.close()
+        with ended_by_sigterm(), temporary_files():
+            try:
+                for number, outcome in run_all(trial, range(first, first + count)):
+                    tally.note(f"{name} {number}", outcome)
+            finally:
+                tally.print_counts()
+        if tally.faults:
+            raise SystemExit(1)
 
 
 _command("models", models.trial, 2000)

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from benchmarks.campaigns.planted_bugs import MODEL
 from benchmarks.campaigns.trials import Outcome
+from tosaic.support.processes import ends_with_parent
 
 BATCH = 8  # trials, of which one worker has one batch at a time
 _TRIALS = 400
-_TOSAIC = Path(sys.executable).with_name("tosaic")
+_TOSAIC = str(Path(sys.executable).with_name("tosaic"))
 _SIMULATOR = """#!/bin/sh
 for argument; do case $argument in *trials.elf) {nm} --defined-only $argument | grep ' T ' >> {log};; esac; done
 exec {qemu} "$@"
@@ -44,9 +45,10 @@ class Run:
 
     def start(self) -> subprocess.Popen[str]:
         """The command that tunes, from what the records hold."""
-        options = ("--tune-trials", str(_TRIALS), "--records", self.records, "--search", "random", "--workers", "1")
+        tuning = ("--tune-trials", str(_TRIALS), "--search", "random", "--workers", "1", "--seed", str(self.seed))
+        places = ("--records", str(self.records), "-o", str(self.folder / "outputs" / "build"))
         return subprocess.Popen(
-            [_TOSAIC, "compile", MODEL, *options, "--seed", str(self.seed), "-o", self.folder / "outputs" / "build"],
+            ends_with_parent([_TOSAIC, "compile", MODEL, *tuning, *places]),
             env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -50,11 +49,9 @@ class Tally:
         if outcome.fault:
             self.faults.append(name)
 
-    def close(self) -> None:
-        """Print the counts; exit with 1 where there were faults."""
+    def print_counts(self) -> None:
+        """How many there were of each kind."""
         click.echo(", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common()))
-        if self.faults:
-            raise SystemExit(1)
 
 
 def run_all(trial: Callable[[int], Outcome], numbers: Iterable[int]) -> Iterator[tuple[int, Outcome]]:
@@ -75,11 +72,21 @@ def run_all(trial: Callable[[int], Outcome], numbers: Iterable[int]) -> Iterator
 
 
 def _pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=_PER_PROCESS)
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, spawn, initializer=_end_with_parent, max_tasks_per_child=_PER_PROCESS)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the campaign does, however that ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    for pid in list(pool._processes):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    processes = list(pool._processes.values())
+    for process in processes:
+        process.kill()
     pool.shutdown(wait=False)
+    for process in processes:
+        process.join()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
-from benchmarks.campaigns import files, kills, models
+from benchmarks.campaigns import files, kills, models, trials
 
 
 @pytest.mark.parametrize("seed", range(9))
@@ -22,3 +29,28 @@ def test_damaged_files():
 def test_a_tuning_run_that_is_killed():
     outcome = kills.kill_trial(0, kills=1)
     assert outcome.kind == "whole", outcome
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_campaign_that_is_ended_leaves_no_process(tmp_path, number, code):
+    campaign = Path(trials.__file__).parents[1] / "campaign.py"
+    process = subprocess.Popen(
+        [sys.executable, campaign, "models", "--count", "9"], env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr and process.stderr.readline().startswith(b"models 0: ")  # its worker has work
+    assert len(session(process.pid)) > 1
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode == code
+    limit = time.monotonic() + 30
+    while session(process.pid) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert session(process.pid) == []
+    assert number == signal.SIGKILL or list(tmp_path.iterdir()) == []
+
+
+def session(leader: int) -> list[int]:
+    """The processes of a session that run."""
+    found = subprocess.run(["ps", "-s", str(leader), "-o", "pid=,stat="], capture_output=True, text=True).stdout
+    return [int(pid) for pid, state in map(str.split, found.splitlines()) if not state.startswith("Z")]
