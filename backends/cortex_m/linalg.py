@@ -14,6 +14,7 @@ from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, retype, standalone
 from tosaic.support.mlir import (
     constant_shape,
+    constant_value,
     dense,
     dense_values,
     dialect,
@@ -25,7 +26,7 @@ from tosaic.support.mlir import (
     shape_of,
     walk,
 )
-from tosaic.support.tosa_builder import emit, reshape, zero_point
+from tosaic.support.tosa_builder import emit, rebuild, reshape, zero_point
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
@@ -60,6 +61,7 @@ def lower(function: str, symbol: str) -> KernelSource:
     module = kernel_module(kernel, symbol)
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
+    _double_single_pixels(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
     with module.context:
         (kernel,) = functions(module).values()
@@ -118,6 +120,27 @@ def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
             window = {"pad": pad, "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
             conv = emit("conv2d", operands, shape_of(op.results[0]), element_type(op.results[0]), **window)
         op.results[0].replace_all_uses_with(conv)
+        op.erase()
+
+
+def _double_single_pixels(kernel: ir.Operation) -> None:
+    """A bilinear RESIZE of one int16 pixel, which upstream multiplies in the wrong type, as one of two equal pixels.
+
+    The border (TOSA 1.0, 2.9 RESIZE) gives up the width that is added, so that the result keeps its own.
+    """
+    for op in walk(kernel):
+        if op.name != "tosa.resize" or str(element_type(op.results[0])) != "i48":
+            continue
+        x, scale, offset, border = op.operands
+        n, *size, c = shape_of(x)
+        scales, borders = constant_value(scale), constant_value(border)
+        if size != [1, 1] or scales is None or borders is None:
+            continue
+        with ir.InsertionPoint(op), op.location:
+            pair = emit("concat", [x, x], (n, 1, 2, c), element_type(x), axis=2)
+            less = constant_shape(borders - (0, scales[2]))
+            resized = rebuild(op, [pair, scale, offset, less], op.results[0].type)
+        op.results[0].replace_all_uses_with(resized)
         op.erase()
 
 

@@ -193,6 +193,10 @@ for e in ("i8", "i16"):
         EXACT[f"resize-bilinear-{e}-{i}"] = lambda g, e=e, r=ratio: g.requantize(
             g.resize(g.input((1, 5, 7, 3), e), "BILINEAR", *r), e, 0.06
         )
+    for i, border in enumerate([(0, 0), (2, 2), (-2, 2)]):
+        EXACT[f"resize-bilinear-{e}-pixel-{i}"] = lambda g, e=e, b=border: g.requantize(
+            g.resize(g.input((2, 1, 1, 3), e), "BILINEAR", (4, 2, 4, 2), (-2, 0), b), e, 0.06
+        )
 
 for name in ("floor", "ceil", "abs"):
     EXACT[f"{name}-f32"] = lambda g, n=name: g.unary(n, g.input(SHAPE, "f32"))
