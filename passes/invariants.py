@@ -14,6 +14,7 @@ from tosaic.passes.rewrite import Pattern
 from tosaic.support.attributes import enum_of, text_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
+from tosaic.support.locations import describe
 from tosaic.support.mlir import TARGET_ENV, dialect, functions, ir, run_pipeline, walk
 from tosaic.support.tosa_ops import TOSA_OPS, is_constant
 
@@ -37,7 +38,7 @@ def check_legal(module: ir.Module) -> None:
     for op in walk(module):
         if op.name == "func.call":
             if "tosaic.composite" not in known[callee_of(op)].attributes:
-                raise PassError("a call of a function that is no composite is left", where=str(op.location))
+                raise PassError("a call of a function that is no composite is left", where=describe(op.location))
         elif op.name not in (*_CASTS, "func.func", "func.return"):
             _check_op(op)
         for value in [*op.operands, *op.results]:
@@ -62,13 +63,13 @@ def check_quantized(module: ir.Module) -> None:
     for op in ops:
         for value in [*op.operands, *op.results]:
             if "!quant." in str(value.type):
-                raise PassError(f"`{op.name}` still has the type `{value.type}`", where=str(op.location))
+                raise PassError(f"`{op.name}` still has the type `{value.type}`", where=describe(op.location))
             _check_type(value.type, op)
         _check_op(op)
         if op.name == "tosa.rescale" and enum_of(op, "rounding_mode") != "SINGLE_ROUND":
-            raise PassError("a RESCALE is not SINGLE_ROUND", where=str(op.location))
+            raise PassError("a RESCALE is not SINGLE_ROUND", where=describe(op.location))
         if "tosaic.float" in op.attributes:
-            raise PassError(f"`{op.name}` still carries `tosaic.float`", where=str(op.location))
+            raise PassError(f"`{op.name}` still carries `tosaic.float`", where=describe(op.location))
     for kind, values in (("arg_attrs", list(body_of(main).arguments)), ("res_attrs", returned(main))):
         if kind in main.attributes:
             _check_annotations(kind, list(main.attributes[kind]), values)
@@ -120,7 +121,7 @@ def check_placed(module: ir.Module) -> None:
     main = known.pop("main")
     for op in walk(main):
         if not is_constant(op) and op.name not in ("tosa.reshape", "func.call", "func.return"):
-            raise PassError(f"`{op.name}` is left in main after place", where=str(op.location))
+            raise PassError(f"`{op.name}` is left in main after place", where=describe(op.location))
     calls = Counter(callee_of(op) for op in computing_ops(main) if op.name == "func.call")
     placed: dict[str, list[ir.Operation]] = {"cpu": [], "npu": []}
     for name, function in known.items():
@@ -140,9 +141,9 @@ def check_placed(module: ir.Module) -> None:
 
 def _check_op(op: ir.Operation) -> None:
     if not op.name.startswith("tosa."):
-        raise PassError(f"`{op.name}` is left after legalize", where=str(op.location), why="it is not of TOSA")
+        raise PassError(f"`{op.name}` is left after legalize", where=describe(op.location), why="it is not of TOSA")
     if op.name not in TOSA_OPS or op.name in _FOURIER:
-        raise PassError(f"`{op.name}` cannot be compiled", where=str(op.location),
+        raise PassError(f"`{op.name}` cannot be compiled", where=describe(op.location),
                         why="there is neither control flow nor state nor a Fourier transform on the target",
                         hint="write the model without it")  # fmt: skip
 
@@ -150,10 +151,10 @@ def _check_op(op: ir.Operation) -> None:
 def _check_type(kind: ir.Type, op: ir.Operation) -> None:
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
         if not str(kind).startswith("!tosa.shape"):
-            raise PassError(f"`{op.name}` has the type `{kind}`", where=str(op.location), why="its shape is not static",
-                            hint="export the model for inputs of one size")  # fmt: skip
+            raise PassError(f"`{op.name}` has the type `{kind}`", where=describe(op.location),
+                            why="its shape is not static", hint="export the model for inputs of one size")  # fmt: skip
     elif not isinstance(kind.element_type, _quant.QuantizedType) and str(kind.element_type) not in _ELEMENTS:
-        raise PassError(f"`{op.name}` has the type `{kind}`", where=str(op.location),
+        raise PassError(f"`{op.name}` has the type `{kind}`", where=describe(op.location),
                         why=f"`{kind.element_type}` is not among {', '.join(_ELEMENTS)}",
                         hint="cast it in the model: floats to float32, integers to int32")  # fmt: skip
 
@@ -175,7 +176,7 @@ def _check_annotations(kind: str, annotations: Sequence[ir.DictAttr], values: Se
 def _check_all_carry(name: str, ops: Iterable[ir.Operation]) -> None:
     for op in ops:
         if name not in op.attributes:
-            raise PassError(f"`{op.name}` has no `{name}`", where=str(op.location))
+            raise PassError(f"`{op.name}` has no `{name}`", where=describe(op.location))
 
 
 def _check_finished(module: ir.Module, patterns: Sequence[Pattern]) -> None:
@@ -184,4 +185,5 @@ def _check_finished(module: ir.Module, patterns: Sequence[Pattern]) -> None:
             if op.name in one.names:
                 with ir.InsertionPoint(op), op.location:
                     if one(op) is not None:
-                        raise PassError(f"`{one.rule.__name__}` still applies to `{op.name}`", where=str(op.location))
+                        what = f"`{one.rule.__name__}` still applies to `{op.name}`"
+                        raise PassError(what, where=describe(op.location))

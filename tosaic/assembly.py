@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
+from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 
 
@@ -66,7 +67,7 @@ def assemble(
             case "func.return":
                 returned = list(op.operands)
             case name:
-                raise BackendError(f"`{name}` was not placed", where=str(op.location))
+                raise BackendError(f"`{name}` was not placed", where=describe(op.location))
     program = Program(
         inputs=_interfaces(assembly, input_names, block.arguments, main, "arg_attrs"),
         outputs=_interfaces(assembly, [f"output_{i}" for i in range(len(returned))], returned, main, "res_attrs"),

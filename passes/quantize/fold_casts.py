@@ -26,6 +26,7 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.passes.quantize.tables import table_of
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import PassError
+from tosaic.support.locations import describe
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
 from tosaic.support.values import producer
@@ -87,6 +88,6 @@ def _integer(maker: ir.Operation, source: ir.Value, out: Quantization) -> ir.Val
             if stored is not None:
                 return stored
     except PassError as error:
-        raise PassError(error.what, where=error.where or f"{maker.location} {maker.name}", why=error.why,
+        raise PassError(error.what, where=error.where or f"{describe(maker.location)} {maker.name}", why=error.why,
                         hint=error.hint) from None  # fmt: skip
     return None

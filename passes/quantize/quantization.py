@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tosaic.support.errors import PassError
+from tosaic.support.locations import describe
 from tosaic.support.mlir import constant, constant_value, dialect, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import tensor
@@ -23,7 +24,7 @@ def quantization_of(value: ir.Value) -> Quantization:
     """
     kind = element_type(value)
     maker = producer(value)
-    where = "" if maker is None else str(maker.location)
+    where = "" if maker is None else describe(maker.location)
     base = _quant.QuantizedType(kind)
     if not base.is_signed:
         raise PassError(f"unsigned quantization `{kind}` is not supported", where=where, hint="quantize to int8")

@@ -347,6 +347,38 @@ def test_an_int16_softplus_is_one_function_without_steps():
     assert sqnr(captured(nn.Softplus(beta=3), *normal(2, 64, size=4.0)), "int16") > 70
 
 
+@pytest.mark.parametrize(
+    "function, scale, least",
+    [
+        (torch.log, 1, 60),
+        (torch.rsqrt, 1, 50),
+        (torch.reciprocal, 1, 50),
+        (torch.sqrt, 1, 80),
+        (torch.sigmoid, 1e4, 60),
+    ],
+)
+def test_int16_tables_follow_a_function_that_is_steep_at_0(function, scale, least):
+    class Steep(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    random = torch.Generator().manual_seed(0)
+    batches = [((torch.rand(1, 400, generator=random) * scale + 1e-3),) for _ in range(4)]
+    assert sqnr(captured(Steep(), *batches), "int16") > least
+
+
+def test_what_no_int16_table_can_follow_stays_in_f32():
+    class Wave(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sin(x)
+
+    capture = captured(Wave(), *[(torch.linspace(-900, 900, 400)[None] + i,) for i in range(2)])
+    assert sqnr(capture, "int16") > 38
+    module = import_program(quantize(capture, "int16"))
+    run_phases(module, ["legalize", "quantize"])
+    assert "tosa.sin" in {op.name for op in walk(module)}
+
+
 def test_an_int16_table_of_a_pole_has_slopes_that_tosa_allows():
     class Log(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
