@@ -17,12 +17,12 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.support.attributes import enum_of
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_shape, constant_value, dense_values, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 ACCUMULATOR = {"i8": "i32", "i16": "i48"}
-# A RESCALE by 31 takes what is smaller than 2**30 (TOSA 1.0, apply_scale_32).
+# A RESCALE by 31 takes what is smaller than 2**30 (TOSA 1.0, apply_scale_32); `requantize` limits what others take.
 LIMITS = {"i32": 2**30 - 1, "i48": 2**47 - 1}
 _CHANNEL = {"tosa.conv2d": 0, "tosa.conv3d": 0, "tosa.transpose_conv2d": 0}
 
@@ -47,9 +47,11 @@ def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
         result = tensor(shape_of(op.results[0]), accumulator)
         return rebuild(op, [image, kernel, offset, *points], result, acc_type=element(accumulator))
 
-    parts = 1 if accumulator == "i48" else _parts(op, weight, largest_magnitude(x[1]), offsets)
-    if parts == 1:
-        return requantize(convolve(x[0], weight[0], offsets), units, out)
+    offset = np.abs(dense_values(offsets.owner.attributes["values"]).astype(np.float64))
+    largest = _weight_sums(op, *weight) * largest_magnitude(x[1]) + offset
+    if accumulator == "i48" or (largest <= LIMITS["i32"]).all():
+        return requantize(convolve(x[0], weight[0], offsets), units, out, largest=int(largest.max(initial=0)))
+    parts = _parts(op, weight, largest_magnitude(x[1]), LIMITS["i32"] - offset)
     total, unit = _in_parts(x[0], weight[0], offsets, parts, convolve)
     return requantize(total, [one * unit for one in units], out)
 
@@ -71,7 +73,8 @@ def matmul(op: ir.Operation, out: Quantization) -> ir.Value | None:
         shape_of(op.results[0]),
         ACCUMULATOR[a[1].storage],
     )
-    return requantize(product, [a[1].scale * scale for scale in b[1].scales], out)
+    units = [a[1].scale * scale for scale in b[1].scales]
+    return requantize(product, units, out, largest=depth * largest_magnitude(a[1]) * largest_magnitude(b[1]))
 
 
 @lowers("tosa.reduce_sum")
@@ -102,7 +105,7 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if quantization.zero_point:
         offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")
-    return requantize(total, [quantization.scale / weight], out)
+    return requantize(total, [quantization.scale / weight], out, largest=largest_magnitude(quantization) * weight)
 
 
 def largest_magnitude(quantization: Quantization) -> int:
@@ -115,23 +118,21 @@ def _unit_of(bound: float) -> int:
     return 1 << max(0, math.frexp(bound)[1] - 31)
 
 
-def _parts(op: ir.Operation, weight: tuple[ir.Value, Quantization], largest: int, offsets: ir.Value) -> int:
-    """How many i32 sums over input channels each fit, whatever the input: sum |w| * max |x| + |bias| a channel."""
-    stored, bias = constant_value(weight[0]), constant_value(offsets)
-    assert bias is not None
+def _weight_sums(op: ir.Operation, weight: ir.Value, quantization: Quantization) -> np.ndarray:
+    """The sum of the weights' magnitudes for each output channel (float64), or the same bound for all."""
+    stored, depthwise = constant_value(weight), op.name == "tosa.depthwise_conv2d"
     if stored is None:
-        count = math.prod(shape_of(weight[0])) // (1 if op.name == "tosa.depthwise_conv2d" else len(bias))
-        sums = np.full(1, float(count * largest_magnitude(weight[1])))
-    elif op.name == "tosa.depthwise_conv2d":
-        sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).sum((0, 1)).reshape(-1)
-    else:
-        sums = np.abs(stored.astype(np.float64) - weight[1].zero_point).reshape(len(stored), -1).sum(1)
-    rest = LIMITS["i32"] - np.abs(bias.astype(np.float64))
-    if (sums * largest <= rest).all():
-        return 1
+        count = math.prod(shape_of(weight)) // (1 if depthwise else shape_of(weight)[0])
+        return np.full(1, float(count * largest_magnitude(quantization)))
+    magnitudes = np.abs(stored.astype(np.float64) - quantization.zero_point)
+    return magnitudes.sum((0, 1)).reshape(-1) if depthwise else magnitudes.reshape(len(stored), -1).sum(1)
+
+
+def _parts(op: ir.Operation, weight: tuple[ir.Value, Quantization], largest: int, rest: np.ndarray) -> int:
+    """How many sums over input channels fit in the `rest` that the offsets leave, whatever the input."""
     inner = shape_of(op.operands[0])[-1]
     per_channel = inner and np.prod(shape_of(weight[0])[1:-1]) * largest_magnitude(weight[1]) * largest
-    if op.name != "tosa.conv2d" or stored is None or (per_channel > rest).any():
+    if op.name != "tosa.conv2d" or constant_value(weight[0]) is None or (per_channel > rest).any():
         raise overflow(op, "the sum of its weights times the largest input")
     return -(-inner // int((rest // per_channel).min()))
 

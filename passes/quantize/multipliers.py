@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosaic.support.errors import PassError
-from tosaic.support.mlir import element_type, ir
+from tosaic.support.mlir import constant, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
-from tosaic.support.tosa_builder import clamp, rescale
+from tosaic.support.tosa_builder import clamp, emit, rescale
 
 _SHIFTS = (2, 62)
 # RESCALE by this shift is one instruction of MVE, VQRDMULH; a factor that keeps this many bits there loses less by it
@@ -48,9 +48,25 @@ def scale_by(x: ir.Value, kind: str, factors: Sequence[float], input_zp: int = 0
     return rescale(x, kind, [m for m, _ in pairs], [s for _, s in pairs], input_zp, output_zp)
 
 
-def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: int = 0) -> ir.Value:
-    """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantization `out`."""
-    scaled = scale_by(x, out.storage, [unit / out.scale for unit in real], input_zp, out.zero_point)
+def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: int = 0, largest: int = 0) -> ir.Value:
+    """RESCALE of integers whose unit is `real` (one, or one per last-dimension channel) to the quantization `out`.
+
+    By a factor of 1 or more RESCALE takes what is smaller than 2**(shift - 1), and of i48 gives no more than i32
+    (TOSA 1.0, 1.9): a sum that can be larger, all of which saturates, is limited first.
+
+    Args:
+        largest: the largest magnitude of `x`, where it is i48.
+    """
+    factors = [unit / out.scale for unit in real]
+    if str(element_type(x)) == "i48" and largest * max(factors) >= 2**31:
+        coarse = 2.0 ** max(0, largest.bit_length() - 29)
+        x, factors = scale_by(x, "i32", [1 / coarse]), [factor * coarse for factor in factors]
+    if str(element_type(x)) == "i32" and max(factors) >= 1:
+        limit = 2 ** (min(multiplier_and_shift(factor)[1] for factor in factors) - 1) - 1
+        for name, end in (("minimum", limit), ("maximum", -limit)):
+            ends = constant(np.full([1] * len(shape_of(x)), end, np.int32))
+            x = emit(name, [x, ends], shape_of(x), "i32")
+    scaled = scale_by(x, out.storage, factors, input_zp, out.zero_point)
     return scaled if out.full_range else clamp(scaled, out.low, out.high)
 
 

@@ -388,6 +388,23 @@ def test_an_int16_table_of_a_pole_has_slopes_that_tosa_allows():
     assert math.isfinite(sqnr(captured(Log(), *batches), "int16"))
 
 
+@pytest.mark.parametrize("activations, least", [("int8", -1), ("int16", 25)])
+def test_sums_far_beyond_the_range_of_their_result_saturate(activations, least):
+    """On calibration data the products cancel, but for a thousandth."""
+    layer = nn.Linear(2048, 4, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1.0, -1.0]).repeat(4, 1024))
+    batches = [(x.repeat_interleave(2, 1) + 1e-3 * torch.eye(1, 2048),) for (x,) in normal(1, 1024)]
+    capture = captured(layer, *batches)
+    assert sqnr(capture, activations) > least
+    module = import_program(quantize(capture, activations))
+    run_phases(module, ["legalize", "quantize"])
+    kind = np.iinfo(activations)
+    for ends in ((kind.min, kind.max), (kind.max, kind.min)):
+        (result,) = evaluate(module, [np.tile(np.array(ends, kind.dtype), 1024)[None]])
+        assert (result == ends[0]).all()
+
+
 def test_the_indices_of_a_pool_are_refused():
     capture = captured(Layer(lambda m, x: F.max_pool2d(x, 2, return_indices=True)), *normal(1, 3, 8, 8))
     with pytest.raises(ModelError, match=r"result 1 of `aten\.max_pool2d_with_indices\.default` cannot be compiled"):
