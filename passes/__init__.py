@@ -1,6 +1,6 @@
 """TOSA in, TOSA out: named passes in phases, each leaving an invariant that is checked."""
 
-from tosaic.passes.module_pass import ModulePass, create, register, registered
+from tosaic.passes.module_pass import PASSES, ModulePass, create, register
 from tosaic.passes.phases import PHASES, Phase, npu_phases, phases_of, place_phase, run_phase, run_phases
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
 from tosaic.passes.runner import (
@@ -15,6 +15,7 @@ from tosaic.passes.runner import (
 )
 
 __all__ = [
+    "PASSES",
     "PHASES",
     "Callback",
     "ModulePass",
@@ -32,7 +33,6 @@ __all__ = [
     "print_pipeline",
     "random_inputs",
     "register",
-    "registered",
     "run_passes",
     "run_phase",
     "run_phases",

@@ -7,13 +7,11 @@ import difflib
 import re
 import typing
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from tosaic.support.discovery import found
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir, run_pipeline
-
-ENTRY_POINTS = "tosaic.passes"
+from tosaic.support.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -69,31 +67,8 @@ class UpstreamPass(ModulePass):
         return f"mlir({self.pipeline})"
 
 
-_REGISTRY: dict[str, type[ModulePass]] = {}
-_P = TypeVar("_P", bound=type[ModulePass])
-
-
-def register(cls: _P) -> _P:
-    """Class decorator: make the pass known by its name.
-
-    Raises:
-        PassError: another pass has that name.
-    """
-    other = _REGISTRY.setdefault(cls.name, cls)
-    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise PassError(f"two passes are called `{cls.name}`", why=f"{other.__module__} and {cls.__module__}")
-    return cls
-
-
-def registered() -> dict[str, type[ModulePass]]:
-    """Every known pass by name: those in files below `tosaic.passes`, and those of installed packages.
-
-    A package names its passes as entry points in the group `tosaic.passes`.
-    """
-    for extension in found("tosaic.passes", ENTRY_POINTS):
-        if isinstance(extension, type):
-            register(extension)
-    return dict(sorted(_REGISTRY.items()))
+PASSES: Registry[ModulePass] = Registry("pass", "tosaic.passes", "tosaic.passes")
+register = PASSES.register
 
 
 def create(name: str, options: dict[str, str]) -> ModulePass:
@@ -102,7 +77,7 @@ def create(name: str, options: dict[str, str]) -> ModulePass:
     Raises:
         PassError: unknown pass or option, or a value of the wrong type.
     """
-    known = registered()
+    known = PASSES.known()
     if name not in known:
         raise PassError(f"there is no pass `{name}`", hint=_nearest(name, known))
     cls = known[name]

@@ -23,7 +23,7 @@ from tosaic.passes.layout.sink_through_reshapes import SinkThroughReshapes
 from tosaic.passes.layout.sink_transposes import SinkTransposes
 from tosaic.passes.layout.transpose_into_weights import TransposeIntoWeights
 from tosaic.passes.layout.transposes_to_reshapes import TransposesToReshapes
-from tosaic.passes.module_pass import ModulePass, UpstreamPass, registered
+from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
@@ -58,7 +58,7 @@ class Phase:
     @property
     def passes(self) -> tuple[ModulePass, ...]:
         """In the order they run; those that join the phase are ordered by name."""
-        joining = (cls() for cls in registered().values() if cls.phase == self.name)
+        joining = (cls() for cls in PASSES.known().values() if cls.phase == self.name)
         return (*self.listed, *joining, *self.closing)
 
 

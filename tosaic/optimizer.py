@@ -11,6 +11,7 @@ from rich.table import Table
 from tosaic import console, verdicts  # noqa: F401  (`place` knows the targets then)
 from tosaic.backends import reference
 from tosaic.passes import (
+    PASSES,
     PHASES,
     Callback,
     PassTimes,
@@ -18,7 +19,6 @@ from tosaic.passes import (
     dump_ir,
     parse_pipeline,
     print_ir,
-    registered,
     run_passes,
 )
 from tosaic.support.errors import Error
@@ -84,12 +84,12 @@ def show_passes(as_json: bool) -> None:
     """Print every phase and pass with its options and first line of documentation."""
     if as_json:
         phases = [{"name": phase.name, "passes": [str(one) for one in phase.passes]} for phase in PHASES.values()]
-        passes = [{"name": name, "summary": cls.summary()} for name, cls in registered().items()]
+        passes = [{"name": name, "summary": cls.summary()} for name, cls in PASSES.known().items()]
         console.print_json({"phases": phases, "passes": passes})
         return
     listed = {
         "Phases": [(phase.name, ", ".join(str(one) for one in phase.passes)) for phase in PHASES.values()],
-        "Passes": [(name, cls.summary()) for name, cls in registered().items()],
+        "Passes": [(name, cls.summary()) for name, cls in PASSES.known().items()],
     }
     for title, rows in listed.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None)

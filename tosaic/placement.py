@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from tosaic.support.attributes import int_of, text_of
 from tosaic.support.functions import computing_ops, inputs_of, main_of, standalone
 from tosaic.support.mlir import copy_of, functions, ir, walk
 from tosaic.trial_inputs import call_inputs
+
+Reads: TypeAlias = Mapping[str, Sequence[np.ndarray]]
+"""What each region reads when the model is given a sample."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +63,23 @@ def place_on(
     attempts = [_compiled(module, target, phase, callbacks) for module in modules]
     choice = min(range(len(modules)), key=lambda index: _cost(attempts[index]))
     fused, attempt = modules[choice], attempts[choice]
-    while news := next(filter(None, (_refuted(attempt, inputs) for inputs in samples)), None):
+    while True:
+        reads = [call_inputs(attempt.module, list(attempt.regions), inputs) for inputs in samples]
+        news = next(filter(None, (_refuted(attempt, read) for read in reads)), None)
+        if news is None:
+            return _improved(attempt, target, reads)
         refuse(fused, news)
         attempt = _compiled(fused, target, phase, callbacks)
-    return _improved(attempt, target, samples)
 
 
-def _improved(placement: Placement, target: Target, samples: Sequence[Sequence[np.ndarray]]) -> Placement:
+def _improved(placement: Placement, target: Target, reads: Sequence[Reads]) -> Placement:
     """The placement with the best region that Vela makes of each function for the fastest memory of the arena, and that
-    is right on all samples."""
+    is right on all that it reads."""
     regions = dict(placement.regions)
     for name, function in functions_on("npu", placement.module).items():
         room = target.layout.arena[0].size - bytes_beside(placement.module, name)
-        read = [call_inputs(placement.module, [name], inputs).get(name, ()) for inputs in samples]
         for better in better_regions(serialize(standalone(function)), regions[name], room):
-            if not any(region_difference(better, function, inputs) for inputs in read):
+            if not any(region_difference(better, function, read.get(name, ())) for read in reads):
                 regions[name] = better
                 break
     return Placement(placement.module, regions)
@@ -113,16 +119,15 @@ def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
     }
 
 
-def _refuted(placement: Placement, inputs: Sequence[np.ndarray]) -> dict[int, str]:
+def _refuted(placement: Placement, read: Reads) -> dict[int, str]:
     """The ops with which a region begins to differ from its meaning, by number, and how; empty where all are right."""
-    read = call_inputs(placement.module, list(placement.regions), inputs)
+    known = functions_on("npu", placement.module)
     found: dict[int, str] = {}
     for name, region in placement.regions.items():
-        function = functions_on("npu", placement.module)[name]
-        proof = prove_region(region, function, read.get(name, ()))
+        proof = prove_region(region, known[name], read.get(name, ()))
         if proof.difference:
             reason = f"Vela's command stream computes it wrongly: {proof.difference}"
-            found |= dict.fromkeys(map(_number, [proof.op] if proof.op else _ops(function)), reason)
+            found |= dict.fromkeys(map(_number, [proof.op] if proof.op else _ops(known[name])), reason)
     return found
 
 

@@ -138,7 +138,7 @@ def _double_single_pixels(kernel: ir.Operation) -> None:
             continue
         with ir.InsertionPoint(op), op.location:
             pair = emit("concat", [x, x], (n, 1, 2, c), element_type(x), axis=2)
-            less = constant_shape(borders - (0, scales[2]))
+            less = constant_shape((borders - (0, scales[2])).tolist())
             resized = rebuild(op, [pair, scale, offset, less], op.results[0].type)
         op.results[0].replace_all_uses_with(resized)
         op.erase()

@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import distribution
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,9 +34,14 @@ def serialize(module: ir.Module | str) -> bytes:
         strip_annotations(function)
     with flat.context:
         flat.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
+    return _flatbuffer(bytecode(flat))
+
+
+@lru_cache(maxsize=32)
+def _flatbuffer(code: bytes) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
-        source.write_bytes(bytecode(flat))
+        source.write_bytes(code)
         done = subprocess.run(
             [_tool("tosa-opt"), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
             capture_output=True,

@@ -61,6 +61,11 @@ def _described(op: ir.Operation) -> str:
     return " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results)), *attributes])
 
 
+def copied(constants: Sequence[ir.Value]) -> list[ir.Value]:
+    """Constants where a form is built: the op's own may stand in another module."""
+    return [value.owner.operation.clone().results[0] for value in constants]
+
+
 def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:
     """A module whose `main` is a form of `ops`."""
     module = main_of(ops, [given], list(ops[-1].results))

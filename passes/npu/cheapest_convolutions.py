@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, to_cheapest
+from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import rebuild, reshape, tensor, transpose
@@ -53,7 +53,7 @@ def _in_a_row(op: ir.Operation, image: tuple[int, int, int], x: ir.Value) -> ir.
     channels = shape_of(op.results[0])[-1]
     result = tensor((*image, channels), element_type(op.results[0]))
     moved = reshape(x, (*image, shape_of(x)[-1]))
-    return reshape(rebuild(op, [moved, *_constants(op)], result), shape_of(op.results[0]))
+    return reshape(rebuild(op, [moved, *copied(list(op.operands)[1:])], result), shape_of(op.results[0]))
 
 
 def _of_patches(op: ir.Operation, x: ir.Value) -> ir.Value:
@@ -64,11 +64,5 @@ def _of_patches(op: ir.Operation, x: ir.Value) -> ir.Value:
     outputs, tall, wide, _ = weights.shape
     rows = reshape(x, (batch * height // tall, tall, width // wide, wide * depth))
     patches = reshape(transpose(rows, (0, 2, 1, 3)), (batch, height // tall, width // wide, tall * wide * depth))
-    _, *others = _constants(op)
     kernel = constant(np.reshape(weights, (outputs, 1, 1, math.prod(weights.shape[1:]))))
-    return rebuild(op, [patches, kernel, *others], op.results[0].type, stride=(1, 1))
-
-
-def _constants(op: ir.Operation) -> list[ir.Value]:
-    """The operands behind the data, copied to where ops are built: the op's own may stand in another module."""
-    return [operand.owner.operation.clone().results[0] for operand in list(op.operands)[1:]]
+    return rebuild(op, [patches, kernel, *copied(list(op.operands)[2:])], op.results[0].type, stride=(1, 1))

@@ -11,7 +11,7 @@ import pytest
 from conftest import NETS
 
 from tosaic.backends.reference import evaluate
-from tosaic.passes import module_pass, random_inputs
+from tosaic.passes import PASSES, random_inputs
 from tosaic.support import discovery
 from tosaic.support.mlir import parse, walk
 
@@ -71,7 +71,8 @@ def new_pass(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "drop_clamps.py").write_text(PASS)
     monkeypatch.setattr(passes, "__path__", [*passes.__path__, str(folder)])
-    monkeypatch.setattr(module_pass, "_REGISTRY", dict(module_pass._REGISTRY))
+    monkeypatch.setattr(PASSES, "_known", dict(PASSES.known()))
+    monkeypatch.setattr(PASSES, "_complete", False)
     discovery.modules_of.cache_clear()
     yield
     discovery.modules_of.cache_clear()

@@ -13,7 +13,7 @@ from filecheck.parser import Parser
 
 from tosaic import verdicts  # noqa: F401  (passes know the targets then)
 from tosaic.backends.reference import evaluate
-from tosaic.passes import VerifyEach, parse_pipeline, registered, run_passes
+from tosaic.passes import PASSES, VerifyEach, parse_pipeline, run_passes
 from tosaic.support.mlir import parse
 
 FILES = sorted(Path(__file__).parent.glob("*.mlir"))
@@ -38,4 +38,4 @@ def test_ir(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_pass_has_a_file() -> None:
-    assert set(registered()) <= {path.stem for path in FILES}
+    assert set(PASSES.known()) <= {path.stem for path in FILES}

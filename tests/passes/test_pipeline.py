@@ -1,13 +1,12 @@
-import importlib.metadata
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 import pytest
+from drop_in import install
 
-from tosaic.passes import ModulePass, module_pass, parse_pipeline, print_pipeline, register
+from tosaic.passes import PASSES, ModulePass, parse_pipeline, print_pipeline, register
 from tosaic.passes.module_pass import UpstreamPass
-from tosaic.support.errors import PassError
+from tosaic.support.errors import Error, PassError
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Example(ModulePass):
 
 @pytest.fixture
 def example(monkeypatch):
-    monkeypatch.setattr(module_pass, "_REGISTRY", dict(module_pass._REGISTRY))
+    monkeypatch.setattr(PASSES, "_known", dict(PASSES.known()))
     return register(Example)
 
 
@@ -74,13 +73,19 @@ def test_two_passes_of_one_name_are_refused(example):
 
         name: ClassVar[str] = "example"
 
-    with pytest.raises(PassError, match="two passes are called `example`"):
+    with pytest.raises(Error, match="there is another pass `example`"):
         register(Other)
 
 
-def test_an_installed_package_adds_a_pass(monkeypatch):
-    monkeypatch.setattr(module_pass, "_REGISTRY", {})
-    entry = EntryPoint("example", f"{__name__}:Example", module_pass.ENTRY_POINTS)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
-    assert module_pass.registered()["example"] is Example
+def test_an_installed_package_adds_a_pass(tmp_path, monkeypatch):
+    source = """
+from test_pipeline import Example
+
+class Added(Example):
+    name = "added"
+
+PASSES.register(Added)
+"""
+    install(PASSES, "their_pass", "from tosaic.passes import PASSES" + source, tmp_path, monkeypatch)
+    assert PASSES.known()["added"].__module__ == "their_pass"
     assert Example.summary() == "An example."

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import test_ir
 
-from tosaic.passes import module_pass, registered
+from tosaic.passes import PASSES
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -19,11 +19,11 @@ def block(language: str, holding: str) -> str:
 
 
 def test_the_example(monkeypatch, tmp_path):
-    monkeypatch.setattr(module_pass, "_REGISTRY", dict(module_pass._REGISTRY))
+    monkeypatch.setattr(PASSES, "_known", dict(PASSES.known()))
     example = ModuleType("cancel_reverses")
     monkeypatch.setitem(sys.modules, example.__name__, example)
     exec(block("python", "CancelReverses"), vars(example))
-    assert registered()["cancel-reverses"] is example.CancelReverses
+    assert PASSES.known()["cancel-reverses"] is example.CancelReverses
     source = tmp_path / "cancel-reverses.mlir"
     source.write_text(block("mlir", "PIPELINE: cancel-reverses"))
     test_ir.test_ir(source, tmp_path)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from golden_files import assert_golden
 from tosa_graphs import Graph
 
 from tosaic.backends.boards import DDR_CONSTANTS
@@ -21,8 +21,6 @@ from tosaic.backends.reference.bounds import beyond_bounds
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.tuner.space import Schedule, Space
-
-GOLDEN = Path(__file__).with_name("golden")
 
 
 def _window(graph: Graph, name: str, x: ir.Value, weights, bias, *, pad, stride, dilation) -> ir.Value:
@@ -108,12 +106,7 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     """Golden C of the default schedule. Where a change of it is meant, delete the file and run this test twice."""
     graph, y, x = _dense()
     source = mve_layers.finished(graph, y, x).case(Conv2dF32()).source
-    body = source.text[source.text.index("INLINE void block") :].replace(source.symbol, "kernel")
-    path = GOLDEN / "conv2d_f32.c"
-    if not path.exists():
-        path.write_text(body)
-        pytest.fail(f"{path.name} was missing and is written now")
-    assert body == path.read_text()
+    assert_golden("conv2d_f32.c", source, "INLINE void block")
 
 
 def test_a_clamp_that_ignores_what_is_not_a_number_is_not_matched():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from golden_files import assert_golden
 
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
@@ -20,7 +20,6 @@ from tosaic.backends.cortex_m.nest.sketches import scheduled
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
 
-GOLDEN = Path(__file__).with_name("golden")
 VECTORS = tuple(f"q{i}" for i in range(8))
 
 
@@ -195,7 +194,7 @@ def test_hoisted_loads_are_those_of_the_next_turn():
 
 @pytest.mark.parametrize("family", [conv2d.Conv2d, depthwise.Depthwise, matmul.Matmul], ids=lambda f: f.name)
 def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
-    """Golden C of the default schedule. Where a change of it is meant, delete the file and run this test twice."""
+    """Golden C of the default schedule."""
     rng = np.random.default_rng(0)
     layer = {
         "conv2d": lambda: _conv(shape=(1, 6, 6, 16), channels=20, pad=(1, 1, 1, 1)),
@@ -204,10 +203,4 @@ def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
     }[family.name]()
     case = layer.case(family())
     assert run_cases([case], tmp_path)[0].exact
-    path = GOLDEN / f"{family.name}.c"
-    body = case.source.text[case.source.text.index("INLINE void") :].replace(case.source.symbol, "kernel")
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(body)
-        pytest.fail(f"{path.name} was missing and is written now")
-    assert body == path.read_text()
+    assert_golden(f"{family.name}.c", case.source, "INLINE void")
