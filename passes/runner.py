@@ -12,7 +12,8 @@ import numpy as np
 from tosaic.passes.module_pass import ModulePass
 from tosaic.support.errors import Error, PassError
 from tosaic.support.functions import body_of
-from tosaic.support.mlir import copy_of, functions, ir, numpy_dtype
+from tosaic.support.mlir import copy_of, element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.random_arrays import random_array
 from tosaic.support.scratch import lasting_folder
 
 When: TypeAlias = Literal["before", "after"]
@@ -113,20 +114,10 @@ class VerifyEach:
 
 
 def random_inputs(module: ir.Module, seed: int) -> list[np.ndarray]:
-    """Random arguments for `main`: integers over their whole range, floats from a standard normal."""
+    """Random arguments for `main`."""
     rng = np.random.default_rng(seed)
-    inputs: list[np.ndarray] = []
-    for argument in body_of(functions(module)["main"]).arguments:
-        kind = ir.RankedTensorType(argument.type)
-        dtype = numpy_dtype(kind.element_type)
-        if dtype == np.bool_:
-            inputs.append(rng.integers(0, 2, kind.shape).astype(np.bool_))
-        elif np.issubdtype(dtype, np.integer):
-            limits = np.iinfo(dtype)
-            inputs.append(rng.integers(limits.min, limits.max, kind.shape, dtype, endpoint=True))
-        else:
-            inputs.append(rng.standard_normal(kind.shape).astype(dtype))
-    return inputs
+    arguments = body_of(functions(module)["main"]).arguments
+    return [random_array(rng, shape_of(value), numpy_dtype(element_type(value))) for value in arguments]
 
 
 def first_difference(expected: Sequence[np.ndarray], got: Sequence[np.ndarray]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tosaic.support.attributes import text_of
-from tosaic.support.mlir import ir, walk
+from tosaic.support.mlir import functions, ir, walk
 from tosaic.support.tosa_ops import BOUNDED, CONSTANT, is_constant
 from tosaic.support.values import producer
 
@@ -35,6 +35,15 @@ def returned(function: ir.Operation) -> list[ir.Value]:
 def callee_of(call: ir.Operation) -> str:
     """The name of the function that a `func.call` calls."""
     return text_of(call, "callee")
+
+
+def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
+    """The functions of a placed module that `cpu` or `npu` runs, by name."""
+    return {
+        name: function
+        for name, function in functions(placed).items()
+        if name != "main" and text_of(function, "tosaic.processor") == processor
+    }
 
 
 def retype(function: ir.Operation) -> None:

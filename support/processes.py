@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
+
+from tosaic.support.errors import BackendError
+
+_T = TypeVar("_T")
+_FORK = multiprocessing.get_context("fork")
 
 _SETPRIV = "/usr/bin/setpriv"  # of util-linux
 
@@ -26,6 +35,62 @@ def confined(command: Sequence[str], folder: Path) -> list[str]:
     """
     jail = _jail()
     return [*jail, "--bind", str(folder), str(folder), "--", *command] if jail else ends_with_parent(command)
+
+
+def installed(name: str) -> str:
+    """The path of a program.
+
+    Raises:
+        BackendError: it is not installed.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise BackendError(f"`{name}` is not installed", hint="make setup installs the Debian packages")
+    return path
+
+
+def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str:
+    """Run a program and return its stdout.
+
+    Raises:
+        BackendError: it is not installed, or it failed; the message carries its words.
+    """
+    done = subprocess.run([installed(name), *map(str, arguments)], input=stdin, capture_output=True, text=True)
+    if done.returncode:
+        raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
+    return done.stdout
+
+
+def in_child(function: Callable[..., _T], *arguments: object) -> _T:
+    """What `function` returns, called in a forked process that prints nothing: foreign code may abort there.
+
+    Raises:
+        ChildProcessError: the process died.
+        Exception: what `function` raised.
+    """
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_answer, args=(sender, function, arguments), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        result, error = receiver.recv()
+    except EOFError:
+        raise ChildProcessError("the process died") from None
+    finally:
+        process.join()
+    if error is not None:
+        raise error
+    return result
+
+
+def _answer(sender: Connection, function: Callable, arguments: Sequence[object]) -> None:
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    try:
+        sender.send((function(*arguments), None))
+    except Exception as error:
+        sender.send((None, error))
 
 
 @cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tosaic.support.mlir import element_type, ir
+import math
+
+from tosaic.support.mlir import element_type, ir, numpy_dtype, shape_of
 
 
 def producer(value: ir.Value, *names: str) -> ir.Operation | None:
@@ -31,3 +33,8 @@ def tensor_operands(op: ir.Operation) -> list[ir.Value]:
 def bit_width(value: ir.Value) -> int:
     """The bits of an element: 48 of i48, 32 of f32."""
     return element_type(value).width
+
+
+def byte_size(value: ir.Value) -> int:
+    """The bytes of a tensor as numpy holds it."""
+    return math.prod(shape_of(value)) * numpy_dtype(element_type(value)).itemsize

@@ -10,6 +10,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
+from tosaic.support.functions import body_of, callee_of
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 
@@ -47,7 +48,7 @@ def assemble(
         BackendError: `main` holds an op that is none of those.
     """
     main = functions(placed)["main"]
-    block = main.regions[0].blocks[0]
+    block = body_of(main)
     assembly = _Assembly()
     for index, argument in enumerate(block.arguments):
         assembly.define(argument, f"input_{index}")
@@ -86,7 +87,7 @@ def _call(
     regions: Mapping[str, NpuRegion],
     where: Mapping[str, str],
 ) -> None:
-    callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    callee = callee_of(op)
     for index, result in enumerate(op.results):
         suffix = f"_{index}" if len(op.results) > 1 else ""
         assembly.define(result, f"{callee}{suffix}")

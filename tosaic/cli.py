@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,7 +65,7 @@ compiling = _together(
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
-    click.option("--tune-trials", type=click.IntRange(min=0), default=0, show_default=True,
+    click.option("--tune-trials", "trials", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Measured candidates over all kernels; what the records hold counts."),
     click.option("--search", type=_Strategy(), default="evolutionary", show_default=True),
     click.option("--objective", type=click.Choice(["cycles", "core-cycles", "instructions"]),
@@ -75,49 +76,22 @@ compiling = _together(
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
     click.option("--verify-each", is_flag=True, help="Check every exact pass on random inputs, to the bit."),
     click.option("--min-sqnr", type=float, metavar="DB", help="Least SQNR of every output against the float model."),
-    click.option("--no-prove", is_flag=True, help="Skip the last run of the firmware against the integer module."),
+    click.option("--no-prove", "prove", flag_value=False, default=True,
+                 help="Skip the last run of the firmware against the integer module."),
 )  # fmt: skip
 
 
-def _options(
-    model: str,
-    target: str,
-    accelerator: str | None,
-    arena_size: int | None,
-    memory_mode: str | None,
-    system_config: str | None,
-    constants: str | None,
-    calibration: str | None,
-    input_layout: str,
-    activations: str,
-    exclude: tuple[str, ...],
-    int16: tuple[str, ...],
-    kernels: str,
-    cmsis_nn: Path | None,
-    tune_trials: int,
-    search: str,
-    objective: str | None,
-    seed: int,
-    workers: int | None,
-    records: Path | None,
-    save_ir: Path | None,
-    verify_each: bool,
-    min_sqnr: float | None,
-    no_prove: bool,
-) -> CompileOptions:
+def _options(target: str, **given: Any) -> CompileOptions:
+    """The options of `compiling`, which are called as the fields that they fill."""
+
+    def taken(*names: str) -> dict[str, Any]:
+        return {name: given.pop(name) for name in names}
+
     return CompileOptions(
-        model=model,
-        target=find_target(target, accelerator, arena_size, constants, memory_mode, system_config),
-        calibration=calibration,
-        input_layout=input_layout,  # type: ignore[arg-type]
-        quantization=QuantizationOptions(activations, exclude, int16),  # type: ignore[arg-type]
-        tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
-        kernels=kernels,  # type: ignore[arg-type]
-        cmsis_nn=cmsis_nn,
-        save_ir=save_ir,
-        verify_each=verify_each,
-        prove=not no_prove,
-        min_sqnr=min_sqnr,
+        target=find_target(target, **taken("accelerator", "arena_size", "constants", "memory_mode", "system_config")),
+        quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
+        tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "workers")),
+        **given,
     )
 
 
@@ -142,10 +116,7 @@ def compile_command(output: Path, as_json: bool, **arguments) -> None:
     from tosaic.report import compile_result, print_compile_report
 
     build = compile_model(options, output)
-    if as_json:
-        console.print_json(compile_result(build))
-    else:
-        print_compile_report(build)
+    console.show(build, as_json, compile_result, print_compile_report)
     if build.manifest.trials.interrupted:
         sys.exit(console.INTERRUPTED)
 
@@ -161,10 +132,7 @@ def tune(as_json: bool, **arguments) -> None:
     from tosaic.report import print_tuning_report, tuning_result
 
     result = tune_model(options)
-    if as_json:
-        console.print_json(tuning_result(result))
-    else:
-        print_tuning_report(result)
+    console.show(result, as_json, tuning_result, print_tuning_report)
     if result.interrupted:
         sys.exit(console.INTERRUPTED)
 
@@ -278,10 +246,7 @@ def verify(build: Path, count: int, seed: int, as_json: bool) -> None:
 
     loaded = Build.load(build)
     result = verify_build(loaded, random_samples(loaded, count, seed))
-    if as_json:
-        console.print_json(verification_result(result))
-    else:
-        print_verification(result)
+    console.show(result, as_json, verification_result, print_verification)
     if not result.right:
         raise SystemExit(1)
 
@@ -318,10 +283,7 @@ def targets(as_json: bool) -> None:
     from tosaic.report import print_targets, targets_result
     from tosaic.targets import targets as known
 
-    if as_json:
-        console.print_json(targets_result(known().values()))
-    else:
-        print_targets(known().values())
+    console.show(known().values(), as_json, targets_result, print_targets)
 
 
 @main.group()

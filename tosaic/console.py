@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -19,6 +20,7 @@ from rich.console import Console
 from tosaic.support.errors import Error
 from tosaic.support.scratch import temporary_files
 
+_T = TypeVar("_T")
 _PIPE_WIDTH = 150
 INTERRUPTED = 128 + signal.SIGINT
 FAULT = "this is a fault of tosaic"
@@ -30,6 +32,14 @@ stderr = Console(stderr=True, markup=False)
 def print_json(result: dict) -> None:
     """One object, one line, nothing else on stdout."""
     click.echo(json.dumps(result, allow_nan=False))
+
+
+def show(value: _T, as_json: bool, result: Callable[[_T], dict], report: Callable[[_T], object]) -> None:
+    """Print `value` as the JSON object that `result` makes of it, or by `report`."""
+    if as_json:
+        print_json(result(value))
+    else:
+        report(value)
 
 
 @contextmanager

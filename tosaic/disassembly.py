@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tosaic.backends.ethos_u.disassembler import disassemble
 from tosaic.build import Build
-from tosaic.placement import functions_on
 from tosaic.support.errors import Error
-from tosaic.support.functions import computing_ops
+from tosaic.support.functions import computing_ops, functions_on
 from tosaic.support.locations import describe
 from tosaic.support.mlir import ir
 

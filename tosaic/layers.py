@@ -94,7 +94,7 @@ def _cut(module: ir.Module, sample: Sequence[np.ndarray], stored: Sequence[np.nd
     """Make each layer's readers read a new argument; returns what `main` takes then."""
     main = functions(module)["main"]
     block = body_of(main)
-    end = block.operations[len(block.operations) - 1].operation
+    *_, end = (op.operation for op in block.operations)
     results = list(end.operands)[-len(stored) :]
     given: dict[ir.Value, np.ndarray] = dict(zip(block.arguments, sample, strict=True))
     for result, integers in zip(results, stored, strict=True):

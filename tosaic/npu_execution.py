@@ -14,9 +14,8 @@ from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.build import Build
 from tosaic.disassembly import source_lines
-from tosaic.placement import functions_on
 from tosaic.support.errors import SimulatorError
-from tosaic.support.functions import standalone
+from tosaic.support.functions import functions_on, standalone
 
 NpuChoice = Literal["emulator", "reference"]
 

@@ -16,9 +16,9 @@ from tosaic.passes import Callback, Phase, place_phase, run_phase
 from tosaic.passes.place.place import refuse
 from tosaic.proof import prove_region, region_difference
 from tosaic.region_search import better_regions, bytes_beside
-from tosaic.support.attributes import int_of, text_of
-from tosaic.support.functions import computing_ops, inputs_of, main_of, standalone
-from tosaic.support.mlir import copy_of, functions, ir, walk
+from tosaic.support.attributes import int_of
+from tosaic.support.functions import computing_ops, functions_on, inputs_of, main_of, standalone
+from tosaic.support.mlir import copy_of, ir, walk
 from tosaic.trial_inputs import call_inputs
 
 Reads: TypeAlias = Mapping[str, Sequence[np.ndarray]]
@@ -108,15 +108,6 @@ def _cost(placement: Placement) -> tuple[int, int]:
     """Ops on the CPU, and cycles of the NPU."""
     on_cpu = sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
     return on_cpu, sum(region.cycles for region in placement.regions.values())
-
-
-def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
-    """The functions of a placed module that `cpu` or `npu` runs, by name."""
-    return {
-        name: function
-        for name, function in functions(placed).items()
-        if name != "main" and text_of(function, "tosaic.processor") == processor
-    }
 
 
 def _refuted(placement: Placement, read: Reads) -> dict[int, str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
 from tosaic.support.functions import body_of, callee_of
-from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, shape_of
-from tosaic.support.values import users
+from tosaic.support.mlir import functions, ir
+from tosaic.support.values import byte_size, users
 
 _SHARES = (0.75, 0.25)
 _SHARES_OF_ROOM = (1.0, 0.9, 0.8)
@@ -53,7 +52,7 @@ def bytes_beside(placed: ir.Module, name: str) -> int:
     made = [(value, -1) for value in block.arguments]
     made += [(value, number[op]) for op in ops if op.name == "func.call" for value in op.results]
     lasting = [(value, first, max((number[op] for op in _readers(value)), default=first)) for value, first in made]
-    return sum(_bytes(value) for value, first, last in lasting if first <= call <= last)
+    return sum(byte_size(value) for value, first, last in lasting if first <= call <= last)
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Operation]:
@@ -63,7 +62,3 @@ def _readers(value: ir.Value) -> Iterator[ir.Operation]:
             yield from _readers(user.results[0])
         else:
             yield user
-
-
-def _bytes(value: ir.Value) -> int:
-    return prod(shape_of(value)) * numpy_dtype(element_type(value)).itemsize

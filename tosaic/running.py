@@ -22,6 +22,7 @@ from tosaic.passes import first_difference
 from tosaic.support.errors import Error
 from tosaic.support.functions import is_exact
 from tosaic.support.mlir import functions
+from tosaic.support.random_arrays import random_array
 
 Sample = list[np.ndarray]
 
@@ -140,7 +141,7 @@ def random_samples(build: Build, count: int, seed: int) -> list[Sample]:
 def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> np.ndarray:
     dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
-        return rng.integers(0, 2, tensor.shape).astype(np.bool_)
+        return random_array(rng, tensor.shape, dtype)
     if tensor.quantization is None and np.issubdtype(dtype, np.integer):
         return rng.integers(int(seen.min), int(seen.max), tensor.shape, dtype, endpoint=True)
     return rng.normal(seen.mean, seen.deviation, tensor.shape).astype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
 from tosaic.passes import random_inputs
-from tosaic.support.functions import body_of, retype
+from tosaic.support.functions import body_of, callee_of, functions_on, retype
 from tosaic.support.mlir import copy_of, element_type, functions, ir, walk
 from tosaic.support.quantization import Quantization
 
@@ -59,8 +59,7 @@ def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[
 
     They are what the reference model computes on the way from `inputs` of the whole model.
     """
-    known = functions(placed)
-    wide = [name for name, function in known.items() if name != "main" and _is_cpu(function) and _reads_wide(function)]
+    wide = [name for name, function in functions_on("cpu", placed).items() if _reads_wide(function)]
     return call_inputs(placed, wide, inputs)
 
 
@@ -70,11 +69,7 @@ def call_inputs(
     """What the calls of functions `names` read, when `main` is given `inputs`."""
     copy = copy_of(placed)
     main = functions(copy)["main"]
-    calls = {
-        ir.FlatSymbolRefAttr(op.attributes["callee"]).value: list(op.operands)
-        for op in walk(main)
-        if op.name == "func.call"
-    }
+    calls = {callee_of(op): list(op.operands) for op in walk(main) if op.name == "func.call"}
     wanted = {name: calls[name] for name in names}
     if not any(wanted.values()):
         return {}
@@ -84,11 +79,7 @@ def call_inputs(
 
 
 def _reads_wide(function: ir.Operation) -> bool:
-    return any(str(element_type(value)) not in _NARROW for value in function.regions[0].blocks[0].arguments)
-
-
-def _is_cpu(function: ir.Operation) -> bool:
-    return ir.StringAttr(function.attributes["tosaic.processor"]).value == "cpu"
+    return any(str(element_type(value)) not in _NARROW for value in body_of(function).arguments)
 
 
 def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:

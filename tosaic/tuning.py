@@ -21,10 +21,9 @@ from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Core, Target
 from tosaic.environment import ANY, environment
 from tosaic.options import KernelChoice, Tuning, default_records
-from tosaic.placement import functions_on
 from tosaic.proof import KernelProof, prove_kernels
 from tosaic.support.errors import Error
-from tosaic.support.functions import body_of, callee_of
+from tosaic.support.functions import body_of, callee_of, functions_on
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record

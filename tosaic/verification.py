@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,9 +24,10 @@ from tosaic.passes import first_difference
 from tosaic.progress import Stations
 from tosaic.running import Sample, difference_of_samples, reference_outputs
 from tosaic.support.errors import Error
-from tosaic.support.functions import computing_ops, is_exact, standalone
+from tosaic.support.functions import body_of, callee_of, computing_ops, is_exact, returned, standalone
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, walk
+from tosaic.support.values import byte_size, is_argument, producer
 
 Arrays = Sequence[np.ndarray]
 
@@ -156,18 +156,9 @@ class _Call:
 
     @property
     def signature(self) -> Signature:
-        return Signature(tuple(map(_size, self.inputs)), tuple(map(_size, self.outputs)))
-
-    @property
-    def inputs(self) -> list[ir.Value]:
-        """The function's arguments."""
-        return list(self.function.regions[0].blocks[0].arguments)
-
-    @property
-    def outputs(self) -> list[ir.Value]:
-        """What the function returns."""
-        *_, end = self.function.regions[0].blocks[0].operations
-        return list(end.operands)
+        return Signature(
+            tuple(map(byte_size, body_of(self.function).arguments)), tuple(map(byte_size, returned(self.function)))
+        )
 
     @cached_property
     def meaning(self) -> bytes:
@@ -225,7 +216,7 @@ def _calls(build: Build) -> list[_Call]:
             name=record.name,
             processor=record.processor,
             where=record.where,
-            function=known[ir.FlatSymbolRefAttr(op.attributes["callee"]).value],
+            function=known[callee_of(op)],
             operands=tuple(map(_viewed, op.operands)),
             results=tuple(op.results),
         )
@@ -235,13 +226,9 @@ def _calls(build: Build) -> list[_Call]:
 
 def _viewed(value: ir.Value) -> ir.Value:
     """The value behind reshapes, which move nothing in `main`."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name == "tosa.reshape":
-        value = value.owner.operands[0]
+    while (view := producer(value, "tosa.reshape")) is not None:
+        value = view.operands[0]
     return value
-
-
-def _size(value: ir.Value) -> int:
-    return math.prod(shape_of(value)) * numpy_dtype(element_type(value)).itemsize
 
 
 def _array(data: bytes, value: ir.Value) -> np.ndarray:
@@ -260,8 +247,8 @@ def _executed(calls: Sequence[_Call], trace: Trace, npu: _RecordingNpu | None) -
 
 def _of_kernel(call: _Call, traced: TracedCall) -> _Executed:
     return _Executed(
-        inputs=list(map(_array, traced.inputs, call.inputs)),
-        outputs=list(map(_array, traced.outputs, call.outputs)),
+        inputs=list(map(_array, traced.inputs, body_of(call.function).arguments)),
+        outputs=list(map(_array, traced.outputs, returned(call.function))),
     )
 
 
@@ -283,7 +270,7 @@ def _with_faults(
 
 def _written_over(call: _Call, inputs: Arrays, sample: Arrays, written: Mapping[ir.Value, np.ndarray]) -> str:
     for index, (operand, array) in enumerate(zip(call.operands, inputs, strict=True)):
-        if isinstance(operand.owner, ir.Block):
+        if is_argument(operand):
             original = sample[ir.BlockArgument(operand).arg_number]
         elif (original := written.get(operand)) is None:
             original = constant_value(operand)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tosaic.backends.cortex_m.toolchain import clang, newlib_headers, target_flags
+from tosaic.backends.cortex_m.toolchain import CLANG, newlib_headers, target_flags
 from tosaic.backends.target import Core
 from tosaic.support.cache import cached
 from tosaic.support.errors import BackendError
+from tosaic.support.processes import installed, run_tool
 
 LIBRARY = "cmsis-nn"
 """Its name in `KernelSource.libraries`."""
@@ -119,7 +119,7 @@ class CmsisNn:
 
         def compile_one(source: Path) -> Path:
             made = target.parent / f"{source.stem}.o"
-            command = [clang(), *flags, *include, "-isystem", newlib_headers(), "-c", source, "-o", made]
+            command = [installed(CLANG), *flags, *include, "-isystem", newlib_headers(), "-c", source, "-o", made]
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
             if done.returncode:
                 raise BackendError(f"CMSIS-NN's {source.name} does not compile", why=done.stderr.strip()[:2000])
@@ -127,11 +127,6 @@ class CmsisNn:
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             objects = list(pool.map(compile_one, sources))
-        archiver = shutil.which("llvm-ar-22") or shutil.which("arm-none-eabi-ar")
-        if archiver is None:
-            raise BackendError("neither llvm-ar-22 nor arm-none-eabi-ar is installed", hint="run `make setup`")
-        done = subprocess.run([archiver, "rcs", str(target), *map(str, objects)], capture_output=True, text=True)
+        run_tool("llvm-ar-22", ["rcs", target, *objects])
         for made in objects:
             made.unlink()
-        if done.returncode:
-            raise BackendError("CMSIS-NN's objects do not make a library", why=done.stderr.strip()[:2000])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -19,7 +18,9 @@ from tosaic.backends.target import Core
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.mlir import dialect, ir, parse, run_pipeline, walk
+from tosaic.support.processes import installed, run_tool
 
+CLANG = "clang-22"
 SECONDS_PER_CALL = 60.0
 """A clang call that takes longer is stopped; its kernels are tried in smaller groups, then given up."""
 
@@ -106,32 +107,14 @@ def target_flags(core: Core) -> list[str]:
 
 
 @cache
-def clang() -> str:
-    """The path of clang-22.
-
-    Raises:
-        BackendError: it is not installed.
-    """
-    path = shutil.which("clang-22")
-    if path is None:
-        raise BackendError("clang-22 is not installed", hint="install the Debian package clang-22, or run `make setup`")
-    return path
-
-
-@cache
 def newlib_headers() -> Path:
     """The folder of newlib's headers, which `c` kernels may include.
 
     Raises:
         BackendError: the Arm bare-metal GCC, which knows it, is not installed.
     """
-    gcc = shutil.which("arm-none-eabi-gcc")
-    if gcc is None:
-        raise BackendError(
-            "arm-none-eabi-gcc is not installed",
-            hint="install the Debian packages gcc-arm-none-eabi and libnewlib-arm-none-eabi, or run `make setup`",
-        )
-    asked = subprocess.run([gcc, "-xc", "-E", "-v", os.devnull], capture_output=True, text=True).stderr
+    asking = [installed("arm-none-eabi-gcc"), "-xc", "-E", "-v", os.devnull]
+    asked = subprocess.run(asking, capture_output=True, text=True).stderr
     searched = [Path(line.strip()) for line in asked.splitlines() if line.startswith(" /")]
     found = next((path for path in searched if (path / "string.h").exists()), None)
     if found is None:
@@ -198,7 +181,7 @@ def _compile_group(
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as partial:
         made = Path(partial.name)
     try:
-        _run([clang(), *flags, *language, "-c", "-", "-o", str(made)], text, seconds)
+        _run([installed(CLANG), *flags, *language, "-c", "-", "-o", str(made)], text, seconds)
         made.replace(target)
     finally:
         made.unlink(missing_ok=True)
@@ -296,4 +279,4 @@ def _digest(*parts: str) -> str:
 @cache
 def clang_version() -> str:
     """What `clang-22 --version` prints."""
-    return subprocess.run([clang(), "--version"], capture_output=True, text=True).stdout
+    return run_tool(CLANG, ["--version"])

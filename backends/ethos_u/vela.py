@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,9 +14,9 @@ import numpy as np
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.support.errors import BackendError, unknown_name
+from tosaic.support.processes import in_child
 
 _T = TypeVar("_T")
-_FORK = multiprocessing.get_context("fork")
 
 
 class VelaRefusal(BackendError):  # noqa: N818 (an answer of the compiler's, more than an error)
@@ -33,16 +30,6 @@ class VelaRefusal(BackendError):  # noqa: N818 (an answer of the compiler's, mor
             why=" ".join(message.removeprefix("Compilation failed:").split()),
             hint="leave that op to the CPU",
         )
-
-    def __reduce__(self) -> tuple:
-        return _rebuild_refusal, (self.__dict__, self.args)
-
-
-def _rebuild_refusal(state: dict[str, Any], args: tuple) -> VelaRefusal:
-    refusal = VelaRefusal.__new__(VelaRefusal)
-    refusal.__dict__.update(state)
-    refusal.args = args
-    return refusal
 
 
 @dataclass(frozen=True)
@@ -152,33 +139,19 @@ def compile_region(flatbuffer: bytes, accelerator: str, options: VelaOptions = V
     system = _system(target, options)
     if options.optimize not in ("Performance", "Size"):
         raise BackendError(f"Vela has no strategy `{options.optimize}`", hint="Performance, Size")
-    receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_compile, args=(sender, flatbuffer, target, system, options), daemon=True)
-    process.start()
-    sender.close()
     try:
-        result = receiver.recv()
-    except EOFError:
-        result = VelaRefusal("Vela's process died", accelerator)
-    process.join()
-    if isinstance(result, Exception):
-        raise result
-    return result
+        return in_child(_compile, flatbuffer, target, system, options)
+    except ChildProcessError:
+        raise VelaRefusal("Vela's process died", accelerator) from None
+    except RuntimeError as error:
+        raise VelaRefusal(str(error), accelerator) from None
 
 
-def _compile(sender: Connection, flatbuffer: bytes, target: Accelerator, system: str, options: VelaOptions) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
+def _compile(flatbuffer: bytes, target: Accelerator, system: str, options: VelaOptions) -> NpuRegion:
     from ethosu import regor
 
-    try:
-        compiled = regor.compile(target.architecture, flatbuffer, "TOSA", system, options=_settings(options))
-        sender.send(_region(compiled, flatbuffer, target, options))
-    except RuntimeError as error:
-        sender.send(VelaRefusal(str(error), target.name))
-    except Exception as error:  # the parent raises it
-        sender.send(error)
+    compiled = regor.compile(target.architecture, flatbuffer, "TOSA", system, options=_settings(options))
+    return _region(compiled, flatbuffer, target, options)
 
 
 def _system(target: Accelerator, options: VelaOptions) -> str:
@@ -235,19 +208,19 @@ def _region(compiled: Any, flatbuffer: bytes, target: Accelerator, options: Vela
         constants=bytes(compiled.read_only.data),
         scratch_bytes=compiled.scratch.size,
         fast_bytes=fast.size if fast.region == 2 else 0,
-        inputs=_ports(compiled.inputs, graph.inputs, target.name),
-        outputs=_ports(compiled.outputs, graph.outputs, target.name),
+        inputs=_ports(compiled.inputs, graph.inputs),
+        outputs=_ports(compiled.outputs, graph.outputs),
         cycles=compiled.perf_report.totalCycles,
         ops=_schedule(compiled.opt_database, graph),
         memory={name: used.peakUsage for name, used in compiled.perf_report.memories.items() if used.peakUsage},
     )
 
 
-def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]], accelerator: str) -> tuple[NpuPort, ...]:
+def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]]) -> tuple[NpuPort, ...]:
     if len(tensors) != len(kinds):
-        raise VelaRefusal(f"{len(kinds)} arguments or results became {len(tensors)}: one has no use", accelerator)
+        raise RuntimeError(f"{len(kinds)} arguments or results became {len(tensors)}: one has no use")
     if any(not 0 <= tensor.address < 2**32 for tensor in tensors):
-        raise VelaRefusal("an argument or result was given no address", accelerator)
+        raise RuntimeError("an argument or result was given no address")
     return tuple(
         NpuPort(tensor.region, tensor.address, tensor.size, shape, dtype)
         for tensor, (shape, dtype) in zip(tensors, kinds, strict=True)

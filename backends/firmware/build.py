@@ -16,6 +16,7 @@ from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
 from tosaic.support.names import Dtype, Name
+from tosaic.support.processes import run_tool
 from tosaic.support.quantization import Quantization
 
 
@@ -151,7 +152,7 @@ def _archive(archive: Path, objects: Sequence[Path], libraries: Sequence[Path]) 
     script = "\n".join(
         [f"create {archive}", *(f"addmod {o}" for o in objects), *(f"addlib {a}" for a in libraries), "save", "end", ""]
     )
-    toolchain.run_tool("arm-none-eabi-ar", ["-M"], stdin=script)
+    run_tool("arm-none-eabi-ar", ["-M"], stdin=script)
 
 
 def _link_elf(program: Program, target: Target, folder: Path) -> None:
@@ -169,7 +170,7 @@ def _link_elf(program: Program, target: Target, folder: Path) -> None:
 
 
 def _flash_bytes(elf: Path) -> int:
-    text, data = toolchain.run_tool("arm-none-eabi-size", [elf]).splitlines()[1].split()[:2]
+    text, data = run_tool("arm-none-eabi-size", [elf]).splitlines()[1].split()[:2]
     return int(text) + int(data)
 
 

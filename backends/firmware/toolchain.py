@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tosaic.backends.target import Core
 from tosaic.support.cache import cached
-from tosaic.support.errors import BackendError
+from tosaic.support.processes import run_tool
 
 SOURCES = Path(__file__).parent
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -19,21 +17,6 @@ _OPTIMIzATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-se
 def core_flags(core: Core) -> list[str]:
     """The compiler flags that name the core and its calling convention."""
     return [f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
-
-
-def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str:
-    """Run a tool of the toolchain and return its stdout.
-
-    Raises:
-        BackendError: it is not installed, or it failed; the message carries its words.
-    """
-    tool = shutil.which(name)
-    if tool is None:
-        raise BackendError(f"`{name}` is not installed", hint="make setup installs the Debian packages")
-    done = subprocess.run([tool, *map(str, arguments)], input=stdin, capture_output=True, text=True)
-    if done.returncode:
-        raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
-    return done.stdout
 
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.metadata import distribution
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +16,7 @@ import numpy as np
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import strip_annotations
 from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
-
-_FORK = multiprocessing.get_context("fork")
+from tosaic.support.processes import in_child
 
 
 def serialize(module: ir.Module | str) -> bytes:
@@ -61,15 +58,10 @@ def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> l
         BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
     """
     flatbuffer = module if isinstance(module, bytes) else serialize(module)
-    receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_execute, args=(sender, flatbuffer, list(inputs)), daemon=True)
-    process.start()
-    sender.close()
     try:
-        outputs, status = receiver.recv()
-    except EOFError:
-        outputs, status = [], "the process died"
-    process.join()
+        outputs, status = in_child(_execute, flatbuffer, list(inputs))
+    except Exception as error:
+        outputs, status = [], str(error)
     if not status.endswith("VALID") or status.endswith("INVALID"):
         raise BackendError("tosa_reference_model did not accept the module", why=status)
     return outputs
@@ -103,17 +95,11 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
         return np.load(folder / "result.npy"), np.load(folder / "bounds_result.npy")
 
 
-def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
+def _execute(flatbuffer: bytes, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
     import tosa_reference_model
 
-    try:
-        outputs, status = tosa_reference_model.run(flatbuffer, inputs)
-    except Exception as error:
-        outputs, status = [], str(error)
-    sender.send(([np.array(output) for output in outputs], str(status)))
+    outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    return [np.array(output) for output in outputs], str(status)
 
 
 @cache

@@ -3,15 +3,13 @@ memories."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tosaic.backends.simulators.memory_model import Requests
 from tosaic.support.cache import cached
-from tosaic.support.errors import SimulatorError
+from tosaic.support.processes import run_tool
 
 PLUGIN = Path(__file__).with_name("counting_plugin.c")
 
@@ -62,22 +60,13 @@ def plugin() -> Path:
     """The compiled plugin.
 
     Raises:
-        SimulatorError: gcc is not installed, or it refuses the source.
+        BackendError: gcc is not installed, or it refuses the source.
     """
     return cached("counting_plugin.so", [PLUGIN.read_bytes()], _build)
 
 
 def _build(target: Path) -> None:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        raise SimulatorError("`gcc` is not installed", hint="make setup installs the Debian packages")
-    done = subprocess.run(
-        [compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", PLUGIN, "-o", target],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise SimulatorError("QEMU's counting plugin does not compile", why=done.stderr.strip())
+    run_tool("gcc", ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", PLUGIN, "-o", target])
 
 
 def read_counts(path: Path) -> Counts:

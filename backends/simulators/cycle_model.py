@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -20,6 +18,7 @@ from typing import NamedTuple
 from tosaic.backends.simulators.counting import Block, CountedRegion
 from tosaic.backends.target import Pipeline, Timing
 from tosaic.support.errors import SimulatorError
+from tosaic.support.processes import run_tool
 
 # How much of the next block a cost looks at: stalls on the results of a block fall within its first instructions.
 _LOOK_AHEAD = 8
@@ -225,7 +224,7 @@ class CycleModel:
         """The model of the code that `elf` ran on a core (`-mcpu` name), given the blocks that the run reported.
 
         Raises:
-            SimulatorError: llvm-objdump is not installed or cannot read the ELF.
+            BackendError: llvm-objdump is not installed or cannot read the ELF.
         """
         self._blocks = blocks
         self._listing = disassemble(elf, cpu)
@@ -341,16 +340,10 @@ def disassemble(elf: Path, cpu: str) -> dict[int, tuple[int, str, str]]:
     """The instructions of an ELF by address: size in bytes, mnemonic, operands.
 
     Raises:
-        SimulatorError: llvm-objdump is not installed or cannot read the ELF.
+        BackendError: llvm-objdump is not installed or cannot read the ELF.
     """
-    objdump = shutil.which("llvm-objdump-22")
-    if objdump is None:
-        raise SimulatorError("`llvm-objdump-22` is not installed", hint="make setup installs the Debian packages")
-    done = subprocess.run([objdump, "-d", f"--mcpu={cpu}", "--no-print-imm-hex", elf], capture_output=True, text=True)
-    if done.returncode:
-        raise SimulatorError(f"llvm-objdump cannot read {elf.name}", why=done.stderr.strip())
     listing = {}
-    for line in done.stdout.splitlines():
+    for line in run_tool("llvm-objdump-22", ["-d", f"--mcpu={cpu}", "--no-print-imm-hex", elf]).splitlines():
         match = _LISTING.match(line)
         if match:
             address, encoding, mnemonic, operands = match.groups()

@@ -111,6 +111,6 @@ class Runner(Protocol):
             memories: those whose traffic is counted.
 
         Raises:
-            SimulatorError: the runner is not installed.
+            Error: the runner is not installed.
         """
         ...

@@ -23,6 +23,7 @@ from tosaic.backends.target import Core, Layout
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
+from tosaic.support.random_arrays import random_array
 from tosaic.support.values import is_argument
 from tosaic.tuner.measurement import Measurement, Status, Task
 from tosaic.tuner.space import Schedule
@@ -258,12 +259,6 @@ def _bounds(main: ir.Operation) -> dict[int, int]:
 
 
 def _random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, bound: int | None) -> np.ndarray:
-    size = math.prod(shape)
-    if bound is not None:
-        return rng.permutation(np.resize(np.arange(bound), size)).astype(dtype).reshape(shape)
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if np.issubdtype(dtype, np.integer):
-        limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    return rng.standard_normal(shape).astype(dtype)
+    if bound is None:
+        return random_array(rng, shape, dtype)
+    return rng.permutation(np.resize(np.arange(bound), math.prod(shape))).astype(dtype).reshape(shape)

@@ -13,9 +13,9 @@ from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import VelaOptions, compile_region
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.passes import first_difference, random_inputs
-from tosaic.placement import functions_on, place_on
+from tosaic.placement import place_on
 from tosaic.region_search import better_regions, bytes_beside
-from tosaic.support.functions import standalone
+from tosaic.support.functions import functions_on, standalone
 from tosaic.support.mlir import ir
 from tosaic.targets import find_target
 

@@ -17,6 +17,7 @@ from tosaic.backends.firmware.build import simulator_objects
 from tosaic.build import seal
 from tosaic.manifest import Manifest
 from tosaic.support.mlir import dense, dense_values, functions, ir, parse, walk
+from tosaic.support.processes import run_tool
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def relinked(build, folder, name):
     constant.write_bytes(data.tobytes())
     fresh = folder / "objects" / "constants.o"
     toolchain.compile_c(folder / "constants.s", fresh, CORTEX_M55, f"-Wa,-I{folder}")
-    toolchain.run_tool("arm-none-eabi-ar", ["r", folder / "libmodel.a", fresh])
+    run_tool("arm-none-eabi-ar", ["r", folder / "libmodel.a", fresh])
     link(folder)
     return folder
 

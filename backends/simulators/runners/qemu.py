@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.memory_model import traffic
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
 from tosaic.backends.target import Board, Core, Memory, Target
-from tosaic.support.errors import SimulatorError
-from tosaic.support.processes import confined
+from tosaic.support.processes import confined, installed, run_tool
 
+_QEMU = "qemu-system-arm"
 _FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
 _LIMIT_EXIT = 124
 
@@ -43,10 +43,9 @@ class Qemu:
         """The first line of `qemu-system-arm --version`, and the board.
 
         Raises:
-            SimulatorError: QEMU is not installed.
+            BackendError: QEMU is not installed.
         """
-        said = subprocess.run([_qemu(), "--version"], capture_output=True, text=True).stdout
-        return f"{said.splitlines()[0]} {self.board.machine}"
+        return f"{run_tool(_QEMU, ['--version']).splitlines()[0]} {self.board.machine}"
 
     def run(
         self,
@@ -62,7 +61,8 @@ class Qemu:
         """As `Runner.run`.
 
         Raises:
-            SimulatorError: QEMU is not installed, the plugin does not build, or `npu` failed.
+            BackendError: QEMU is not installed, or the plugin does not build.
+            SimulatorError: `npu` failed.
         """
         elf = elf.resolve()
         with tempfile.TemporaryDirectory(prefix="tosaic-") as scratch:
@@ -96,11 +96,12 @@ class Qemu:
         """The command line that runs `elf`, with semihosting on.
 
         Raises:
-            SimulatorError: QEMU is not installed.
+            BackendError: QEMU is not installed.
         """
         cpu = ["-cpu", self.board.cpu] if self.board.cpu else []
         # The sandbox keeps a guest that takes over QEMU from starting programs or gaining rights.
-        return [_qemu(), "-M", self.board.machine, *cpu, "-display", "none", "-serial", "none", "-monitor", "none",
+        return [installed(_QEMU), "-M", self.board.machine, *cpu,
+                "-display", "none", "-serial", "none", "-monitor", "none",
                 "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                 "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip
 
@@ -122,47 +123,26 @@ class Qemu:
 RUNNER = Qemu
 
 
-def _qemu() -> str:
-    found = shutil.which("qemu-system-arm")
-    if found is None:
-        raise SimulatorError("`qemu-system-arm` is not installed", hint="make setup installs the Debian packages")
-    return found
-
-
 def _guest(command: list[str], folder: Path, timeout: float) -> tuple[int, str, bool]:
     """Exit code, console, and whether the guest had to be stopped."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    late = False
-    output = b""
     try:
-        output, _ = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        late = True
-    finally:
-        if process.poll() is None:
-            process.kill()
-            output, _ = process.communicate()
-    return process.returncode, output.decode(errors="replace"), late
+        done = subprocess.run(
+            command, cwd=folder, timeout=timeout,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        return -signal.SIGKILL, (late.output or b"").decode(errors="replace"), True
+    return done.returncode, done.stdout.decode(errors="replace"), False
 
 
 def symbol_at(elf: Path, address: int) -> str:
     """The function that holds `address`, as `name+0x12`; empty where the ELF names none.
 
     Raises:
-        SimulatorError: llvm-nm is not installed.
+        BackendError: llvm-nm is not installed or cannot read the ELF.
     """
-    nm = shutil.which("llvm-nm-22")
-    if nm is None:
-        raise SimulatorError("`llvm-nm-22` is not installed", hint="make setup installs the Debian packages")
-    listing = subprocess.run([nm, "--numeric-sort", "--defined-only", elf], capture_output=True, text=True).stdout
     best = ""
-    for line in listing.splitlines():
+    for line in run_tool("llvm-nm-22", ["--numeric-sort", "--defined-only", elf]).splitlines():
         value, kind, name = line.split(maxsplit=2)
         start = int(value, 16) & ~1
         if start > address:

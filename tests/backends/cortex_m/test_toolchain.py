@@ -87,7 +87,7 @@ def test_two_kernels_of_one_name_are_refused(tmp_path):
 
 
 def test_a_missing_clang_is_named(tmp_path, monkeypatch):
-    toolchain.clang.cache_clear()
+    toolchain.clang_version.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BackendError, match="clang-22 is not installed\n  try: install the Debian package"):
-        toolchain.clang()
+    with pytest.raises(BackendError, match="`clang-22` is not installed\n  try: make setup installs"):
+        toolchain.clang_version()

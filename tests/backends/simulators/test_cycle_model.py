@@ -10,7 +10,7 @@ import pytest
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
 from tosaic.backends.simulators.cycle_model import CycleModel, decoder, issue_cycles
-from tosaic.support.errors import SimulatorError
+from tosaic.support.errors import BackendError
 
 ROUNDS = 100
 LOOPS = {
@@ -117,7 +117,7 @@ def test_rules(text, cycles):
 
 def test_a_file_that_is_no_elf(tmp_path):
     (tmp_path / "bad.elf").write_text("not an ELF")
-    with pytest.raises(SimulatorError, match=r"llvm-objdump cannot read bad\.elf"):
+    with pytest.raises(BackendError, match=r"`llvm-objdump-22` failed\n.*bad\.elf"):
         CycleModel(tmp_path / "bad.elf", {}, "cortex-m55", PIPELINE)
 
 
