@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.reference import evaluate
 from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, returned
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
@@ -51,19 +51,22 @@ class OutputAccuracy:
 
 
 def measure_accuracy(
-    meaning: ir.Module, inputs: Sequence[Arrays], floats: Sequence[Arrays], simulated: Sequence[Arrays]
+    meaning: ir.Module,
+    flatbuffer: bytes,
+    inputs: Sequence[Arrays],
+    floats: Sequence[Arrays],
+    simulated: Sequence[Arrays],
 ) -> tuple[OutputAccuracy, ...]:
     """Each output that is a quantized or a float tensor.
 
     Args:
-        meaning: the integer module.
+        meaning, flatbuffer: the integer module, and what it is serialized to.
         inputs: samples as the float model takes them.
         floats, simulated: what the float model and the quantized program make of each sample in PyTorch.
     """
     main = functions(meaning)["main"]
     taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
     given = interface_quantizations(main, "res_attrs", returned(main))
-    flatbuffer = serialize(meaning)
     rows = []
     for sample in inputs:
         pairs = zip(sample, taken, body_of(main).arguments, strict=True)

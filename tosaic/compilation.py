@@ -13,7 +13,7 @@ from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import build_firmware
-from tosaic.backends.reference import evaluate
+from tosaic.backends.reference import evaluate, serialize
 from tosaic.build import Build, replacing, seal
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import (
@@ -53,6 +53,7 @@ class Middle:
 
     Args:
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
+        flatbuffer: the same, serialized for the reference model.
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
@@ -61,6 +62,7 @@ class Middle:
 
     captured: Capture
     meaning: bytes
+    flatbuffer: bytes
     accuracy: Sequence[OutputAccuracy]
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
@@ -131,7 +133,9 @@ def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     if is_exact(functions(build.module)["main"]):
         npu = npu_for(build, "emulator")
-        found = prove_firmware(build.folder, build.manifest.firmware, build.module, middle.samples, tuner.runner, npu)
+        found = prove_firmware(
+            build.folder, build.manifest.firmware, middle.flatbuffer, middle.samples, tuner.runner, npu
+        )
         where, difference = "", found.difference
     else:
         begins = verify_build(build, middle.samples, tuner.options.runner).begins
@@ -191,7 +195,8 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
                 distinct.setdefault(bytecode(alternative), alternative)
             alternatives = list(distinct.values())
     with stations.station("check"):
-        accuracy = _accuracy(captured, program, meaning)
+        flatbuffer = serialize(parse(meaning))
+        accuracy = _accuracy(captured, program, meaning, flatbuffer)
         layers = measure_layers(program, wanted.exclude, captured.calibration[0])
         if options.prove:
             check_layers(layers)
@@ -205,18 +210,21 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         *quantization_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
-    return Middle(captured, meaning, accuracy, layers, warnings, placement, samples)
+    return Middle(captured, meaning, flatbuffer, accuracy, layers, warnings, placement, samples)
 
 
 def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
     return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
-def _accuracy(captured: Capture, program: ExportedProgram, meaning: bytes) -> tuple[OutputAccuracy, ...]:
+def _accuracy(
+    captured: Capture, program: ExportedProgram, meaning: bytes, flatbuffer: bytes
+) -> tuple[OutputAccuracy, ...]:
     """On the first calibration samples, as PyTorch computes them in float and simulates them quantized."""
     samples = captured.calibration[:_ACCURACY_SAMPLES]
     return measure_accuracy(
         parse(meaning),
+        flatbuffer,
         [[tensor.numpy() for tensor in sample] for sample in samples],
         run_float_on(captured, samples),
         run_float_on(program, samples),

@@ -163,18 +163,20 @@ def _tried(task: KernelTask, database: Database) -> set[Schedule]:
 def prove_firmware(
     build: Path,
     firmware: Firmware,
-    meaning: ir.Module,
+    flatbuffer: bytes,
     samples: Sequence[Sequence[np.ndarray]],
     runner: Runner,
     npu: Execute | None,
 ) -> Verdict:
     """Run `model.elf` of a build folder on `samples`, and the integer module, which is exact, on the reference model.
 
+    Args:
+        flatbuffer: the integer module, serialized.
+
     Raises:
         SimulatorError: the firmware does not run to its end.
     """
     outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
-    flatbuffer = serialize(meaning)
     for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
         if difference := first_difference(evaluate(flatbuffer, sample), list(got)):
             return Verdict(f"sample {number}: {difference}")

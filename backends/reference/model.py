@@ -34,7 +34,7 @@ def serialize(module: ir.Module | str) -> bytes:
     return _flatbuffer(bytecode(flat))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _flatbuffer(code: bytes) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
