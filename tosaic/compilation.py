@@ -132,10 +132,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     if is_exact(functions(build.module)["main"]):
-        npu = npu_for(build, "emulator")
-        found = prove_firmware(
-            build.folder, build.manifest.firmware, middle.flatbuffer, middle.samples, tuner.runner, npu
-        )
+        npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
+        found = prove_firmware(build.folder, firmware, middle.flatbuffer, middle.samples, tuner.runner, npu)
         where, difference = "", found.difference
     else:
         begins = verify_build(build, middle.samples, tuner.options.runner).begins

@@ -52,8 +52,8 @@ def test_a_layer_whose_weights_are_negated_is_named(monkeypatch, refused, tmp_pa
 def test_a_zero_point_off_by_one(monkeypatch, refused, tmp_path):
     right = compute.requantize
 
-    def wrong(x, real, out):
-        return right(x, real, replace(out, zero_points=(out.zero_point + (out.zero_point < 127),)))
+    def wrong(x, real, out, **rest):
+        return right(x, real, replace(out, zero_points=(out.zero_point + (out.zero_point < 127),)), **rest)
 
     monkeypatch.setattr(compute, "requantize", wrong)
     message = refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
