@@ -1,9 +1,9 @@
 """PyTorch's own op database through the front half: `python benchmarks/op_db.py`, where `expecttest` is installed.
 
 Each float32 sample of `torch.testing`'s `op_db` that is static, small and Core ATen becomes a module, which is captured,
-imported and legalized, then quantized to int8 and imported again. A sample is Core ATen where every ATen overload in its
-trace (torch.export, then the default decompositions) carries `torch.Tag.core`. The float module must compute what PyTorch
-computes, and the integer module what PyTorch's simulation of it computes, on the reference model.
+imported and legalized, then quantized to int8 and imported again. A sample is Core ATen where every ATen overload in
+its trace (torch.export, then the default decompositions) carries `torch.Tag.core`. On the reference model, the float
+module must compute what PyTorch computes, and the integer module what PyTorch's simulation of it computes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tosaic.accuracy import measure_accuracy
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, quantize, run_float
 from tosaic.frontend.canonical import canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.errors import Error
 from tosaic.support.mlir import walk
@@ -236,10 +236,14 @@ def main(ops: str, count: int, workers: int) -> None:
             floats=sum(bool(one.floats) for one in outcomes),
         )
         total += row
-        errors = "; ".join(dict.fromkeys(f"{one.sample}: {one.real or one.int8}" for one in outcomes if one.real or one.int8))
+        errors = "; ".join(
+            dict.fromkeys(f"{one.sample}: {one.real or one.int8}" for one in outcomes if one.real or one.int8)
+        )
         click.echo(f"| {name} | {row['samples']} | {row['real']} | {row['int8']} | {row['floats']} | {errors} |")
-    shares = ", ".join(f"{kind} {total[key]} ({total[key] / total['samples']:.1%})"
-                       for kind, key in (("float", "real"), ("int8", "int8"), ("with f32 ops", "floats")))
+    shares = ", ".join(
+        f"{kind} {total[key]} ({total[key] / total['samples']:.1%})"
+        for kind, key in (("float", "real"), ("int8", "int8"), ("with f32 ops", "floats"))
+    )
     click.echo(f"{total['samples']} samples: {shares}")
 
 

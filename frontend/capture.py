@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tosaic.frontend.canonical import arguments, canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.input_layout import channels_last, take_channels_last
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, quantize
 from tosaic.frontend.canonical import canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, ir, walk
 

@@ -12,7 +12,7 @@ from torch import nn
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, lowerings, quantize, run_float
 from tosaic.frontend.canonical import QUANTIZE, canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.lowerings import registry
 from tosaic.passes import run_phases
 from tosaic.support.discovery import modules_of

@@ -24,7 +24,7 @@ from tosaic.frontend import (
     run_float,
 )
 from tosaic.frontend.canonical import arguments, canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.passes import run_phases
