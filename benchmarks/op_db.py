@@ -1,6 +1,6 @@
 """PyTorch's own op database through the front half: `python benchmarks/op_db.py`, where `expecttest` is installed.
 
-Each float32 sample of `torch.testing`'s `op_db` that is static, small and Core ATen becomes a module, which is captured,
+Each float32 sample of `torch.testing`'s `op_db` that is static, small and Core ATen becomes a module. That is captured,
 imported and legalized, then quantized to int8 and imported again. A sample is Core ATen where every ATen overload in
 its trace (torch.export, then the default decompositions) carries `torch.Tag.core`. On the reference model, the float
 module must compute what PyTorch computes, and the integer module what PyTorch's simulation of it computes.

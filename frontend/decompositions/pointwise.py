@@ -56,21 +56,6 @@ def _round(x: Tensor) -> Tensor:
     return torch.where(torch.logical_or(rest > 0.5, torch.logical_and(rest >= 0.5, odd)), below + 1.0, below)
 
 
-@decomposes(aten.trunc.default)
-def _trunc(x: Tensor) -> Tensor:
-    return torch.where(x < 0, torch.ceil(x), torch.floor(x))
-
-
-@decomposes(aten.fmod.Scalar)
-def _fmod(x: Tensor, divisor: float) -> Tensor:
-    return x - _trunc(x / divisor) * divisor
-
-
-@decomposes(aten.remainder.Scalar)
-def _remainder(x: Tensor, divisor: float) -> Tensor:
-    return x - torch.floor(x / divisor) * divisor
-
-
 @decomposes(aten.tan.default)
 def _tan(x: Tensor) -> Tensor:
     return torch.sin(x) / torch.cos(x)
@@ -109,3 +94,28 @@ def _log10(x: Tensor) -> Tensor:
 @decomposes(aten.exp2.default)
 def _exp2(x: Tensor) -> Tensor:
     return torch.exp(x * math.log(2))
+
+
+@decomposes(aten.round.decimals)
+def _round_decimals(x: Tensor, *, decimals: int) -> Tensor:
+    return torch.round(x * 10.0**decimals) / 10.0**decimals if decimals else torch.round(x)
+
+
+@decomposes(aten.pow.Scalar)
+def _power_of(base: float, exponent: Tensor) -> Tensor:
+    return torch.exp(exponent * math.log(base)) if base > 0 else torch.pow(torch.tensor(float(base)), exponent)
+
+
+@decomposes(aten.isnan.default)
+def _isnan(x: Tensor) -> Tensor:
+    return x != x
+
+
+@decomposes(aten.isinf.default)
+def _isinf(x: Tensor) -> Tensor:
+    return x.abs() > torch.finfo(torch.float32).max
+
+
+@decomposes(aten.fill.Scalar)
+def _fill(x: Tensor, number: float) -> Tensor:
+    return torch.full(x.shape, number, dtype=x.dtype)

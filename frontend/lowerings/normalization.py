@@ -21,13 +21,15 @@ aten = torch.ops.aten
 
 @lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0)))
 def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
+    dims = shape(x)
+    x = b.value(b.ranked(x, 1))
     axis = dim % len(shape(x))
 
     def body(value: ir.Value) -> ir.Value:
         powers = b.pointwise("exp", b.pointwise("sub", value, b.reduce("max", value, axis)))
         return b.pointwise("mul", powers, b.pointwise("reciprocal", b.reduce("sum", powers, axis)))
 
-    return b.composite("softmax", [x], body, axis=_i64(axis))
+    return b.reshape(b.composite("softmax", [x], body, axis=_i64(axis)), dims)
 
 
 @lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
