@@ -49,8 +49,6 @@ def _fold_parameters(module: GraphModule) -> None:
         sources = node.all_input_nodes
         if node.op != "call_function" or not sources or any(source.op != "get_attr" for source in sources):
             continue
-        if node.target in _TRANSPOSES:  # of a weight: these are raised above
-            continue
         values = {source: _attribute(module, source) for source in sources}
         result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))
         if isinstance(result, Tensor):

@@ -141,7 +141,7 @@ def _embedding_bag(
     per_sample: Tensor | None = None, include_last_offset: bool = False, padding: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """A sum, mean or maximum over the rows of each bag, from its offset to the next one's."""
-    ends = offsets[1:] if include_last_offset else torch.cat([offsets[1:], torch.tensor([indices.numel()])])
+    ends = offsets[1:] if include_last_offset else torch.cat([offsets[1:], torch.full((1,), indices.numel())])
     begins = offsets[:-1] if include_last_offset else offsets
     at = torch.arange(indices.numel())
     inside = (at >= begins.unsqueeze(-1)) & (at < ends.unsqueeze(-1)) & (indices != padding)

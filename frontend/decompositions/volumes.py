@@ -12,7 +12,7 @@ from torch import Tensor
 from tosaic.frontend.decompositions.registry import decomposes
 
 aten = torch.ops.aten
-_Axes: TypeAlias = Callable[[Sequence[int], Any], list[Any]]
+_Axes: TypeAlias = Callable[[Sequence[int], int], list[int]]
 
 
 @decomposes(aten.conv3d.default)
@@ -58,7 +58,7 @@ def _conv_transpose3d(
     spread = F.pad(x.reshape(n, c, d, 1, h, w), (0, 0, 0, 0, 0, sd - 1)).reshape(n, c, d * sd, h, w)
     spread = F.pad(spread, (0, 0, 0, 0, reach - pd, reach - pd + od - (sd - 1)))
     planes = _windows(spread, depth, dd, 1, count, backwards=True)
-    kernel = weight.reshape(-1, weight.shape[1], *weight.shape[3:])
+    kernel = weight.transpose(1, 2).reshape(-1, weight.shape[1], *weight.shape[3:])
     return _volume(
         F.conv_transpose2d(planes, kernel, bias, stride, padding, output_padding, groups, dilation), count, single
     )
@@ -82,8 +82,8 @@ def _max_pool3d(
     dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     def pool(image: Tensor, axes: _Axes) -> Tensor:
-        window = [axes(kernel, 1), axes(stride or kernel, 1), axes(padding, 0), axes(dilation, 1)]
-        return F.max_pool2d(image, *window, ceil_mode=ceil_mode)
+        window = axes(kernel, 1), axes(stride or kernel, 1), axes(padding, 0), axes(dilation, 1)
+        return aten.max_pool2d.default(image, *window, ceil_mode)
 
     return _pooled(x, pool)
 
@@ -99,20 +99,20 @@ def _avg_pool3d(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     def pool(image: Tensor, axes: _Axes) -> Tensor:
-        window = [axes(kernel, 1), axes(stride or kernel, 1), axes(padding, 0)]
-        return F.avg_pool2d(image, *window, ceil_mode, count_include_pad, 1 if divisor_override else None)
+        window = axes(kernel, 1), axes(stride or kernel, 1), axes(padding, 0)
+        return aten.avg_pool2d.default(image, *window, ceil_mode, count_include_pad, 1 if divisor_override else None)
 
     return _pooled(x, pool) / divisor_override if divisor_override else _pooled(x, pool)
 
 
 @decomposes(aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default)
 def _adaptive_avg_pool3d(x: Tensor, size: Sequence[int]) -> Tensor:
-    return _pooled(x, lambda image, axes: F.adaptive_avg_pool2d(image, axes(size, None)))
+    return _pooled(x, lambda image, axes: aten.adaptive_avg_pool2d.default(image, axes(size, image.shape[-1])))
 
 
 @decomposes(aten.adaptive_max_pool3d.default)
 def _adaptive_max_pool3d(x: Tensor, size: Sequence[int]) -> tuple[Tensor, None]:
-    return _pooled(x, lambda image, axes: F.adaptive_max_pool2d(image, axes(size, None))), None
+    return _pooled(x, lambda image, axes: aten.adaptive_max_pool2d.default(image, axes(size, image.shape[-1]))[0]), None
 
 
 def _pooled(x: Tensor, pool: Callable[[Tensor, _Axes], Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
+from tosaic.frontend.canonical import arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
@@ -132,7 +133,9 @@ def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Valu
 @lowers(aten.index.Tensor, aten._unsafe_index.Tensor, raw=("indices",), quantized=Shared())
 def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]) -> ir.Value:
     """The indexed axes are read as one; where they are no neighbors, they come first, as in PyTorch."""
-    given = _numbers(indices)
+    if any(one.meta["val"].dtype == torch.bool for one in arguments(node)[1] if one is not None):
+        raise ModelError("an index of booleans cannot be compiled", hint="its result has no static shape")
+    given = list(indices)
     axes = [axis for axis, numbers in enumerate(given) if numbers is not None]
     if axes != list(range(axes[0], axes[-1] + 1)):
         others = [axis for axis in range(len(shape(x))) if axis not in axes]
@@ -141,19 +144,6 @@ def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]
     sizes = [dims[axis] for axis in axes]
     joined = b.reshape(x, (*dims[: axes[0]], math.prod(sizes), *dims[axes[-1] + 1 :]))
     return _take(b, node, joined, axes[0], _position(b, [given[axis] for axis in axes], sizes))
-
-
-def _numbers(indices: Sequence[Operand | None]) -> list[Operand | None]:
-    """The indices with those of booleans as numbers, one for each axis."""
-    given: list[Operand | None] = []
-    for one in indices:
-        if isinstance(one, ir.Value) and str(mlir.element_type(one)) == "i1":
-            raise ModelError("an index of booleans cannot be compiled", hint="its result has no static shape")
-        if isinstance(one, Constant) and one.array.dtype == bool:
-            given += [Constant(numbers) for numbers in np.nonzero(one.array)]
-        else:
-            given.append(one)
-    return given
 
 
 def _position(b: Builder, indices: Sequence[Operand | None], sizes: Sequence[int]) -> ir.Value:

@@ -52,6 +52,24 @@ X = tensor(2, 6, 9, 8)
 ROWS = tensor(3, 5, 8)
 POSITIVE = X.abs() + 0.1
 INDICES = torch.tensor([[3, 0, 7], [1, 1, 2]])
+SHARES = torch.linspace(-1, 1, 33)
+VOLUME = tensor(2, 4, 5, 6, 7)
+
+
+PLACES = torch.tensor([5, 0, 3])
+
+
+def _put(x: torch.Tensor, where: tuple, values: torch.Tensor) -> torch.Tensor:
+    result = x.clone()
+    result[where] = values
+    return result
+
+
+def _assigned(x: torch.Tensor) -> torch.Tensor:
+    x[:, 1] = 0.5
+    x[:, :, 2:4] *= 2
+    return x
+
 
 MODULES = {
     "conv": (nn.Conv2d(6, 5, 3, padding=1), X),
@@ -67,6 +85,23 @@ MODULES = {
     "conv-transpose": (nn.ConvTranspose2d(6, 5, 3, stride=2, padding=1, output_padding=1), X),
     "conv-transpose-cropped": (nn.ConvTranspose2d(6, 5, (2, 3), stride=(1, 2), padding=(2, 4)), X),
     "conv-transpose-groups": (nn.ConvTranspose2d(6, 4, 2, stride=2, groups=2), X),
+    "conv-without-batch": (nn.Conv2d(6, 5, 3), X[0]),
+    "conv1d-without-batch": (nn.Conv1d(5, 7, 3), ROWS[0]),
+    "conv-transpose-dilated": (nn.ConvTranspose2d(6, 5, 3, dilation=(2, 3), padding=2), X),
+    "conv-transpose-dilated-groups": (nn.ConvTranspose2d(6, 4, 2, stride=3, dilation=2, groups=2), X),
+    "conv3d": (nn.Conv3d(4, 5, 3, stride=(2, 1, 1), padding=(1, 0, 1)), VOLUME),
+    "conv3d-groups-dilated": (nn.Conv3d(4, 6, 2, dilation=(2, 1, 2), groups=2), VOLUME),
+    "conv3d-same": (nn.Conv3d(4, 3, (2, 3, 3), padding="same"), VOLUME),
+    "conv-transpose3d": (nn.ConvTranspose3d(4, 5, 3, stride=2, padding=1, output_padding=1), VOLUME),
+    "conv-transpose3d-groups": (nn.ConvTranspose3d(4, 6, 2, stride=(3, 1, 2), groups=2, dilation=(2, 1, 1)), VOLUME),
+    "max-pool3d": (nn.MaxPool3d(3, 2, 1, ceil_mode=True), VOLUME),
+    "avg-pool3d": (nn.AvgPool3d((2, 3, 3), 2, 1), VOLUME),
+    "avg-pool3d-uncounted": (nn.AvgPool3d(3, 2, 1, ceil_mode=True, count_include_pad=False), VOLUME),
+    "avg-pool3d-divisor": (nn.AvgPool3d(2, divisor_override=3), VOLUME),
+    "adaptive-avg-pool3d": (nn.AdaptiveAvgPool3d((2, 1, 3)), VOLUME),
+    "adaptive-max-pool3d": (nn.AdaptiveMaxPool3d((2, None, 3)), VOLUME),
+    "max-pool-dilated": (nn.MaxPool2d((2, 3), 2, 1, dilation=2), X),
+    "max-pool-dilated-ceil": (nn.MaxPool2d(2, 3, dilation=(2, 1), ceil_mode=True), X),
     "linear": (nn.Linear(8, 4), ROWS),
     "linear-no-bias": (nn.Linear(8, 4, bias=False), ROWS),
     "batch-norm": (nn.BatchNorm2d(6), X),
@@ -196,6 +231,75 @@ FUNCTIONS = {
     "to-int": (lambda x: (3 * x).int(), X),
     "to-type-of": (lambda x, i: x.type_as(i), 3 * X, INDICES),
     "integer-to-float": (lambda i: i.float(), INDICES),
+    "atan": (torch.atan, 3 * X),
+    "atan-of-much": (torch.atan, torch.tensor([-1e30, -1e5, 0.0, 1e5, 1e30])),
+    "asin": (torch.asin, SHARES),
+    "acos": (torch.acos, SHARES),
+    "asinh": (torch.asinh, 30 * X),
+    "acosh": (torch.acosh, POSITIVE + 1),
+    "atanh": (torch.atanh, 0.99 * SHARES),
+    "erfinv": (torch.erfinv, 0.9999 * SHARES),
+    "atan2": (torch.atan2, torch.tensor([0.0, 0, 1, -1, 2, -3]), torch.tensor([1.0, -1, 0, 0, -1, -2])),
+    "trunc": (torch.trunc, 3 * X),
+    "trunc-div": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), 9 * X, POSITIVE),
+    "integer-div": (lambda i: torch.div(i - 3, 2, rounding_mode="trunc"), INDICES),
+    "integer-floor-div": (lambda i: (i - 3) // -2, INDICES),
+    "integer-remainder": (lambda i: (i - 3) % 2, INDICES),
+    "remainder": (torch.remainder, 9 * X, POSITIVE),
+    "fmod": (torch.fmod, 9 * X, POSITIVE),
+    "round-decimals": (lambda x: torch.round(x, decimals=1), X),
+    "prod": (lambda x: x.prod(2), X),
+    "prod-of-all": (lambda x: x.prod(), ROWS),
+    "cumprod": (lambda x: x.cumprod(1), X),
+    "integer-cumsum": (lambda i: i.cumsum(1), INDICES),
+    "sort": (lambda x: torch.sort(x, 2, descending=True), X),
+    "sort-with-equals": (lambda i: torch.sort(i, dim=1, stable=True), INDICES),
+    "argsort": (lambda x: torch.argsort(x, 1), X),
+    "topk": (lambda x: torch.topk(x, 3), X),
+    "smallest-k": (lambda x: torch.topk(x, 2, 1, largest=False), X),
+    "kthvalue": (lambda x: torch.kthvalue(x, 3, 2, keepdim=True), X),
+    "median": (torch.median, X),
+    "median-with-index": (lambda x: x.median(1), X),
+    "min-with-index": (lambda x: x.min(2, keepdim=True), X),
+    "gather-along-1": (lambda x, i: torch.gather(x, 1, i), X, PLACES.reshape(1, 3, 1, 1).expand(2, 3, 9, 8)),
+    "index-dynamic-axes": (lambda x, i: x[:, i, i], X, torch.tensor([5, 0, -3])),
+    "index-apart": (lambda x, i: x[i, :, [3, 1]], X, torch.tensor([1, 0])),
+    "index-put": (lambda x, i: _put(x, (slice(None), i), x[:, :2] * 2), X, torch.tensor([5, -6])),
+    "index-put-two-axes": (lambda x, i: _put(x, (slice(None), i, i), torch.tensor(7.0)), X, torch.tensor([5, 2])),
+    "index-put-accumulate": (lambda x, i: x.index_put((i,), x[0], accumulate=True), X, torch.tensor([1, 1])),
+    "index-put-mask": (lambda x: torch.index_put(x, (x > 0.5,), torch.tensor(0.25)), X),
+    "index-copy": (lambda x, i: x.index_copy(2, i, x[:, :, :2]), X, torch.tensor([8, 0])),
+    "index-add": (lambda x, i: x.index_add(1, i, x[:, :3]), X, torch.tensor([4, 4, 0])),
+    "index-fill": (lambda x, i: x.index_fill(1, i, 0.5), X, torch.tensor([4, 0])),
+    "in-place-slice": (lambda x: x.clone().index_fill_(3, torch.tensor([1]), -1.0), X),
+    "assignment": (lambda x: _assigned(x.clone()), X),
+    "scatter": (lambda x, i: x.scatter(1, i, x[:2, :3] + 1), tensor(2, 9), INDICES % 3 + 3 * torch.arange(3)),
+    "scatter-number": (lambda x, i: x.scatter(1, i, 5.0), tensor(2, 9), INDICES),
+    "scatter-add": (lambda x, i: x.scatter_add(1, i, x[:, :3]), tensor(2, 9), INDICES),
+    "scatter-amax": (lambda x, i: x.scatter_reduce(1, i, x[:, :3], "amax"), tensor(2, 9), INDICES),
+    "masked-scatter": (lambda x: x.masked_scatter(x > 0, torch.arange(32.0)), tensor(4, 8)),
+    "diagonal": (lambda x: x.diagonal(1, 2, 3), X),
+    "as-strided": (lambda x: x.as_strided((3, 4), (8, 2), 5), X),
+    "tril": (torch.tril, X),
+    "triu": (lambda x: torch.triu(x, 2), X),
+    "one-hot": (lambda i: F.one_hot(i, 9), INDICES),
+    "copy": (lambda x: torch.zeros_like(x).copy_(x[:, :1]), X),
+    "fill": (lambda x: x + torch.empty_like(x).fill_(2.0), X),
+    "avg-pool-divisor": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=5), X),
+    "avg-pool-divisor-ceil": (lambda x: F.avg_pool2d(x, 2, 3, ceil_mode=True, divisor_override=5), X),
+    "grid-sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), X, 0.6 * tensor(2, 4, 5, 2)),
+    "embedding-bag": (lambda i, w: F.embedding_bag(i, w), INDICES, tensor(9, 4)),
+    "embedding-bag-max": (lambda i, w: F.embedding_bag(i, w, mode="max"), INDICES, tensor(9, 4)),
+    "embedding-bag-offsets": (
+        lambda i, w, o: F.embedding_bag(i, w, o, mode="sum"),
+        INDICES.reshape(-1),
+        tensor(9, 4),
+        torch.tensor([0, 2]),
+    ),
+    "logical-xor": (lambda x: torch.logical_xor(x > 0, x > 1), X),
+    "logical-of-numbers": (lambda x, y: torch.logical_and(x, y), X.round(), X),
+    "integer-clamp": (lambda i: i.clamp(1, 3), INDICES),
+    "addmm-scaled": (lambda x, y, z: torch.addmm(x, y, z, beta=0.5, alpha=2), tensor(4), tensor(5, 8), tensor(8, 4)),
     "full": (lambda x: x + torch.full((8,), 2.0) + torch.zeros(9, 1), X),
 }  # fmt: skip
 
