@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,18 @@ from tosaic.targets import find_target
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Shape(click.ParamType):
+    """An input's name and its sizes."""
+
+    name = "shape"
+
+    def convert(self, value, param, ctx):
+        name, _, sizes = value.partition("=")
+        if not name or not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", sizes):
+            self.fail("give a name and sizes, such as x=1,3,96,96", param, ctx)
+        return name, tuple(map(int, sizes.split(",")))
 
 
 class _Strategy(click.ParamType):
@@ -56,6 +69,8 @@ compiling = _together(
     click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
     click.option("--constants", metavar="MEMORY", help="Which of the target's memories holds the weights."),
     click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
+    click.option("--shape", "shapes", type=_Shape(), multiple=True, metavar="NAME=1,3,...",
+                 help="The shape of an input of a model that takes several; repeatable."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
@@ -88,6 +103,7 @@ def _options(
     system_config: str | None,
     constants: str | None,
     calibration: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     input_layout: str,
     activations: str,
     exclude: tuple[str, ...],
@@ -109,6 +125,7 @@ def _options(
         model=model,
         target=find_target(target, accelerator, arena_size, constants, memory_mode, system_config),
         calibration=calibration,
+        shapes=dict(shapes),
         input_layout=input_layout,  # type: ignore[arg-type]
         quantization=QuantizationOptions(activations, exclude, int16),  # type: ignore[arg-type]
         tuning=Tuning(tune_trials, search, objective, seed, records, workers),  # type: ignore[arg-type]
@@ -322,6 +339,20 @@ def targets(as_json: bool) -> None:
         console.print_json(targets_result(known().values()))
     else:
         print_targets(known().values())
+
+
+@main.command("ops")
+@as_json
+@console.reports_errors
+def aten_ops(as_json: bool) -> None:
+    """List the ATen ops that have been lowered, and where each runs."""
+    from tosaic.frontend.ops import ops
+    from tosaic.report import print_ops
+
+    if as_json:
+        console.print_json({"ops": ops()})
+        return
+    print_ops(ops())
 
 
 @main.group()

@@ -93,8 +93,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
-            names = middle.captured.input_names
-            program = assemble(placed, sources, middle.placement.regions, where, names)
+            names = middle.captured.input_names, middle.captured.output_names
+            program = assemble(placed, sources, middle.placement.regions, where, *names)
             firmware = build_firmware(program, target, folder, include=tuner.headers, libraries=tuner.archives)
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
@@ -168,7 +168,9 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     """
     wanted = options.quantization
     with stations.station("capture"):
-        captured = capture(options.model, options.calibration, nhwc=options.input_layout == "nhwc")
+        captured = capture(
+            options.model, options.calibration, nhwc=options.input_layout == "nhwc", shapes=options.shapes
+        )
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):

@@ -241,6 +241,14 @@ def print_targets(targets: Iterable[Target]) -> None:
     stdout.print(table)
 
 
+def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
+    """The table of ATen ops: in what form each computes, and what of it each NPU takes."""
+    table = Table(*rows[0], box=None)
+    for row in rows:
+        table.add_row(*row.values())
+    stdout.print(table)
+
+
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
     """The NPU's acceptance table: each op, its element types, the conditions, and where Vela is tried first."""
     table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
