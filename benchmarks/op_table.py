@@ -21,6 +21,7 @@ from tosaic.backends.ethos_u.acceptance import refusal
 from tosaic.frontend import Capture, import_program, quantize
 from tosaic.frontend.canonical import canonical, computed
 from tosaic.frontend.decomposition import decomposed
+from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.ops import COLUMNS, TABLE
 from tosaic.passes import phases_of, run_phase
 from tosaic.support.functions import computing_ops
@@ -69,14 +70,17 @@ def _placed(module: ir.Module, accelerator: str) -> str:
 
 
 def table(names: list[str]) -> dict[str, list[str]]:
-    """The rows of the ATen ops in some examples."""
+    """The rows of the ATen ops in some examples, and of those that have the same lowering."""
     found: dict[str, tuple[int, list[str]]] = {}
     for name in names:
         ops, words = row(*EXAMPLES[name])
         for op in ops:
             if op not in found or len(ops) < found[op][0]:
                 found[op] = (len(ops), words)
-    return {op: words for op, (_, words) in sorted(found.items())}
+    rows = {op: words for op, (_, words) in found.items()}
+    emitters = {lowering.emit: rows[str(op)] for op, lowering in registered().items() if str(op) in rows}
+    others = {str(op): emitters[one.emit] for op, one in registered().items() if one.emit in emitters}
+    return dict(sorted((others | rows).items()))
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from tosaic.frontend.canonical import arguments, canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.input_layout import channels_last, take_channels_last
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
+from tosaic.frontend.onnx_file import read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
@@ -79,8 +80,9 @@ def capture(
     Raises:
         ModelError: the model, its inputs or the calibration data cannot be used; the message says which and why.
     """
-    name, module, example, given = _load(model, inputs)
-    program, example = _exported(module, example, shapes or {})
+    shapes = shapes or {}
+    name, module, example, given = _load(model, inputs, shapes)
+    program, example = _exported(module, example, shapes)
     names = result_names(program)
     examples = tensors_of(example, example)
     flatten(program, examples)
@@ -98,7 +100,9 @@ def capture(
     return Capture(name, decomposed(canonical(program)), examples, tuple(batches), names)
 
 
-def _load(model: str, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable[Any]]:
+def _load(
+    model: str, inputs: Any, shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable[Any]]:
     """A name, a model, example inputs, and samples to calibrate with."""
     if model.startswith("zoo:"):
         from tosaic import zoo
@@ -113,7 +117,11 @@ def _load(model: str, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, Ca
         program = read_program(Path(model))
         saved: Call = program.example_inputs or ((), {})
         return Path(model).stem, program, saved if inputs is None else as_call(inputs), ()
-    raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
+    if model.endswith(".onnx"):
+        module, own_inputs = read_onnx(Path(model), shapes)
+        return Path(model).stem, module.eval(), as_call(own_inputs if inputs is None else inputs), ()
+    hint = "give file.py:factory, zoo:NAME, or a .pt2, .onnx, .tflite, .tosa or .mlir file"
+    raise ModelError(f"`{model}` is not a model", hint=hint)
 
 
 def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:

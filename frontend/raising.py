@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.frontend.canonical import arguments
+from tosaic.frontend.canonical import arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 
@@ -28,7 +28,7 @@ _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg
 def raise_core_aten(module: GraphModule) -> None:
     """Rewrite addmm and mm, division, batch norm, native_layer_norm and pools in place.
 
-    What is computed from parameters alone becomes a buffer.
+    What is computed from parameters alone, or from nothing, becomes a buffer.
     """
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
@@ -47,7 +47,7 @@ def raise_core_aten(module: GraphModule) -> None:
 def _fold_parameters(module: GraphModule) -> None:
     for node in list(module.graph.nodes):
         sources = node.all_input_nodes
-        if node.op != "call_function" or not sources or any(source.op != "get_attr" for source in sources):
+        if node.op != "call_function" or is_random(node) or any(source.op != "get_attr" for source in sources):
             continue
         values = {source: _attribute(module, source) for source in sources}
         result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))

@@ -8,8 +8,6 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache
-from importlib.metadata import distribution
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import numpy as np
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import strip_annotations
 from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
+from tosaic.support.tosa_tools import tosa_tool
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -38,7 +37,14 @@ def serialize(module: ir.Module | str) -> bytes:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
         source.write_bytes(bytecode(flat))
         done = subprocess.run(
-            [_tool("tosa-opt"), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
+            [
+                tosa_tool("tosa-opt"),
+                source,
+                "--tosa-serialize",
+                f"--tosa-flatbuffer-filename={target}",
+                "-o",
+                os.devnull,
+            ],
             capture_output=True,
             text=True,
         )
@@ -89,7 +95,7 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
         }  # fmt: skip
         (folder / "desc.json").write_text(json.dumps(description))
         done = subprocess.run(
-            [_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
+            [tosa_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
             capture_output=True,
             text=True,
         )
@@ -109,9 +115,3 @@ def _execute(sender: Connection, flatbuffer: bytes, inputs: list[np.ndarray]) ->
     except Exception as error:
         outputs, status = [], str(error)
     sender.send(([np.array(output) for output in outputs], str(status)))
-
-
-@cache
-def _tool(name: str) -> Path:
-    """The program itself: the script of that name starts a Python first, which takes ten times as long."""
-    return Path(str(distribution("tosa-tools").locate_file(f"bin/{name}")))
