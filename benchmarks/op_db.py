@@ -107,6 +107,8 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
         program = torch.export.export(module.eval(), inputs)
         if not is_core(program) or not wanted or any(not one.numel() or one.is_complex() for one in wanted):
             return None
+        if not all(torch.isfinite(x).all() for x in inputs):
+            return None
     except Exception:
         return None
     real, int8, floats = "", "", 0

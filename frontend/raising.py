@@ -20,7 +20,6 @@ _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
 # Ops whose first result alone is used, and the op that gives no other.
 _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
-    aten.max_pool2d_with_indices.default: aten.max_pool2d.default,
 }
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 

@@ -19,7 +19,7 @@ def _conv_transpose1d(
     output_padding: Sequence[int] = (0,), groups: int = 1, dilation: Sequence[int] = (1,),
 ) -> Tensor:  # fmt: skip
     row = F.conv_transpose2d(
-        x.unsqueeze(2), weight.unsqueeze(2), bias, (1, *stride), (0, *padding), (0, *output_padding), groups,
+        x.unsqueeze(-2), weight.unsqueeze(2), bias, (1, *stride), (0, *padding), (0, *output_padding), groups,
         (1, *dilation),
     )  # fmt: skip
-    return row.squeeze(2)
+    return row.squeeze(-2)

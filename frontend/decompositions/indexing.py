@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tosaic.frontend.decompositions.registry import decomposes
+from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
 
@@ -21,6 +22,11 @@ def _copy(x: Tensor, source: Tensor, _non_blocking: bool = False) -> Tensor:
 
 @decomposes(aten.as_strided.default, aten.as_strided_copy.default)
 def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
+    last = (offset or 0) + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if last >= x.numel():
+        raise ModelError(
+            "as_strided beyond its tensor cannot be compiled", why=f"it reads element {last} of {x.numel()}"
+        )
     at = torch.full((), offset or 0)
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         at = at + (torch.arange(count) * step).reshape(-1, *(1,) * (len(size) - 1 - axis))

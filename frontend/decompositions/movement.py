@@ -14,12 +14,14 @@ aten = torch.ops.aten
 
 @decomposes(aten.roll.default)
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not x.ndim:
+        return x
     if not dims:
         return _roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         size = x.shape[dim]
         at = -shift % size
-        x = torch.cat([x.narrow(dim, at, size - at), x.narrow(dim, 0, at)], dim)
+        x = torch.cat([x.narrow(dim, at, size - at), x.narrow(dim, 0, at)], dim) if at else x
     return x
 
 

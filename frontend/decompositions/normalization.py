@@ -68,6 +68,8 @@ def _vector_norm(
     x: Tensor, order: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     axes = list(range(x.ndim)) if dim is None else list(dim)
+    if order == 0:
+        return torch.where(x != 0, 1.0, 0.0).sum(axes, keepdim)
     if order == 1:
         return x.abs().sum(axes, keepdim)
     if order == math.inf:
@@ -75,3 +77,36 @@ def _vector_norm(
     if order == 2:
         return (x * x).sum(axes, keepdim).sqrt()
     return x.abs().pow(order).sum(axes, keepdim).pow(1 / order)
+
+
+@decomposes(aten.native_group_norm.default)
+def _native_group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, _pixels: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    mean, scale = _statistics(x.reshape(n, groups, -1), [2], eps)
+    return _group_norm(x, groups, weight, bias, eps), mean.reshape(n, groups), scale.reshape(n, groups)
+
+
+@decomposes(aten._native_batch_norm_legit.no_stats)
+def _batch_statistics_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, _training: bool, _momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Each channel by the mean and deviation that it has in the batch."""
+    mean, scale = _statistics(x, [axis for axis in range(x.ndim) if axis != 1], eps)
+    normal = (x - mean) * scale
+    shape = (-1, *(1,) * (x.ndim - 2))
+    normal = normal if weight is None else normal * weight.reshape(shape)
+    normal = normal if bias is None else normal + bias.reshape(shape)
+    return normal, mean.reshape(-1), scale.reshape(-1)
+
+
+def _statistics(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / deviation."""
+    mean = x.mean(axes, keepdim=True)
+    centered = x - mean
+    return mean, torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
+
+
+@decomposes(aten.cdist.default, aten._cdist_forward.default)
+def _cdist(x: Tensor, y: Tensor, order: float = 2, _mode: int | None = None) -> Tensor:
+    return _vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), order, [-1])

@@ -74,17 +74,17 @@ def _times(b: Builder, x: Number, factor: float) -> Number:
 @pointwise(aten.mul.Tensor, raw=("x", "y"), quantized=Arithmetic())
 @pointwise(aten.mul.Scalar, raw=("x", "y"), quantized=OneToOne())
 def mul(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
-    return b.pointwise("mul", *promoted(b, node, x, y))
+    return b.pointwise("logical_and" if b.element(node) == b.bool else "mul", *promoted(b, node, x, y))
 
 
 @pointwise(aten.maximum.default, quantized=Arithmetic())
 def maximum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.pointwise("maximum", *promoted(b, node, x, y))
+    return b.pointwise("logical_or" if b.element(node) == b.bool else "maximum", *promoted(b, node, x, y))
 
 
 @pointwise(aten.minimum.default, quantized=Arithmetic())
 def minimum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.pointwise("minimum", *promoted(b, node, x, y))
+    return b.pointwise("logical_and" if b.element(node) == b.bool else "minimum", *promoted(b, node, x, y))
 
 
 @pointwise(aten.pow.Tensor_Scalar, quantized=OneToOne())
@@ -112,7 +112,16 @@ def _integer_power(b: Builder, x: ir.Value, exponent: int) -> ir.Value:
 
 @pointwise(aten.pow.Tensor_Tensor)
 def pow_tensor(b: Builder, node: Node, x: ir.Value, exponent: ir.Value) -> ir.Value:
-    return b.pointwise("pow", x, exponent)
+    """|x|^y, with the sign of x where y is odd: TOSA's POW is undefined on negative bases, and on 0^0."""
+    x, exponent = (b.cast(one, b.f32) for one in (x, exponent))
+    zero = b.pointwise("equal", x, 0.0, element=b.bool)
+    size = b.pointwise("pow", b.pointwise("select", zero, 1.0, b.pointwise("abs", x)), exponent)
+    half = b.pointwise("mul", exponent, 0.5)
+    odd = b.pointwise("logical_not", b.pointwise("equal", half, b.pointwise("floor", half), element=b.bool))
+    flipped = b.pointwise("logical_and", odd, b.pointwise("greater", 0.0, x, element=b.bool))
+    power = b.pointwise("select", flipped, b.pointwise("negate", size), size)
+    none = b.pointwise("equal", exponent, 0.0, element=b.bool)
+    return b.pointwise("select", zero, b.pointwise("select", none, 1.0, 0.0, element=b.f32), power)
 
 
 def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:

@@ -59,11 +59,6 @@ def _dilated_max(
     return image
 
 
-@lowers(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object) -> tuple[ir.Value]:
-    return (max_pool2d(b, node, x, *window),)
-
-
 def _covers_image(node: Node) -> bool:
     """Whether no window of an average pool hangs over the image, so that all divide by the same number."""
     _, _, _, padding, ceil_mode, counts_padding, _ = complete_arguments(node)

@@ -18,7 +18,7 @@ TABLE = {one["op"]: one for one in ops()}
 WITHOUT_ROW = {
     "aten.alias.default", "aten.clone.default", "aten.constant_pad_nd.default", "aten.contiguous.default",
     "aten.detach.default", "aten.dropout.default", "aten.lift_fresh_copy.default",
-    "aten.max_pool2d_with_indices.default", "aten.native_layer_norm.default", "aten.upsample_bilinear2d.default",
+    "aten.native_layer_norm.default", "aten.upsample_bilinear2d.default",
     "aten.upsample_nearest2d.default",
 }  # fmt: skip
 

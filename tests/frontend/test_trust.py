@@ -355,12 +355,6 @@ def test_an_int16_table_of_a_pole_has_slopes_that_tosa_allows():
     assert math.isfinite(sqnr(captured(Log(), *batches), "int16"))
 
 
-def test_the_indices_of_a_pool_are_refused():
-    capture = captured(Layer(lambda m, x: F.max_pool2d(x, 2, return_indices=True)), *normal(1, 3, 8, 8))
-    with pytest.raises(ModelError, match=r"result 1 of `aten\.max_pool2d_with_indices\.default` cannot be compiled"):
-        import_program(quantize(capture))
-
-
 # What a lowering does not read of its op's arguments, and why nothing depends on it.
 _UNREAD = {
     "size": "the result's shape says it",

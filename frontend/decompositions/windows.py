@@ -1,7 +1,9 @@
-"""Volumes as images: the slices of a window's depth become channels of one convolution, or a second pool."""
+"""Windows of volumes as those of images: the slices that one reads become channels, or a second pool."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -88,9 +90,27 @@ def _max_pool3d(
     return _pooled(x, pool)
 
 
-@decomposes(aten.max_pool3d_with_indices.default)
-def _max_pool3d_with_indices(x: Tensor, *window: Any) -> tuple[Tensor, None]:
-    return _max_pool3d(x, *window), None
+@decomposes(aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
+def _max_pool_with_indices(
+    x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,), ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The index is the first place in the plane or volume, of those that a window reads, with the window's maximum."""
+    pool = aten.max_pool2d.default if len(kernel) == 2 else _max_pool3d
+    result = pool(x, kernel, stride, padding, dilation, ceil_mode)
+    sizes, counts = x.shape[-len(kernel) :], result.shape[-len(kernel) :]
+    count = math.prod(sizes)
+    sides: list[int] = []
+    taps: list[list[slice]] = []
+    options = (list(one) * (len(kernel) // len(one)) for one in (stride or kernel, padding, dilation))
+    for size, last, taken, step, pad, apart in zip(sizes, counts, kernel, *options, strict=True):
+        reach = (last - 1) * step + 1
+        sides = [int(pad), max(0, reach + (taken - 1) * apart - size - pad), *sides]
+        taps.append([slice(tap * apart, tap * apart + reach, step) for tap in range(taken)])
+    values, places = F.pad(x, sides), F.pad(torch.arange(count).reshape(sizes), sides, value=count)
+    cuts = itertools.product(*taps)
+    found = [torch.where(values[(Ellipsis, *cut)] == result, places[cut], count) for cut in cuts]
+    return result, torch.stack(found).amin(0)
 
 
 @decomposes(aten.avg_pool3d.default)
