@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ _MOST_ELEMENTS = 4096
 _SECONDS = 120.0
 # Ops whose tensors behind the first are a layer's parameters.
 _LAYERS = ("conv", "linear", "norm", "prelu", "bilinear", "embedding")
-_TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _stored(x: Tensor) -> np.ndarray:
 def _difference(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
     for index, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
         finite = np.isfinite(theirs)
-        if ours.shape != theirs.shape or not np.allclose(ours[finite], theirs[finite], **_TOLERANCE):
+        if ours.shape != theirs.shape or not np.allclose(ours[finite], theirs[finite], _RELATIVE, _ABSOLUTE):
             return f"wrong: result {index} differs from PyTorch's"
     return ""
 
@@ -159,7 +159,7 @@ def _reason(error: Exception) -> str:
     return " ".join(text.split())[:160]
 
 
-def _all_of(name: str, count: int, pipe: Any) -> None:
+def _all_of(name: str, count: int, pipe: Connection) -> None:
     """The outcomes of `count` samples of an op, spread over all that it has, one by one through a pipe."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -168,7 +168,6 @@ def _all_of(name: str, count: int, pipe: Any) -> None:
     for number in sorted({round(i * (len(found) - 1) / max(1, count - 1)) for i in range(min(count, len(found)))}):
         pipe.send(number)
         pipe.send(trial(number, *found[number]))
-    pipe.send(None)
     pipe.close()
 
 
@@ -178,44 +177,53 @@ def _database() -> list[Any]:
     return [info for info in op_db if torch.float32 in info.dtypes]
 
 
+@dataclass
+class _Running:
+    """An op whose process runs, the sample that it is at, and the outcomes of those before."""
+
+    name: str
+    process: Any
+    at: int
+    outcomes: list[Outcome]
+
+
 def run(names: Sequence[str], count: int, workers: int) -> Iterator[tuple[str, list[Outcome]]]:
     """The outcomes of each op's samples, each op in a process of its own, which may die or hang."""
     forking = multiprocessing.get_context("fork")
-    waiting, running = list(names), {}
+    waiting, running = list(names), dict[Connection, _Running]()
     while waiting or running:
         while waiting and len(running) < workers:
             ours, theirs = forking.Pipe(duplex=False)
             process = forking.Process(target=_all_of, args=(waiting[0], count, theirs))
             process.start()
             theirs.close()
-            running[ours] = (waiting.pop(0), process, [], [0])
-        ready = wait(list(running), _SECONDS)
+            running[ours] = _Running(waiting.pop(0), process, 0, [])
+        ready = [pipe for pipe in wait(list(running), _SECONDS) if isinstance(pipe, Connection)]
         for pipe in ready or list(running):
-            name, process, outcomes, last = running[pipe]
-            try:
-                said = pipe.recv() if ready else _raise(TimeoutError("no end"))
-                if isinstance(said, int):
-                    last[0] = said
-                    continue
-                if isinstance(said, Outcome):
-                    outcomes.append(said)
-                    continue
-                if process.is_alive() or process.exitcode == 0:
-                    continue
-            except EOFError:
-                process.join()
-                if process.exitcode:
-                    died = f"the process ended with {process.exitcode}"
-                    outcomes.append(Outcome(last[0], died, died))
-            except TimeoutError:
-                process.kill()
-                outcomes.append(Outcome(last[0], "no end", "no end"))
+            one = running[pipe]
+            if error := _heard(one, pipe if ready else None):
+                one.outcomes.append(Outcome(one.at, error, error))
+            elif error is None:
+                continue
             del running[pipe]
-            yield name, outcomes
+            yield one.name, one.outcomes
 
 
-def _raise(error: Exception) -> Any:
-    raise error
+def _heard(one: _Running, pipe: Connection | None) -> str | None:
+    """Take in what a process says; None where it goes on, else why it ended, which is empty at its end."""
+    if pipe is None:
+        one.process.kill()
+        return f"no end within {_SECONDS:g} s"
+    try:
+        said = pipe.recv()
+    except EOFError:
+        one.process.join()
+        return f"the process ended with {one.process.exitcode}" if one.process.exitcode else ""
+    if isinstance(said, int):
+        one.at = said
+    elif isinstance(said, Outcome):
+        one.outcomes.append(said)
+    return None
 
 
 @click.command()

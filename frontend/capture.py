@@ -1,4 +1,4 @@
-"""Where models come in: a `.pt2`, a factory in a Python file, or the zoo."""
+"""Where models come in: a `.pt2`, an `.onnx`, a factory in a Python file, or the zoo."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def capture(
     """Capture a model.
 
     Args:
-        model: a `.pt2` file, `file.py:factory` where the factory returns (module, example inputs[, calibration
-            batches]), or `zoo:NAME`.
+        model: a `.pt2` or `.onnx` file, `file.py:factory` where the factory returns (module, example inputs[,
+            calibration batches]), or `zoo:NAME`.
         calibration: what `read_samples` reads.
         inputs: example inputs in place of the model's own: its arguments, or a dict of keyword arguments. They may be
             nested; what is no tensor among them is constant.

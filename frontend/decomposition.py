@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -24,7 +26,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """
     given = unknown = unknown_ops(program)
     for _ in range(_ROUNDS):
-        table = {node.target: made for node in unknown if (made := decomposition_of(node.target))}
+        table: dict[Any, Callable] = {node.target: made for node in unknown if (made := decomposition_of(node.target))}
         if not table:
             break
         with naming_ops("decomposition"):

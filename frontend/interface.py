@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -52,17 +53,19 @@ def tensors_of(call: Call, example: Call) -> Batch:
 
 def result_names(program: ExportedProgram) -> tuple[str, ...]:
     """A name for each result that is computed: its keys or fields joined (`past_0`), `output_2` where it has none."""
-    results = arguments(program.graph.output_node())[0]
-    user = results[len(results) - program.call_spec.out_spec.num_leaves :]
-    paths = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(len(user))), program.call_spec.out_spec))[0]
+    results, spec = arguments(program.graph.output_node())[0], program.call_spec.out_spec
+    assert spec is not None
+    user = results[len(results) - spec.num_leaves :]
+    paths = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(len(user))), spec))[0]
     named = [path for (path, _), node in zip(paths, user, strict=True) if isinstance(node, Node)]
-    return tuple(_name(path) or f"output_{index}" for index, path in enumerate(named))
+    names = [_name(path) or f"output_{index}" for index, path in enumerate(named)]
+    return tuple(names if len(set(names)) == len(names) else (f"output_{index}" for index in range(len(names))))
 
 
 def _name(path: Sequence[Any]) -> str:
     """The words of a path; empty where numbers are all that it has."""
     parts = [getattr(key, "key", getattr(key, "name", getattr(key, "idx", ""))) for key in path]
-    return "_".join(map(str, parts)) if any(isinstance(part, str) for part in parts) else ""
+    return re.sub(r"\W", "_", "_".join(map(str, parts))) if any(isinstance(part, str) for part in parts) else ""
 
 
 def flatten(program: ExportedProgram, tensors: Batch) -> None:
@@ -75,7 +78,7 @@ def flatten(program: ExportedProgram, tensors: Batch) -> None:
             program.graph.erase_node(node)
     signature.input_specs[:] = [spec for spec in signature.input_specs if spec.arg.name not in constants]
     call.in_spec = pytree.tree_structure(((0,) * len(tensors), {}))
-    call.forward_arg_names = list(signature.user_inputs)
+    call.forward_arg_names = [str(name) for name in signature.user_inputs]
     program.example_inputs = tensors, {}
     program._guards_code = []  # of the nested arguments
     program.graph_module.recompile()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,14 @@ def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Modul
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
     try:
-        import onnx
-        from onnx2pytorch import ConvertModel
+        onnx, importer = import_module("onnx"), import_module("onnx2pytorch")
     except ImportError as error:
         raise ModelError(f"{path} needs an importer", why=reason(error), hint="pip install tosaic[onnx]") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = onnx.load(path)
-            module = ConvertModel(model)
+            module = importer.ConvertModel(model)
     except Exception as error:
         raise ModelError(f"{path} cannot be imported", why=reason(error)) from error
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -59,13 +59,12 @@ def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Modul
 
 
 def _example(value: Any, dims: Sequence[int] | None, draw: torch.Generator) -> Tensor:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     given = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     shape = list(dims) if dims else [1 if axis == 0 and not size else size for axis, size in enumerate(given)]
     if 0 in shape:
         raise ModelError(
             f"the input `{value.name}` has a dynamic shape {given}", hint=f"fix it: --shape {value.name}=1,..."
         )
-    dtype = getattr(torch, str(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)))
+    to_dtype = import_module("onnx.helper").tensor_dtype_to_np_dtype
+    dtype = getattr(torch, str(to_dtype(value.type.tensor_type.elem_type)))
     return torch.randn(shape, generator=draw).to(dtype) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def _deserialized(path: Path) -> ir.Module:
 
 def _converted(path: Path) -> ir.Module:
     try:
-        import tosa_converter_for_tflite as converter
+        converter = import_module("tosa_converter_for_tflite")
     except ImportError:
         raise ModelError(f"{path} needs Arm's converter", hint="pip install tosaic[tflite]") from None
     made = io.BytesIO()

@@ -143,7 +143,7 @@ def _options(
 def main() -> None:
     """Compile PyTorch models for Arm microcontrollers, exact to the bit.
 
-    MODEL is a .pt2 file, a file.py:factory, or zoo:NAME.
+    MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME.
     """
 
 

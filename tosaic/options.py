@@ -61,7 +61,7 @@ class Tuning:
 @dataclass(frozen=True)
 class CompileOptions:
     """Args:
-    model: a `.pt2`, a `file.py:factory` or `zoo:NAME`.
+    model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`.
     target: where the firmware runs.
     calibration: inputs to calibrate with, as `read_samples` of the frontend reads them; the model's own when None.
     shapes: of inputs by name, for a model that takes several.

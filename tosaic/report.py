@@ -284,6 +284,8 @@ def _noisiest(layers: Sequence[LayerAccuracy]) -> str:
 def _roundings(layers: Sequence[LayerAccuracy]) -> str:
     """How the integer module differs from PyTorch's simulation, given the same integers."""
     other = sorted((layer for layer in layers if layer.quanta), key=lambda layer: -layer.quanta)
+    if not layers:
+        return "not known"
     if not other:
         return f"all {len(layers)} layers equal PyTorch's simulation"
     most = f"{other[0].quanta} at most, {other[0].where} {other[0]}"

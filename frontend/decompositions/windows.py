@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -108,7 +108,7 @@ def _max_pool_with_indices(
         sides = [int(pad), max(0, reach + (taken - 1) * apart - size - pad), *sides]
         taps.append([slice(tap * apart, tap * apart + reach, step) for tap in range(taken)])
     values, places = F.pad(x, sides), F.pad(torch.arange(count).reshape(sizes), sides, value=count)
-    cuts = itertools.product(*taps)
+    cuts: Iterable[Any] = itertools.product(*taps)
     found = [torch.where(values[(Ellipsis, *cut)] == result, places[cut], count) for cut in cuts]
     return result, torch.stack(found).amin(0)
 
