@@ -46,6 +46,8 @@ def tensors_of(call: Call, example: Call) -> Batch:
     if structure != wanted:
         raise ModelError("a sample is nested otherwise than the example inputs", why=f"{structure} for {wanted}")
     for one, other in zip(leaves, own, strict=True):
+        if isinstance(one, Tensor) != isinstance(other, Tensor):
+            raise ModelError(f"a sample has a {type(one).__name__} where the example has a {type(other).__name__}")
         if not isinstance(other, Tensor) and one != other:
             raise ModelError(f"a sample has {one!r} for the constant {other!r}", hint="what varies must be a tensor")
     return tuple(leaf for leaf, other in zip(leaves, own, strict=True) if isinstance(other, Tensor))

@@ -61,6 +61,12 @@ def other_constant():
 def other_nesting():
     return Nested(), (x, {"a": x, "b": [x, 2.0]}, 3), [(x, {"a": x}, 3)]
 
+def other_leaf():
+    return Nested(), (x, {"a": x, "b": [x, 2.0]}, 3), [(x, {"a": 1.0, "b": [x, 2.0]}, 3)]
+
+def mixed():
+    return Nested(), {"scale": x[:1], "extra": {"b": [x[:, :1], 2.0], "a": x[0]}, "x": x, "mask": x * 2, "factor": 2.0}
+
 def ways():
     return Ways(), x
 
@@ -107,8 +113,20 @@ def test_keywords_have_the_order_of_the_example(model):
     results(captured)
 
 
+def test_keywords_may_come_in_any_order(model):
+    captured = capture(model("mixed"))
+    shapes = dict(zip(captured.input_names, (tuple(tensor.shape) for tensor in captured.inputs), strict=True))
+    assert shapes == {"x": (3, 4), "extra_a": (4,), "extra_b_0": (3, 1), "mask": (3, 4), "scale": (1, 4)}
+    results(captured)
+
+
 @pytest.mark.parametrize(
-    "name, what", [("other_constant", "has 4 for the constant 3"), ("other_nesting", "nested other")]
+    "name, what",
+    [
+        ("other_constant", "has 4 for the constant 3"),
+        ("other_nesting", "nested otherwise"),
+        ("other_leaf", "has a float where the example has a Tensor"),
+    ],
 )
 def test_samples_are_calls_like_the_example(model, name, what):
     with pytest.raises(ModelError, match=what):
