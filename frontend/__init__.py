@@ -6,18 +6,22 @@ from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
 from tosaic.frontend.samples import read_labels, read_samples
 from tosaic.frontend.simulation import input_statistics, load_float, run_float, run_float_on, save_float
+from tosaic.frontend.tosa_file import TosaFile, is_tosa_file, read_tosa
 
 __all__ = [
     "Capture",
+    "TosaFile",
     "calibration_advice",
     "capture",
     "import_program",
     "input_statistics",
+    "is_tosa_file",
     "load_float",
     "quantization_advice",
     "quantize",
     "read_labels",
     "read_samples",
+    "read_tosa",
     "run_float",
     "run_float_on",
     "save_float",

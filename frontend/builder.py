@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -128,10 +129,6 @@ class Builder:
         kind = ir.RankedTensorType.get(mlir.shape_of(value), element.storage_type)
         return ir.Operation.create("quant.scast", operands=[value], results=[kind]).result
 
-    def constant(self, number: float, element: ir.Type) -> ir.Value:
-        """A constant of rank 0."""
-        return mlir.constant(narrowed(np.full((), number, mlir.numpy_dtype(element))))
-
     def element(self, node: Node) -> ir.Type:
         """The element type that a node's result is compiled to."""
         return mlir.mlir_type(compiled_dtype(node.meta["val"].dtype))
@@ -144,11 +141,9 @@ class Builder:
         """The zero-point operand of an op on unquantized data."""
         return tosa_builder.zero_point(0, mlir.element_type(self.value(like)))
 
-    def scalar(self, number: float, like: Operand) -> ir.Value:
-        """A constant of one element with the rank and element type of `like`."""
-        value = self.value(like)
-        dtype = mlir.numpy_dtype(mlir.element_type(value))
-        return mlir.constant(narrowed(np.full((1,) * len(shape(value)), number, dtype)))
+    def scalar(self, number: float, rank: int, element: ir.Type) -> ir.Value:
+        """A constant of one element."""
+        return mlir.constant(narrowed(np.full((1,) * rank, number, mlir.numpy_dtype(element))))
 
     def reshape(self, value: Operand, dims: Sequence[int]) -> ir.Value:
         """`tosa.reshape`, none where the shape is already right."""
@@ -232,12 +227,19 @@ class Builder:
         return self.op(f"reduce_{name}", [value], dims, axis=axis)
 
     def pointwise(self, name: str, *operands: Operand | float, element: ir.Type | None = None) -> ir.Value:
-        """A broadcasting op; numbers become constants, and leading axes of size 1 equalize the ranks."""
+        """A broadcasting op; numbers become constants, and leading axes of size 1 equalize the ranks.
+
+        The constants have the element type of the first tensor; those of a select have that of its result,
+        `element`, or of the last tensor.
+        """
         tensors = [x for x in operands if not isinstance(x, int | float)]
         rank = max(len(shape(tensor)) for tensor in tensors)
         ranked = [self.value(self.ranked(tensor, rank)) for tensor in tensors]
         queue = iter(ranked)
-        values = [self.scalar(x, ranked[0]) if isinstance(x, int | float) else next(queue) for x in operands]
+        kind = mlir.element_type(ranked[0])
+        if name == "select":
+            kind = element = element or mlir.element_type(ranked[-1])
+        values = [self.scalar(x, rank, kind) if isinstance(x, int | float) else next(queue) for x in operands]
         result = np.broadcast_shapes(*(shape(value) for value in values))
         if name == "mul":
             values.append(mlir.constant(np.zeros(1, np.int8)))
@@ -246,9 +248,12 @@ class Builder:
         return self.op(name, values, result, element)
 
     def clamp(self, value: Operand, low: float | None, high: float | None) -> ir.Value:
-        """`tosa.clamp`; None leaves a side open."""
+        """`tosa.clamp`; None leaves a side open. TOSA clamps no int32: those are compared with the limits."""
         value = self.value(value)
         element = mlir.element_type(value)
+        if element == self.i32:
+            value = value if low is None else self.pointwise("maximum", value, math.ceil(low))
+            return value if high is None else self.pointwise("minimum", value, math.floor(high))
         if element == self.f32:
             limits = np.finfo(np.float32)
             low = float(limits.min) if low is None else max(float(low), float(limits.min))

@@ -55,13 +55,14 @@ def computed(program: ExportedProgram) -> Iterator[Node]:
         if (
             node.op == "call_function"
             and node.users
-            and (any(source.name in dependent for source in node.all_input_nodes) or _is_random(node))
+            and (any(source.name in dependent for source in node.all_input_nodes) or is_random(node))
         ):
             dependent.add(node.name)
             yield node
 
 
-def _is_random(node: Node) -> bool:
+def is_random(node: Node) -> bool:
+    """Whether a node draws numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 

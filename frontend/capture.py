@@ -1,29 +1,30 @@
-"""Where models come in: a `.pt2`, a factory in a Python file, or the zoo."""
+"""Where models come in: a `.pt2`, an `.onnx`, a factory in a Python file, or the zoo."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from tosaic.frontend.canonical import arguments, canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.input_layout import channels_last, take_channels_last
+from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
+from tosaic.frontend.onnx_file import read_onnx
+from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.support.errors import ModelError
 from tosaic.support.tosa_ops import MOST_AXES
-
-Batch = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -37,69 +38,90 @@ class Capture:
         program: functional ATen, float or already quantized.
         inputs: example inputs, one tensor for each of the program's.
         calibration: batches shaped like `inputs`.
+        result_names: by keys and fields of what the model returns; empty where they have numbers alone.
     """
 
     name: str
     program: ExportedProgram
     inputs: Batch
     calibration: tuple[Batch, ...]
+    result_names: tuple[str, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
         """The names of the inputs, as the model's `forward` has them."""
         return _input_names(self.program)
 
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the results."""
+        results = [one for one in arguments(self.program.graph.output_node())[0] if isinstance(one, Node)]
+        return list(self.result_names) or [f"output_{index}" for index in range(len(results))]
+
 
 def capture(
     model: str,
     calibration: str | Path | None = None,
-    inputs: Sequence[Any] | None = None,
+    inputs: Any = None,
     nhwc: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Capture:
     """Capture a model.
 
     Args:
-        model: a `.pt2` file, `file.py:factory` where the factory returns (module, example inputs[, calibration
-            batches]), or `zoo:NAME`.
+        model: a `.pt2` or `.onnx` file, `file.py:factory` where the factory returns (module, example inputs[,
+            calibration batches]), or `zoo:NAME`.
         calibration: what `read_samples` reads.
-        inputs: example inputs in place of the model's own.
+        inputs: example inputs in place of the model's own: its arguments, or a dict of keyword arguments. They may be
+            nested; what is no tensor among them is constant.
         nhwc: let inputs of four axes come with their channels last; the data above are in the model's layout.
+        shapes: of inputs by name, for a model that takes several.
 
     Raises:
         ModelError: the model, its inputs or the calibration data cannot be used; the message says which and why.
     """
-    name, program, examples, batches = _load(model, inputs)
+    shapes = shapes or {}
+    name, module, example, given = _load(model, inputs, shapes)
+    program, example = _exported(module, example, shapes)
+    names = result_names(program)
+    examples = tensors_of(example, example)
+    flatten(program, examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    names = _input_names(program)
+    batches = [tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example) for sample in given]
     if calibration is not None:
-        batches = read_samples(calibration, names, examples, "calibration")
-    batches = tuple(_as_batch(batch) for batch in batches) or (examples,)
+        batches = read_samples(calibration, _input_names(program), examples, "calibration")
+    batches = batches or [examples]
     for batch in batches:
-        _check_batch(batch, examples, names)
+        _check_batch(batch, examples, _input_names(program))
     if nhwc:
         take_channels_last(program, _placeholders(program))
-        examples, batches = channels_last(examples), tuple(map(channels_last, batches))
-    return Capture(name, decomposed(canonical(program)), examples, batches)
+        examples, batches = channels_last(examples), list(map(channels_last, batches))
+    return Capture(name, decomposed(canonical(program)), examples, tuple(batches), names)
 
 
-def _load(model: str, inputs: Sequence[Any] | None) -> tuple[str, ExportedProgram, Batch, Iterable]:
+def _load(
+    model: str, inputs: Any, shapes: Mapping[str, Sequence[int]]
+) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable[Any]]:
+    """A name, a model, example inputs, and samples to calibrate with."""
     if model.startswith("zoo:"):
         from tosaic import zoo
 
         name = model.removeprefix("zoo:")
         module, examples, batches = zoo.load(name)
-        examples = _as_batch(inputs or examples)
-        return name, _export(module, examples), examples, batches
+        return name, module.eval(), as_call(examples if inputs is None else inputs), batches
     if is_function(model):
         module, own_inputs, samples = _call_factory(model)
-        examples = _as_batch(inputs or own_inputs)
-        return model.rpartition(":")[2], _export(module, examples), examples, samples
+        return model.rpartition(":")[2], module.eval(), as_call(own_inputs if inputs is None else inputs), samples
     if model.endswith(".pt2"):
         program = read_program(Path(model))
-        saved, _ = program.example_inputs or ((), {})
-        return Path(model).stem, program, _as_batch(inputs or saved), ()
-    raise ModelError(f"`{model}` is not a model", hint="give a .pt2 file, file.py:factory or zoo:NAME")
+        saved: Call = program.example_inputs or ((), {})
+        return Path(model).stem, program, saved if inputs is None else as_call(inputs), ()
+    if model.endswith(".onnx"):
+        module, own_inputs = read_onnx(Path(model), shapes)
+        return Path(model).stem, module.eval(), as_call(own_inputs if inputs is None else inputs), ()
+    hint = "give file.py:factory, zoo:NAME, or a .pt2, .onnx, .tflite, .tosa or .mlir file"
+    raise ModelError(f"`{model}` is not a model", hint=hint)
 
 
 def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:
@@ -112,11 +134,25 @@ def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:
     return made[0], made[1], made[2] if len(made) == 3 else ()
 
 
-def _export(module: nn.Module, examples: Batch) -> ExportedProgram:
+def _exported(
+    model: nn.Module | ExportedProgram, example: Call, shapes: Mapping[str, Sequence[int]]
+) -> tuple[ExportedProgram, Call]:
+    """The program of a model in float32, for inputs of the shapes given, and an example of these."""
+    program = model if isinstance(model, ExportedProgram) else _export(model, example)
+    if shapes:
+        example = resized(program, example, shapes)
+        program = _export(model.module() if isinstance(model, ExportedProgram) else model, example)
+    if is_half(program):
+        example = pytree.tree_map(widened_tensor, example)
+        program = _export(widened(program.module()), example)
+    return program, example
+
+
+def _export(module: nn.Module, example: Call) -> ExportedProgram:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module.eval(), examples)
+            return torch.export.export(module, *example)
     except Exception as error:
         raise ModelError(
             "torch.export refused the model",
@@ -139,8 +175,6 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
         raise ModelError("the model gives no tensor")
     for node in placeholders:
         value = node.meta["val"]
-        if not isinstance(value, Tensor):
-            raise ModelError(f"the input `{node.name}` is not a tensor", hint="make it a constant of the module")
         if not value.ndim:
             raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
         if 0 in value.shape:
@@ -155,7 +189,7 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
             dims = ", ".join(map(str, value.shape))
             raise ModelError(
                 f"the input `{node.name}` has a dynamic shape ({dims})",
-                hint="export the model without dynamic_shapes: a microcontroller's memory is planned beforehand",
+                hint=f"fix it, as a microcontroller's memory is planned beforehand: --shape {node.name}=1,...",
             )
     if len(examples) != len(placeholders):
         raise ModelError(
@@ -185,20 +219,6 @@ def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:
             )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ModelError(f"calibration data for the input `{name}` holds NaN or infinity")
-
-
-def _as_batch(inputs: Any) -> Batch:
-    items = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    return tuple(_as_tensor(index, item) for index, item in enumerate(items))
-
-
-def _as_tensor(index: int, item: Any) -> Tensor:
-    if isinstance(item, Tensor | np.ndarray):
-        return torch.as_tensor(item)
-    raise ModelError(
-        f"example input {index} is a {type(item).__name__}, not a tensor",
-        hint="write a module around the model that takes tensors and nothing else",
-    )
 
 
 def _describe(tensor: Tensor) -> str:

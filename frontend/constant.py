@@ -52,3 +52,10 @@ class Constant:
                 zero_points=quantization.zero_points[start : start + size],
             )
         return Constant(np.ascontiguousarray(self.array[tuple(index)]), quantization)
+
+    def spread(self, steps: Sequence[int]) -> Constant:
+        """The constant with its elements `steps` apart along each axis, and stored zeros between."""
+        shape = [(size - 1) * step + 1 for size, step in zip(self.array.shape, steps, strict=True)]
+        array = np.zeros(shape, self.array.dtype)
+        array[tuple(slice(None, None, step) for step in steps)] = self.array
+        return Constant(array, self.quantization)

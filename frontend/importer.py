@@ -14,7 +14,7 @@ from torch.fx import Node
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, complete_arguments
 from tosaic.frontend.constant import Constant
-from tosaic.frontend.decompositions import importable
+from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import is_named
 from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import op_quantization, registered

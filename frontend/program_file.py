@@ -29,7 +29,9 @@ _INDICES = re.compile(r"data/(weights/model_weights|constants/model_constants)_c
 _EXAMPLES = "data/sample_inputs/model.pt"
 _FORMAT = ("archive_format", "archive_version", "byteorder", ".data/version")
 _UNREAD = re.compile(r"\.data/serialization_id|version|extra(/(?!\.\.)[\w.-]+)+")
-_WORD = re.compile(r"[\w.+-]*|Symbol\('\w+'(, \w+=True)*\)")  # the symbol of a size is refused later, by its input
+# Sizes that are symbols, and sums and products of them: they are given numbers, or refused by the input that has them.
+_SIZE = r"(?:(?:Mul|Add|Integer|Symbol|FloorDiv|Mod|Max|Min)\(|'\w+'|-?\d{1,18}|\w+=True|, |\))+"
+_WORD = re.compile(rf"[\w.+-]*|{_SIZE}", re.ASCII)
 _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.\w+", re.ASCII)
 _NAMESPACES = {"aten", "prims"}
 _NO_OPS = {"from_file", "save"}  # of ATen: they name files

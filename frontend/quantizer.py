@@ -22,7 +22,7 @@ from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
-from tosaic.frontend.decompositions import importable
+from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import is_named, refuse_unmatched
 from tosaic.frontend.formats import ACTIVATIONS, Activations, bias_format, weight_format
 from tosaic.frontend.layers import note_sqnr

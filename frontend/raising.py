@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.frontend.canonical import arguments
+from tosaic.frontend.canonical import arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 
@@ -20,15 +20,14 @@ _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
 # Ops whose first result alone is used, and the op that gives no other.
 _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
-    aten.max_pool2d_with_indices.default: aten.max_pool2d.default,
 }
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 
 
 def raise_core_aten(module: GraphModule) -> None:
-    """Rewrite convolution, addmm and mm, division, batch norm, native_layer_norm and pools in place.
+    """Rewrite addmm and mm, division, batch norm, native_layer_norm and pools in place.
 
-    What is computed from parameters alone becomes a buffer.
+    What is computed from parameters alone, or from nothing, becomes a buffer.
     """
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
@@ -47,9 +46,7 @@ def raise_core_aten(module: GraphModule) -> None:
 def _fold_parameters(module: GraphModule) -> None:
     for node in list(module.graph.nodes):
         sources = node.all_input_nodes
-        if node.op != "call_function" or not sources or any(source.op != "get_attr" for source in sources):
-            continue
-        if node.target in _TRANSPOSES:  # of a weight: these are raised above
+        if node.op != "call_function" or is_random(node) or any(source.op != "get_attr" for source in sources):
             continue
         values = {source: _attribute(module, source) for source in sources}
         result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))
@@ -76,29 +73,22 @@ def _only_first(node: Node) -> bool:
     return all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
 
 
-def _convolution(module: GraphModule, node: Node) -> None:
-    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments(node)
-    rank = weight.meta["val"].ndim if "val" in weight.meta else node.meta["val"].ndim
-    if rank == 4 and transposed:
-        args = (x, weight, bias, stride, padding, output_padding, groups, dilation)
-        _replace(module, node, aten.conv_transpose2d.input, args)
-    elif rank in (3, 4) and not transposed:
-        target = aten.conv2d.default if rank == 4 else aten.conv1d.default
-        _replace(module, node, target, (x, weight, bias, stride, padding, dilation, groups))
-
-
 def _addmm(module: GraphModule, node: Node) -> None:
     bias, x, mat2 = arguments(node)[:3]
     weight = _transposed(mat2)
-    if node.kwargs:
-        return
-    if weight and bias.meta["val"].ndim == 1:
+    if weight and not node.kwargs and bias.meta["val"].ndim == 1:
         _replace(module, node, aten.linear.default, (x, weight, bias))
         return
     with module.graph.inserting_before(node):
         product = module.graph.call_function(aten.mm.default, (x, mat2))
-    product.meta = dict(node.meta)
-    _replace(module, node, aten.add.Tensor, (product, bias))
+        product.meta = dict(node.meta)
+        terms = [product, bias]
+        for index, name in enumerate(("alpha", "beta")):
+            if name in node.kwargs:
+                meta = dict(terms[index].meta)
+                terms[index] = module.graph.call_function(aten.mul.Tensor, (terms[index], node.kwargs[name]))
+                terms[index].meta = meta
+    _replace(module, node, aten.add.Tensor, tuple(terms))
 
 
 def _division(module: GraphModule, node: Node) -> None:
@@ -156,7 +146,7 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
 def _is_fusible(node: Node) -> bool:
     """Whether PT2E makes a batch norm behind a node a part of it: a convolution, but no transposed one in groups."""
     op = op_quantization(node)
-    if not isinstance(op, Weighted) or op.result_axis != 1:
+    if not isinstance(op, Weighted) or op.result_axis == -1:
         return False
     return op.weight_axis == 0 or len(arguments(node)) <= 6 or arguments(node)[6] == 1
 
@@ -176,7 +166,6 @@ def _replace(module: GraphModule, node: Node, target: Any, args: tuple) -> None:
 
 
 _REWRITES: dict[Any, Callable[[GraphModule, Node], None]] = {
-    aten.convolution.default: _convolution,
     aten.addmm.default: _addmm,
     aten.mm.default: _mm,
     aten.matmul.default: _mm,

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.program_file import read_program
+from tosaic.support.errors import ModelError
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
@@ -41,8 +42,10 @@ def load_float(path: Path) -> ExportedProgram:
     """The program that `save_float` kept.
 
     Raises:
-        ModelError: the file is missing or damaged.
+        ModelError: the file is missing, as beside a build of TOSA, or damaged.
     """
+    if not path.is_file():
+        raise ModelError("there is no float model", hint="compile the PyTorch model that the TOSA comes from")
     return read_program(path)
 
 

@@ -55,12 +55,12 @@ class Quantization:
     def quantize(self, real: np.ndarray) -> np.ndarray:
         """The stored integers (int64) of per-tensor `real` values: round half to even, saturate."""
         stored = np.rint(np.asarray(real, np.float64) / self.scale) + self.zero_point
-        return np.clip(stored, self.low, self.high).astype(np.int64)
+        return np.asarray(np.clip(stored, self.low, self.high)).astype(np.int64)
 
     def quantize_as_torch(self, real: np.ndarray) -> np.ndarray:
         """The same as `torch.quantize_per_tensor` computes it: a product with the reciprocal in float32."""
         stored = np.rint(real.astype(np.float32) * np.float32(1.0 / self.scale)) + self.zero_point
-        return np.clip(stored, self.low, self.high).astype(np.int64)
+        return np.asarray(np.clip(stored, self.low, self.high)).astype(np.int64)
 
     def dequantize(self, stored: np.ndarray) -> np.ndarray:
         """The real values (float64) of stored integers."""

@@ -34,6 +34,7 @@ def assemble(
     regions: Mapping[str, NpuRegion],
     where: Mapping[str, str],
     input_names: Sequence[str],
+    output_names: Sequence[str],
 ) -> Program:
     """The program of a placed module.
 
@@ -42,7 +43,7 @@ def assemble(
         kernels: the kernel of each CPU function by function name.
         regions: the command stream of each NPU function by function name.
         where: the user's source line and op of each function, for reports.
-        input_names: how the inputs are called in `model.h` and the manifest.
+        input_names, output_names: how they are called in `model.h` and the manifest.
 
     Raises:
         BackendError: `main` holds an op that is none of those.
@@ -71,7 +72,7 @@ def assemble(
                 raise BackendError(f"`{name}` was not placed", where=describe(op.location))
     program = Program(
         inputs=_interfaces(assembly, input_names, block.arguments, main, "arg_attrs"),
-        outputs=_interfaces(assembly, [f"output_{i}" for i in range(len(returned))], returned, main, "res_attrs"),
+        outputs=_interfaces(assembly, output_names, returned, main, "res_attrs"),
         buffers=assembly.buffers,
         calls=tuple(assembly.calls),
         aliases=assembly.aliases,

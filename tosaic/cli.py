@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,18 @@ from tosaic.targets import find_target
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class _Shape(click.ParamType):
+    """An input's name and its sizes."""
+
+    name = "shape"
+
+    def convert(self, value, param, ctx):
+        name, _, sizes = value.partition("=")
+        if not name or not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", sizes):
+            self.fail("give a name and sizes, such as x=1,3,96,96", param, ctx)
+        return name, tuple(map(int, sizes.split(",")))
 
 
 class _Strategy(click.ParamType):
@@ -57,6 +70,8 @@ compiling = _together(
     click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
     click.option("--constants", metavar="MEMORY", help="Which of the target's memories holds the weights."),
     click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
+    click.option("--shape", "shapes", type=_Shape(), multiple=True, metavar="NAME=1,3,...",
+                 help="The shape of an input of a model that takes several; repeatable."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
@@ -91,6 +106,7 @@ def _options(target: str, **given: Any) -> CompileOptions:
         target=find_target(target, **taken("accelerator", "arena_size", "constants", "memory_mode", "system_config")),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
         tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "workers")),
+        shapes=dict(given.pop("shapes")),
         **given,
     )
 
@@ -100,7 +116,7 @@ def _options(target: str, **given: Any) -> CompileOptions:
 def main() -> None:
     """Compile PyTorch models for Arm microcontrollers, exact to the bit.
 
-    MODEL is a .pt2 file, a file.py:factory, or zoo:NAME.
+    MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME.
     """
 
 
@@ -284,6 +300,17 @@ def targets(as_json: bool) -> None:
     from tosaic.targets import targets as known
 
     console.show(known().values(), as_json, targets_result, print_targets)
+
+
+@main.command("ops")
+@as_json
+@console.reports_errors
+def aten_ops(as_json: bool) -> None:
+    """List the ATen ops that have been lowered, and where each runs."""
+    from tosaic.frontend.ops import ops
+    from tosaic.report import print_ops
+
+    console.show(ops(), as_json, lambda rows: {"ops": rows}, print_ops)
 
 
 @main.group()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch.export import ExportedProgram
 
 import tosaic
@@ -18,24 +20,39 @@ from tosaic.build import Build, replacing, seal
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import (
     Capture,
+    TosaFile,
     calibration_advice,
     capture,
     import_program,
     input_statistics,
+    is_tosa_file,
     quantization_advice,
     quantize,
+    read_samples,
+    read_tosa,
     run_float_on,
     save_float,
 )
 from tosaic.layers import LayerAccuracy, check_layers, measure_layers, noisy_outputs
 from tosaic.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.npu_execution import npu_for
-from tosaic.options import CompileOptions
-from tosaic.passes import PHASES, Phase, VerifyEach, dump_ir, npu_phases, phases_of, place_phase, run_phase
+from tosaic.options import CompileOptions, QuantizationOptions
+from tosaic.passes import (
+    PHASES,
+    Callback,
+    Phase,
+    VerifyEach,
+    dump_ir,
+    npu_phases,
+    phases_of,
+    place_phase,
+    random_inputs,
+    run_phase,
+)
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
-from tosaic.support.errors import Advice, BackendError
+from tosaic.support.errors import Advice, BackendError, Error
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
@@ -52,6 +69,8 @@ class Middle:
     """A model half-way: between the last pass and code generation.
 
     Args:
+        captured: what came in: a PyTorch model, or TOSA.
+        calibration: each input over the data that ranges were taken from.
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
         flatbuffer: the same, serialized for the reference model.
         accuracy, layers: how far it is from the float model, and where that begins.
@@ -60,7 +79,8 @@ class Middle:
         samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
 
-    captured: Capture
+    captured: Capture | TosaFile
+    calibration: Sequence[InputStatistics]
     meaning: bytes
     flatbuffer: bytes
     accuracy: Sequence[OutputAccuracy]
@@ -95,8 +115,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
-            names = middle.captured.input_names
-            program = assemble(placed, sources, middle.placement.regions, where, names)
+            names = middle.captured.input_names, middle.captured.output_names
+            program = assemble(placed, sources, middle.placement.regions, where, *names)
             firmware = build_firmware(program, target, folder, include=tuner.headers, libraries=tuner.archives)
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
@@ -104,7 +124,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             (folder / STREAMS).mkdir()
             for name, region in middle.placement.regions.items():
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
-            save_float(middle.captured, folder / "float.pt2")
+            if isinstance(middle.captured, Capture):
+                save_float(middle.captured, folder / "float.pt2")
         manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model,
@@ -113,7 +134,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             firmware=firmware,
             accuracy=tuple(middle.accuracy),
             layers=tuple(middle.layers),
-            calibration=tuple(InputStatistics(**seen) for seen in input_statistics(middle.captured)),
+            calibration=tuple(middle.calibration),
             ops=placed_ops(placed, middle.placement.regions),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
@@ -168,30 +189,21 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     Raises:
         Error: the model cannot be lowered for the target.
     """
+    return _lower_tosa(options, stations) if is_tosa_file(options.model) else _lower_pytorch(options, stations)
+
+
+def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     wanted = options.quantization
     with stations.station("capture"):
-        captured = capture(options.model, options.calibration, nhwc=options.input_layout == "nhwc")
+        captured = capture(
+            options.model, options.calibration, nhwc=options.input_layout == "nhwc", shapes=options.shapes
+        )
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
-    with stations.station("passes"):
-        meaning = b""
-        dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-        accelerator = options.target.accelerator
-        for name in phases_of(npu=accelerator is not None):
-            if name != "npu":
-                run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
-            if name == "quantize":
-                meaning = bytecode(module)
-        alternatives = [module]
-        if accelerator is not None:
-            distinct: dict[bytes, ir.Module] = {}
-            for phase in npu_phases(accelerator):
-                alternative = copy_of(module)
-                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
-                distinct.setdefault(bytecode(alternative), alternative)
-            alternatives = list(distinct.values())
+    dumping = [dump_ir(options.save_ir)] if options.save_ir else []
+    meaning, alternatives = _run_passes(options, stations, module, dumping)
     with stations.station("check"):
         flatbuffer = serialize(parse(meaning))
         accuracy = _accuracy(captured, program, meaning, flatbuffer)
@@ -199,16 +211,87 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
         if options.prove:
             check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)
-    with stations.station("place"):
-        samples = model_samples(module, [tensor.numpy() for tensor in captured.calibration[0]], options.tuning.seed)
-        verifying = _verifying(options, place_phase())
-        placement = place_on(options.target, alternatives, samples, [*dumping, *verifying])
+    placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
     warnings = (
         *calibration_advice(captured),
         *quantization_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
-    return Middle(captured, meaning, flatbuffer, accuracy, layers, warnings, placement, samples)
+    calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
+    return Middle(captured, calibration, meaning, flatbuffer, accuracy, layers, warnings, placement, samples)
+
+
+def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
+    """A module that is its own meaning: there is no float model to hold it against."""
+    if given := [name for name, value in _of_float_models(options).items() if value]:
+        raise Error(f"{given[0]} needs a float model", why=f"{options.model} is TOSA, which is compiled as it is")
+    with stations.station("import"):
+        file = read_tosa(Path(options.model))
+    dumping = [dump_ir(options.save_ir)] if options.save_ir else []
+    meaning, alternatives = _run_passes(options, stations, file.module, dumping)
+    inputs = random_inputs(alternatives[0], options.tuning.seed)
+    if options.calibration is not None:
+        examples = tuple(map(torch.from_numpy, inputs))
+        (first, *_) = read_samples(options.calibration, file.input_names, examples, "calibration")
+        inputs = [tensor.numpy() for tensor in first]
+    placement, samples = _place(options, stations, alternatives, inputs, dumping)
+    calibration = [_statistics(array) for array in inputs]
+    return Middle(file, calibration, meaning, serialize(parse(meaning)), (), (), file.warnings, placement, samples)
+
+
+def _of_float_models(options: CompileOptions) -> dict[str, object]:
+    """What has no meaning for a module of TOSA, by the option's name."""
+    wanted = options.quantization
+    return {
+        "--activations": wanted.activations != QuantizationOptions().activations,
+        "--exclude": wanted.exclude,
+        "--int16": wanted.int16,
+        "--min-sqnr": options.min_sqnr,
+        "--shape": options.shapes,
+        "--input-layout": options.input_layout != "model",
+    }
+
+
+def _statistics(array: np.ndarray) -> InputStatistics:
+    """Of a sample; int8 and int16 may have any value."""
+    limits = np.iinfo(array.dtype) if array.dtype in (np.int8, np.int16) else None
+    low, high = (limits.min, limits.max) if limits else (array.min(), array.max())
+    return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
+
+
+def _run_passes(
+    options: CompileOptions, stations: Stations, module: ir.Module, dumping: Sequence[Callback]
+) -> tuple[bytes, list[ir.Module]]:
+    """The integer module, and the forms that the passes before placement give it."""
+    with stations.station("passes"):
+        meaning = b""
+        accelerator = options.target.accelerator
+        for name in phases_of(npu=accelerator is not None):
+            if name != "npu":
+                run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
+            if name == "quantize":
+                meaning = bytecode(module)
+        if accelerator is None:
+            return meaning, [module]
+        distinct: dict[bytes, ir.Module] = {}
+        for phase in npu_phases(accelerator):
+            alternative = copy_of(module)
+            run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
+            distinct.setdefault(bytecode(alternative), alternative)
+        return meaning, list(distinct.values())
+
+
+def _place(
+    options: CompileOptions,
+    stations: Stations,
+    alternatives: Sequence[ir.Module],
+    sample: Sequence[np.ndarray],
+    dumping: Sequence[Callback],
+) -> tuple[Placement, Samples]:
+    with stations.station("place"):
+        samples = model_samples(alternatives[0], sample, options.tuning.seed)
+        verifying = _verifying(options, place_phase())
+        return place_on(options.target, alternatives, samples, [*dumping, *verifying]), samples
 
 
 def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:

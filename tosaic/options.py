@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -60,9 +61,10 @@ class Tuning:
 @dataclass(frozen=True)
 class CompileOptions:
     """Args:
-    model: a `.pt2`, a `file.py:factory` or `zoo:NAME`.
+    model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`.
     target: where the firmware runs.
     calibration: inputs to calibrate with, as `read_samples` of the frontend reads them; the model's own when None.
+    shapes: of inputs by name, for a model that takes several.
     input_layout: `nhwc` where the firmware takes images with their channels last.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
@@ -75,6 +77,7 @@ class CompileOptions:
     model: str
     target: Target
     calibration: str | Path | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_layout: InputLayout = "model"
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()

@@ -241,6 +241,14 @@ def print_targets(targets: Iterable[Target]) -> None:
     stdout.print(table)
 
 
+def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
+    """The table of ATen ops: in what form each computes, and what of it each NPU takes."""
+    table = Table(*rows[0], box=None)
+    for row in rows:
+        table.add_row(*row.values())
+    stdout.print(table)
+
+
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
     """The NPU's acceptance table: each op, its element types, the conditions, and where Vela is tried first."""
     table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
@@ -276,6 +284,8 @@ def _noisiest(layers: Sequence[LayerAccuracy]) -> str:
 def _roundings(layers: Sequence[LayerAccuracy]) -> str:
     """How the integer module differs from PyTorch's simulation, given the same integers."""
     other = sorted((layer for layer in layers if layer.quanta), key=lambda layer: -layer.quanta)
+    if not layers:
+        return "not known"
     if not other:
         return f"all {len(layers)} layers equal PyTorch's simulation"
     most = f"{other[0].quanta} at most, {other[0].where} {other[0]}"

@@ -23,7 +23,7 @@ from tosaic.environment import ANY, environment
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.proof import KernelProof, prove_kernels
 from tosaic.support.errors import Error
-from tosaic.support.functions import body_of, callee_of, functions_on
+from tosaic.support.functions import body_of, callee_of, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
@@ -108,8 +108,9 @@ class Tuner:
         would let the arena grow beyond that of the defaults."""
         sources = {name: task.generate(task.default()) for name, task in tasks.items()}
         main = body_of(functions(placed)["main"])
-        names = [f"input_{i}" for i in range(len(main.arguments))]
-        program = assemble(placed, sources, regions, dict.fromkeys([*tasks, *regions], ""), names)
+        values = {"input": main.arguments, "output": returned(functions(placed)["main"])}
+        names = [[f"{kind}_{i}" for i in range(len(some))] for kind, some in values.items()]
+        program = assemble(placed, sources, regions, dict.fromkeys([*tasks, *regions], ""), *names)
         called = [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
         room: dict[str, int] = {}
         for callee, most in zip(called, scratch_room(program), strict=True):

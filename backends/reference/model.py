@@ -7,8 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from importlib.metadata import distribution
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from tosaic.support.errors import BackendError
 from tosaic.support.functions import strip_annotations
 from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
 from tosaic.support.processes import in_child
+from tosaic.support.tosa_tools import tosa_tool
 
 
 def serialize(module: ir.Module | str) -> bytes:
@@ -40,7 +40,14 @@ def _flatbuffer(code: bytes) -> bytes:
         source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
         source.write_bytes(code)
         done = subprocess.run(
-            [_tool("tosa-opt"), source, "--tosa-serialize", f"--tosa-flatbuffer-filename={target}", "-o", os.devnull],
+            [
+                tosa_tool("tosa-opt"),
+                source,
+                "--tosa-serialize",
+                f"--tosa-flatbuffer-filename={target}",
+                "-o",
+                os.devnull,
+            ],
             capture_output=True,
             text=True,
         )
@@ -86,7 +93,7 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
         }  # fmt: skip
         (folder / "desc.json").write_text(json.dumps(description))
         done = subprocess.run(
-            [_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
+            [tosa_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
             capture_output=True,
             text=True,
         )
@@ -98,11 +105,8 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
 def _execute(flatbuffer: bytes, inputs: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
     import tosa_reference_model
 
-    outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    try:
+        outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    except Exception as error:
+        return [], str(error)
     return [np.array(output) for output in outputs], str(status)
-
-
-@cache
-def _tool(name: str) -> Path:
-    """The program itself: the script of that name starts a Python first, which takes ten times as long."""
-    return Path(str(distribution("tosa-tools").locate_file(f"bin/{name}")))

@@ -18,7 +18,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
+@lowers(aten.conv2d.default, aten.conv2d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=-3))
 def conv2d(
     b: Builder,
     node: Node,
@@ -32,10 +32,12 @@ def conv2d(
 ) -> ir.Value:
     stride, dilation = pair(stride), pair(dilation)
     pad = _sides(padding, shape(weight)[2:], dilation)
-    return b.transpose(_convolve(b, b.transpose(x, NHWC), weight, bias, stride, pad, dilation, groups), NCHW)
+    image = b.transpose(b.ranked(x, 4), NHWC)
+    result = b.transpose(_convolve(b, image, weight, bias, stride, pad, dilation, groups), NCHW)
+    return b.reshape(result, tuple(node.meta["val"].shape))
 
 
-@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=1))
+@lowers(aten.conv1d.default, aten.conv1d.padding, raw=("weight", "bias"), quantized=Weighted(result_axis=-2))
 def conv1d(
     b: Builder,
     node: Node,
@@ -47,6 +49,7 @@ def conv1d(
     dilation: list[int],
     groups: int,
 ) -> ir.Value:
+    x = b.ranked(x, 3)
     n, c, length = shape(x)
     out, per_group, taps = shape(weight)
     kernel = (out, per_group, 1, taps)
@@ -54,10 +57,10 @@ def conv1d(
     rows = b.reshape(b.transpose(x, (0, 2, 1)), (n, 1, length, c))
     pad = [0, 0, *_sides(padding, [taps], dilation)]
     y = _convolve(b, rows, weight, bias, [1, stride[0]], pad, [1, dilation[0]], groups)
-    return b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1))
+    return b.reshape(b.transpose(b.reshape(y, (n, shape(y)[2], out)), (0, 2, 1)), tuple(node.meta["val"].shape))
 
 
-@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"), quantized=Weighted(result_axis=1, weight_axis=1))
+@lowers(aten.conv_transpose2d.input, raw=("weight", "bias"), quantized=Weighted(result_axis=-3, weight_axis=1))
 def conv_transpose2d(
     b: Builder,
     node: Node,
@@ -70,11 +73,10 @@ def conv_transpose2d(
     groups: int,
     dilation: list[int],
 ) -> ir.Value:
-    if pair(dilation) != [1, 1]:
-        raise ModelError("a dilated transposed convolution cannot be compiled", hint="use dilation 1")
     (sy, sx), (py, px), (oy, ox) = pair(stride), pair(padding), pair(output_padding)
+    weight = _spread(b, weight, pair(dilation))
     _, per_group, kh, kw = shape(weight)
-    image = b.transpose(x, NHWC)
+    image = b.transpose(b.ranked(x, 4), NHWC)
     n, h, w, c = shape(image)
     out_pad = [-py, oy - py, -px, ox - px]
     oh = (h - 1) * sy + out_pad[0] + out_pad[1] + kh
@@ -97,7 +99,21 @@ def conv_transpose2d(
                 acc_type=ir.TypeAttr.get(b.f32),
             )
         )
-    return b.transpose(b.concat(results, 3), NCHW)
+    return b.reshape(b.transpose(b.concat(results, 3), NCHW), tuple(node.meta["val"].shape))
+
+
+def _spread(b: Builder, weight: Operand, dilation: Sequence[int]) -> Operand:
+    """A kernel with zeros between its taps: TRANSPOSE_CONV2D has no dilation."""
+    outer, inner, *taps = shape(weight)
+    reach = [(size - 1) * step + 1 for size, step in zip(taps, dilation, strict=True)]
+    if reach == taps:
+        return weight
+    if isinstance(weight, Constant):
+        return weight.spread((1, 1, *dilation))
+    split = b.reshape(weight, (outer, inner, taps[0], 1, taps[1], 1))
+    padded = b.pad(split, [(0, 0), (0, 0), (0, 0), (0, dilation[0] - 1), (0, 0), (0, dilation[1] - 1)])
+    joined = b.reshape(padded, (outer, inner, taps[0] * dilation[0], taps[1] * dilation[1]))
+    return b.slice(joined, [0, 0, 0, 0], [outer, inner, *reach])
 
 
 def _uncropped(
@@ -113,30 +129,6 @@ def _uncropped(
         )
     kept = [side + stride * count for side, count in zip(sides, dropped, strict=True)]
     return b.narrow(image, axis, dropped[0], left), kept
-
-
-@lowers(aten.convolution.default, raw=("weight", "bias"))
-def convolution(
-    b: Builder,
-    node: Node,
-    x: ir.Value,
-    weight: Operand,
-    bias: Operand | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> ir.Value:
-    rank = len(shape(x))
-    if rank == 4 and transposed:
-        return conv_transpose2d(b, node, x, weight, bias, stride, padding, output_padding, groups, dilation)
-    if rank == 4:
-        return conv2d(b, node, x, weight, bias, stride, padding, dilation, groups)
-    if rank == 3 and not transposed:
-        return conv1d(b, node, x, weight, bias, stride, padding, dilation, groups)
-    raise ModelError(f"no lowering for a {'transposed ' if transposed else ''}convolution of rank {rank}")
 
 
 def _convolve(

@@ -24,7 +24,7 @@ Number: TypeAlias = Operand | int | float | bool
 pointwise = partial(lowers, pointwise=True)
 
 
-def _promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
+def promoted(b: Builder, node: Node, *operands: Number) -> list[Number]:
     """The operands in the element type of the node's result, as PyTorch promotes them."""
     element = b.element(node)
     return [b.cast(x, element) if isinstance(x, ir.Value) else _typed(x, element) for x in operands]
@@ -47,21 +47,21 @@ def _common(b: Builder, *operands: Number) -> list[Number]:
 @pointwise(aten.add.Tensor, raw=("x", "y"), quantized=Arithmetic())
 @pointwise(aten.add.Scalar, raw=("x", "y"), quantized=OneToOne())
 def add(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
-    x, y = _promoted(b, node, x, y)
+    x, y = promoted(b, node, x, y)
     return b.pointwise("add", x, _times(b, y, alpha))
 
 
 @pointwise(aten.sub.Tensor, raw=("x", "y"), quantized=Arithmetic())
 @pointwise(aten.sub.Scalar, raw=("x", "y"), quantized=OneToOne())
 def sub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
-    x, y = _promoted(b, node, x, y)
+    x, y = promoted(b, node, x, y)
     return b.pointwise("sub", x, _times(b, y, alpha))
 
 
 @pointwise(aten.rsub.Tensor, quantized=Arithmetic())
 @pointwise(aten.rsub.Scalar, quantized=OneToOne())
 def rsub(b: Builder, node: Node, x: Number, y: Number, alpha: float) -> ir.Value:
-    x, y = _promoted(b, node, x, y)
+    x, y = promoted(b, node, x, y)
     return b.pointwise("sub", y, _times(b, x, alpha))
 
 
@@ -74,34 +74,17 @@ def _times(b: Builder, x: Number, factor: float) -> Number:
 @pointwise(aten.mul.Tensor, raw=("x", "y"), quantized=Arithmetic())
 @pointwise(aten.mul.Scalar, raw=("x", "y"), quantized=OneToOne())
 def mul(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
-    return b.pointwise("mul", *_promoted(b, node, x, y))
-
-
-@pointwise(aten.div.Tensor, aten.div.Scalar, quantized=OneToOne())
-def div(b: Builder, node: Node, x: Number, y: Number) -> ir.Value:
-    x, y = _promoted(b, node, x, y)
-    if isinstance(y, int | float):
-        return b.pointwise("mul", x, 1.0 / y)
-    return b.pointwise("mul", x, b.pointwise("reciprocal", y))
-
-
-@pointwise(aten.div.Tensor_mode)
-def div_mode(b: Builder, node: Node, x: Number, y: Number, rounding_mode: str | None) -> ir.Value:
-    if rounding_mode is None:
-        return div(b, node, x, y)
-    if b.element(node) != b.f32 or rounding_mode != "floor":
-        raise ModelError(f"no lowering for division of {node.meta['val'].dtype} with rounding `{rounding_mode}`")
-    return b.pointwise("floor", div(b, node, x, y))
+    return b.pointwise("logical_and" if b.element(node) == b.bool else "mul", *promoted(b, node, x, y))
 
 
 @pointwise(aten.maximum.default, quantized=Arithmetic())
 def maximum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.pointwise("maximum", *_promoted(b, node, x, y))
+    return b.pointwise("logical_or" if b.element(node) == b.bool else "maximum", *promoted(b, node, x, y))
 
 
 @pointwise(aten.minimum.default, quantized=Arithmetic())
 def minimum(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.pointwise("minimum", *_promoted(b, node, x, y))
+    return b.pointwise("logical_and" if b.element(node) == b.bool else "minimum", *promoted(b, node, x, y))
 
 
 @pointwise(aten.pow.Tensor_Scalar, quantized=OneToOne())
@@ -129,7 +112,16 @@ def _integer_power(b: Builder, x: ir.Value, exponent: int) -> ir.Value:
 
 @pointwise(aten.pow.Tensor_Tensor)
 def pow_tensor(b: Builder, node: Node, x: ir.Value, exponent: ir.Value) -> ir.Value:
-    return b.pointwise("pow", x, exponent)
+    """|x|^y, with the sign of x where y is odd: TOSA's POW is undefined on negative bases, and on 0^0."""
+    x, exponent = (b.cast(one, b.f32) for one in (x, exponent))
+    zero = b.pointwise("equal", x, 0.0, element=b.bool)
+    size = b.pointwise("pow", b.pointwise("select", zero, 1.0, b.pointwise("abs", x)), exponent)
+    half = b.pointwise("mul", exponent, 0.5)
+    odd = b.pointwise("logical_not", b.pointwise("equal", half, b.pointwise("floor", half), element=b.bool))
+    flipped = b.pointwise("logical_and", odd, b.pointwise("greater", 0.0, x, element=b.bool))
+    power = b.pointwise("select", flipped, b.pointwise("negate", size), size)
+    none = b.pointwise("equal", exponent, 0.0, element=b.bool)
+    return b.pointwise("select", zero, b.pointwise("select", none, 1.0, 0.0, element=b.f32), power)
 
 
 def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:
@@ -146,13 +138,19 @@ pointwise(aten.erf.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("erf"
 pointwise(aten.exp.default, quantized=OneToOne())(_unary("exp"))
 pointwise(aten.floor.default, steps=True)(_unary("floor"))
 pointwise(aten.log.default, quantized=OneToOne())(_unary("log"))
-pointwise(aten.logical_not.default)(_unary("logical_not"))
 pointwise(aten.neg.default, quantized=OneToOne())(_unary("negate"))
 pointwise(aten.reciprocal.default, quantized=OneToOne())(_unary("reciprocal"))
 pointwise(aten.rsqrt.default, quantized=OneToOne())(_unary("rsqrt"))
 pointwise(aten.sigmoid.default, quantized=OneToOne(result=(0.0, 1.0)))(_unary("sigmoid"))
 pointwise(aten.sin.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("sin"))
 pointwise(aten.tanh.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("tanh"))
+
+
+@pointwise(aten.trunc.default, steps=True)
+def trunc(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    size = b.pointwise("floor", b.pointwise("abs", x))
+    negative = b.pointwise("greater", 0.0, x, element=b.bool)
+    return b.pointwise("select", negative, b.pointwise("negate", size), size, element=b.f32)
 
 
 @pointwise(aten.sqrt.default, quantized=OneToOne())
@@ -243,22 +241,33 @@ pointwise(aten.lt.Tensor, aten.lt.Scalar, steps=True)(_comparison("greater", swa
 pointwise(aten.le.Tensor, aten.le.Scalar, steps=True)(_comparison("greater_equal", swap=True))
 
 
-@pointwise(aten.logical_and.default, aten.bitwise_and.Tensor, aten.__and__.Tensor)
-def logical_and(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return _logical(b, node, "and", x, y)
+def _logical(name: str) -> Callable:
+    def emit(b: Builder, node: Node, x: ir.Value, y: Number) -> ir.Value:
+        if b.element(node) != b.bool:
+            return b.pointwise(f"bitwise_{name}", *promoted(b, node, x, y))
+        truths = [_truth(b, one) if isinstance(one, ir.Value) else bool(one) for one in (x, y)]
+        return b.pointwise(f"logical_{name}", *truths)
+
+    return emit
 
 
-@pointwise(aten.logical_or.default, aten.bitwise_or.Tensor, aten.__or__.Tensor)
-def logical_or(b: Builder, node: Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    return _logical(b, node, "or", x, y)
+def _truth(b: Builder, x: ir.Value) -> ir.Value:
+    """Whether each element is not 0."""
+    if mlir.element_type(x) == b.bool:
+        return x
+    return b.pointwise("logical_not", b.pointwise("equal", x, 0, element=b.bool))
 
 
-def _logical(b: Builder, node: Node, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
-    if mlir.element_type(x) == mlir.element_type(y) == b.bool:
-        return b.pointwise(f"logical_{name}", x, y)
-    if b.element(node) == b.bool:
-        raise ModelError("logical ops take bool tensors", hint="compare with 0 first")
-    return b.pointwise(f"bitwise_{name}", *_promoted(b, node, x, y))
+pointwise(aten.logical_and.default, aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, steps=True)(_logical("and"))
+pointwise(aten.logical_or.default, aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, steps=True)(_logical("or"))
+pointwise(aten.logical_xor.default, aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, steps=True)(_logical("xor"))
+pointwise(aten.__and__.Tensor)(_logical("and"))
+pointwise(aten.__or__.Tensor)(_logical("or"))
+
+
+@pointwise(aten.logical_not.default, steps=True)
+def logical_not(b: Builder, node: Node, x: ir.Value) -> ir.Value:
+    return b.pointwise("logical_not", _truth(b, x))
 
 
 @pointwise(aten.bitwise_not.default)
@@ -279,30 +288,22 @@ def masked_fill(b: Builder, node: Node, x: ir.Value, mask: ir.Value, number: Num
 def _select(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -> ir.Value:
     element = b.element(node)
     limit = torch.finfo(torch.float32).max
-    values = []
-    for operand in (x, y):
-        if isinstance(operand, int | float):
-            bounded = min(max(operand, -limit), limit) if element == b.f32 else operand
-            operand = b.constant(bounded, element)
-        values.append(b.cast(operand, element))
-    return b.pointwise("select", condition, *values, element=element)
+    bounded = [min(max(one, -limit), limit) if isinstance(one, float) else one for one in promoted(b, node, x, y)]
+    return b.pointwise("select", condition, *bounded, element=element)
 
 
 @pointwise(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.type_as.default)
 def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value:
     element = b.element(node)
     source = mlir.element_type(x)
-    if source == b.f32 and element == b.bool:
-        return b.pointwise("logical_not", b.pointwise("equal", x, 0.0, element=b.bool))
+    if element == b.bool:
+        return _truth(b, x)
     if source == b.f32 and element != b.f32:
-        # PyTorch truncates, TOSA's CAST rounds to nearest even.
-        magnitude = b.pointwise("floor", b.pointwise("abs", x))
-        negative = b.pointwise("greater", b.constant(0.0, b.f32), x, element=b.bool)
-        x = b.pointwise("select", negative, b.pointwise("negate", magnitude), magnitude, element=b.f32)
+        x = trunc(b, node, x)  # PyTorch truncates, TOSA's CAST rounds to nearest even
     if source == b.bool and element != b.f32:
         return b.cast(x, element)
     if source == b.bool:
-        return b.pointwise("select", x, b.constant(1.0, element), b.constant(0.0, element), element=element)
+        return b.pointwise("select", x, 1.0, 0.0, element=element)
     return b.cast(x, element)
 
 

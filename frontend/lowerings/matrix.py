@@ -12,7 +12,6 @@ from tosaic.frontend.builder import Builder, Operand, shape
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.op_quantization import Arithmetic, Weighted
 from tosaic.frontend.lowerings.registry import lowers
-from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 aten = torch.ops.aten
@@ -43,11 +42,10 @@ def linear(b: Builder, node: Node, x: ir.Value, weight: Operand, bias: Operand |
 
 @lowers(aten.addmm.default, raw=("mat2", "bias"))
 def addmm(b: Builder, node: Node, bias: Operand, x: ir.Value, mat2: Operand, beta: float, alpha: float) -> ir.Value:
-    if (beta, alpha) != (1, 1):
-        raise ModelError("addmm with alpha or beta cannot be compiled", hint="multiply explicitly")
-    if isinstance(mat2, Constant) and len(shape(bias)) == 1:
+    if (beta, alpha) == (1, 1) and isinstance(mat2, Constant) and len(shape(bias)) == 1:
         return linear(b, node, x, mat2.transpose((1, 0)), bias)
-    return b.pointwise("add", _matmul(b, x, b.value(mat2)), bias)
+    product = b.pointwise("mul", _matmul(b, x, b.value(mat2)), float(alpha))
+    return b.pointwise("add", product, b.pointwise("mul", bias, float(beta)))
 
 
 @lowers(aten.mm.default, aten.bmm.default, aten.matmul.default, raw=("mat2",), quantized=Arithmetic())

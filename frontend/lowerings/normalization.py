@@ -21,13 +21,15 @@ aten = torch.ops.aten
 
 @lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0)))
 def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
+    dims = shape(x)
+    x = b.value(b.ranked(x, 1))
     axis = dim % len(shape(x))
 
     def body(value: ir.Value) -> ir.Value:
         powers = b.pointwise("exp", b.pointwise("sub", value, b.reduce("max", value, axis)))
         return b.pointwise("mul", powers, b.pointwise("reciprocal", b.reduce("sum", powers, axis)))
 
-    return b.composite("softmax", [x], body, axis=_i64(axis))
+    return b.reshape(b.composite("softmax", [x], body, axis=_i64(axis)), dims)
 
 
 @lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
@@ -75,8 +77,19 @@ def native_layer_norm(
     weight: Operand | None,
     bias: Operand | None,
     epsilon: float,
-) -> tuple[ir.Value]:
-    return (layer_norm(b, node, x, normalized, weight, bias, epsilon),)
+) -> tuple[ir.Value, ...]:
+    """The result, the mean and 1 / deviation; what is not read is dropped later."""
+    dims = shape(x)
+    axis, size = len(dims) - len(normalized), math.prod(normalized)
+    flat = b.reshape(x, (*dims[:axis], size))
+    mean = b.pointwise("mul", b.reduce("sum", flat, axis), 1 / size)
+    centered = b.pointwise("sub", flat, mean)
+    variance = b.pointwise("mul", b.reduce("sum", b.pointwise("mul", centered, centered), axis), 1 / size)
+    scale = b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon)))
+    ranked = (*dims[:axis], *(1,) * len(normalized))
+    return (
+        layer_norm(b, node, x, normalized, weight, bias, epsilon), b.reshape(mean, ranked), b.reshape(scale, ranked)
+    )  # fmt: skip
 
 
 @lowers(aten._native_batch_norm_legit_no_training.default, raw=("weight", "bias", "mean", "variance"))

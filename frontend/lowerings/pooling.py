@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 
+import numpy as np
 import torch
 from torch.fx import Node
 
@@ -13,7 +15,7 @@ from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.convolution import fit, pair
 from tosaic.frontend.lowerings.op_quantization import Averaged, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
-from tosaic.support.errors import ModelError
+from tosaic.frontend.lowerings.shape import strided
 from tosaic.support.mlir import ir
 
 aten = torch.ops.aten
@@ -30,14 +32,31 @@ def max_pool2d(
     dilation: list[int],
     ceil_mode: bool,
 ) -> ir.Value:
-    if pair(dilation) != [1, 1]:
-        raise ModelError("a dilated max pool cannot be compiled", hint="use dilation 1")
-    return _spatial(b, x, lambda image: _pool(b, node, "max_pool2d", image, kernel, stride, padding))
+    if pair(dilation) == [1, 1]:
+        return _spatial(b, x, lambda image: _pool(b, node, "max_pool2d", image, kernel, stride, padding))
+    window = pair(kernel), pair(stride) if stride else pair(kernel), pair(padding), pair(dilation)
+    return _spatial(b, x, lambda image: _dilated_max(b, node, image, *window))
 
 
-@lowers(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(b: Builder, node: Node, x: ir.Value, *window: object) -> tuple[ir.Value]:
-    return (max_pool2d(b, node, x, *window),)
+def _dilated_max(
+    b: Builder,
+    node: Node,
+    image: ir.Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> ir.Value:
+    """The maximum of the images that each tap reads: along the rows, then along the columns."""
+    geometry = zip(_first_of(node).shape[-2:], kernel, stride, padding, dilation, strict=True)
+    for axis, (size, taps, step, pad, apart) in enumerate(geometry, start=1):
+        reach = (size - 1) * step + (taps - 1) * apart + 1
+        behind = max(0, reach - shape(image)[axis] - pad)
+        sides = [(pad, behind) if i == axis else (0, 0) for i in range(4)]
+        padded = b.pad(image, sides, -float(np.finfo(np.float32).max))
+        read = [strided(b, padded, axis, tap * apart, step, size) for tap in range(taps)]
+        image = reduce(lambda one, other: b.pointwise("maximum", one, other), read)
+    return image
 
 
 def _covers_image(node: Node) -> bool:
@@ -58,15 +77,13 @@ def avg_pool2d(
     count_include_pad: bool,
     divisor: int | None,
 ) -> ir.Value:
-    if divisor is not None:
-        raise ModelError("divisor_override cannot be compiled", hint="leave it out and multiply afterwards")
-
     def pool(image: ir.Value) -> ir.Value:
-        inside = padding
-        if count_include_pad:
-            py, px = pair(padding)
-            image, inside = b.pad(image, [(0, 0), (py, py), (px, px), (0, 0)]), [0, 0]
-        return _pool(b, node, "avg_pool2d", image, kernel, stride, inside)
+        if divisor is None and not count_include_pad:
+            return _pool(b, node, "avg_pool2d", image, kernel, stride, padding)
+        (py, px), (hy, hx) = pair(padding), _hanging(node, image, kernel, stride, padding) if divisor else (0, 0)
+        padded = b.pad(image, [(0, 0), (py, py + hy), (px, px + hx), (0, 0)])
+        average = _pool(b, node, "avg_pool2d", padded, kernel, stride, [0, 0])
+        return b.pointwise("mul", average, math.prod(pair(kernel)) / divisor) if divisor else average
 
     return _spatial(b, x, pool)
 
@@ -148,13 +165,12 @@ lowers(aten.amax.default, quantized=Shared())(_reduction("max"))
 lowers(aten.amin.default, quantized=Shared())(_reduction("min"))
 lowers(aten.max.default, quantized=Shared())(_reduction("max"))
 lowers(aten.min.default, quantized=Shared())(_reduction("min"))
-lowers(aten.any.dim, aten.any.default)(_reduction("any"))
-lowers(aten.all.dim, aten.all.default)(_reduction("all"))
+lowers(aten.any.dim, aten.any.dims, aten.any.default)(_reduction("any"))
+lowers(aten.all.dim, aten.all.dims, aten.all.default)(_reduction("all"))
 
 
 def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] | int | None) -> ir.Value:
-    value = node.meta["val"]
-    result = (value[0] if isinstance(value, tuple | list) else value).shape
+    result = _first_of(node).shape
     for axis in _axes(dims, len(shape(x))):
         x = b.reduce(name, x, axis)
     return b.reshape(x, tuple(result))
@@ -163,6 +179,12 @@ def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] 
 @lowers(aten.max.dim, quantized=Shared())
 def max_dim(b: Builder, node: Node, x: ir.Value, dim: int, keepdim: bool) -> tuple[ir.Value, ir.Value]:
     return _reduce(b, node, "max", x, [dim]), _argmax(b, node, x, dim, node.meta["val"][1].shape)
+
+
+@lowers(aten.min.dim, quantized=Shared())
+def min_dim(b: Builder, node: Node, x: ir.Value, dim: int, keepdim: bool) -> tuple[ir.Value, ir.Value]:
+    index = _argmax(b, node, b.pointwise("negate", x), dim, node.meta["val"][1].shape)
+    return _reduce(b, node, "min", x, [dim]), index
 
 
 @lowers(aten.argmax.default)
@@ -178,6 +200,7 @@ def argmin(b: Builder, node: Node, x: ir.Value, dim: int | None, keepdim: bool) 
 
 
 def _argmax(b: Builder, node: Node, x: ir.Value, dim: int, result: Sequence[int]) -> ir.Value:
+    x = b.value(b.ranked(x, 1))
     axis = dim % len(shape(x))
     dims = [size for i, size in enumerate(shape(x)) if i != axis]
     index = b.op("argmax", [x], dims, b.i32, axis=ir.IntegerAttr.get(b.i32, axis))
@@ -202,17 +225,29 @@ def _pool(
     padding: Sequence[int],
 ) -> ir.Value:
     """A pool whose output size is the node's: under ceil_mode the last window hangs over into padding."""
-    value = node.meta["val"]
-    result = (value[0] if isinstance(value, tuple | list) else value).shape[-2:]
+    result = _first_of(node).shape[-2:]
+    hanging = _hanging(node, image, kernel, stride, padding)
     kernel, padding = pair(kernel), pair(padding)
     stride = pair(stride) if stride else kernel
-    pad = [padding[0], padding[0], padding[1], padding[1]]
-    for axis in (0, 1):
-        needed = (result[axis] - 1) * stride[axis] + kernel[axis] - shape(image)[1 + axis] - 2 * padding[axis]
-        pad[2 * axis + 1] += max(0, needed)
+    pad = [padding[0], padding[0] + hanging[0], padding[1], padding[1] + hanging[1]]
     image, pad = fit(b, image, kernel, stride, pad)
     n, _, _, c = shape(image)
     return _window(b, name, image, kernel, stride, pad, (n, *result, c))
+
+
+def _hanging(
+    node: Node, image: ir.Value, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> list[int]:
+    """How far the last windows reach beyond the padding, under ceil_mode."""
+    steps = pair(stride) if stride else pair(kernel)
+    geometry = zip(_first_of(node).shape[-2:], steps, pair(kernel), shape(image)[1:3], pair(padding), strict=True)
+    return [max(0, (count - 1) * step + taps - size - 2 * pad) for count, step, taps, size, pad in geometry]
+
+
+def _first_of(node: Node) -> torch.Tensor:
+    """A node's result, the first where it has several."""
+    value = node.meta["val"]
+    return value[0] if isinstance(value, tuple | list) else value
 
 
 def _window(

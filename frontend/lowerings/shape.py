@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from tosaic.frontend.builder import NCHW, NHWC, Builder, Operand, shape
+from tosaic.frontend.canonical import arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
@@ -78,10 +79,10 @@ def slice_(b: Builder, node: Node, x: ir.Value, dim: int, start: int | None, end
     first, stop, _ = slice(start, end, step).indices(shape(x)[axis])
     if step == 1:
         return b.narrow(x, axis, first, stop - first)
-    return _strided(b, x, axis, first, step, node.meta["val"].shape[axis])
+    return strided(b, x, axis, first, step, node.meta["val"].shape[axis])
 
 
-def _strided(b: Builder, x: ir.Value, axis: int, first: int, step: int, count: int) -> ir.Value:
+def strided(b: Builder, x: ir.Value, axis: int, first: int, step: int, count: int) -> ir.Value:
     """Every `step`-th index: split the axis into rows of `step` and keep the first column."""
     size = shape(x)[axis]
     missing = max(0, first + count * step - size)
@@ -125,27 +126,41 @@ def embedding(b: Builder, node: Node, table: ir.Value, indices: ir.Value, *_opti
 
 @lowers(aten.index_select.default, quantized=Shared())
 def index_select(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value) -> ir.Value:
-    return _take(b, node, x, dim % len(shape(x)), indices)
+    rows = b.value(b.ranked(x, 1))
+    return b.reshape(_take(b, node, rows, dim % len(shape(rows)), indices), tuple(node.meta["val"].shape))
 
 
-@lowers(aten.index.Tensor, raw=("indices",), quantized=Shared())
+@lowers(aten.index.Tensor, aten._unsafe_index.Tensor, raw=("indices",), quantized=Shared())
 def index(b: Builder, node: Node, x: ir.Value, indices: Sequence[Operand | None]) -> ir.Value:
-    """Whole numbers along neighboring axes, which are read as one axis."""
-    axes = [axis for axis, numbers in enumerate(indices) if numbers is not None]
-    known = [numbers for numbers in indices if isinstance(numbers, Constant)]
-    single = [numbers for numbers in indices if isinstance(numbers, ir.Value)]
-    if axes != list(range(axes[0], axes[-1] + 1)) or (single and len(axes) > 1):
-        raise ModelError("these indices cannot be compiled", hint="index neighboring axes by constants")
-    if any(numbers.array.dtype == bool for numbers in known):
+    """The indexed axes are read as one; where they are no neighbors, they come first, as in PyTorch."""
+    if any(one.meta["val"].dtype == torch.bool for one in arguments(node)[1] if one is not None):
         raise ModelError("an index of booleans cannot be compiled", hint="its result has no static shape")
+    given = list(indices)
+    axes = [axis for axis, numbers in enumerate(given) if numbers is not None]
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        others = [axis for axis in range(len(shape(x))) if axis not in axes]
+        x, given, axes = b.transpose(x, [*axes, *others]), [given[axis] for axis in axes], list(range(len(axes)))
     dims = shape(x)
-    if single:
-        return _take(b, node, x, axes[0], single[0])
     sizes = [dims[axis] for axis in axes]
-    wrapped = [numbers.array % size for numbers, size in zip(known, sizes, strict=True)]
-    flat = np.ravel_multi_index(np.broadcast_arrays(*wrapped), sizes).astype(np.int32)
     joined = b.reshape(x, (*dims[: axes[0]], math.prod(sizes), *dims[axes[-1] + 1 :]))
-    return _take(b, node, joined, axes[0], b.value(Constant(flat)))
+    return _take(b, node, joined, axes[0], _position(b, [given[axis] for axis in axes], sizes))
+
+
+def _position(b: Builder, indices: Sequence[Operand | None], sizes: Sequence[int]) -> ir.Value:
+    """Numbers along several axes as numbers along one; negative ones count from the end."""
+    total: Operand | None = None
+    for one, size in zip(indices, sizes, strict=True):
+        if isinstance(one, Constant) and (total is None or isinstance(total, Constant)):
+            total = Constant(one.array % size + (total.array * size if total else 0))
+            continue
+        here = b.value(Constant((one.array % size).astype(np.int32)) if isinstance(one, Constant) else one)
+        if not isinstance(one, Constant):
+            negative = b.pointwise("greater", 0, here, element=b.bool)
+            here = b.pointwise("select", negative, b.pointwise("add", here, size), here, element=b.i32)
+        before = None if total is None else b.pointwise("mul", b.value(total), size)
+        total = here if before is None else b.pointwise("add", before, here)
+    assert total is not None
+    return b.value(total)
 
 
 @lowers(aten.flip.default, quantized=Shared())
@@ -170,13 +185,20 @@ def _take(b: Builder, node: Node, x: ir.Value, axis: int, indices: ir.Value) -> 
 
 @lowers(aten.gather.default, quantized=Shared())
 def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_options: object) -> ir.Value:
-    axis = dim % len(shape(x))
-    batch, own = shape(x)[:axis], shape(indices)
-    if own[:axis] != batch or shape(x)[axis + 1 :] != own[axis + 1 :] or math.prod(own[axis + 1 :]) != 1:
-        raise ModelError("gather is compiled along the last axis only", hint="use index_select or move the axis last")
-    n, k = math.prod(batch), shape(x)[axis]
-    picked = b.gather(b.reshape(x, (n, k, 1)), b.reshape(indices, (n, own[axis])))
-    return b.reshape(picked, own)
+    """Along the last axis rows of one element; along another one, single elements of the flat tensor."""
+    result = shape(indices)
+    x, indices = b.value(b.ranked(x, 1)), b.value(b.ranked(indices, 1))
+    dims, own = shape(x), shape(indices)
+    axis = dim % len(dims)
+    if own[:axis] == dims[:axis] and math.prod(own[axis + 1 :]) == math.prod(dims[axis + 1 :]) == 1:
+        n, k = math.prod(dims[:axis]), dims[axis]
+        picked = b.gather(b.reshape(x, (n, k, 1)), b.reshape(indices, (n, own[axis])))
+        return b.reshape(picked, result)
+    steps = [0 if other == axis else math.prod(dims[other + 1 :]) for other in range(len(dims))]
+    places = np.tensordot(steps, np.indices(own), 1)
+    at = b.pointwise("add", b.pointwise("mul", indices, math.prod(dims[axis + 1 :])), Constant(places))
+    picked = b.gather(b.reshape(x, (1, math.prod(dims), 1)), b.reshape(at, (1, math.prod(own))))
+    return b.reshape(picked, result)
 
 
 @lowers(aten.constant_pad_nd.default, quantized=Shared())
@@ -199,7 +221,11 @@ def pad(b: Builder, node: Node, x: ir.Value, sides: Sequence[int], mode: str, nu
 
 
 def _extended(b: Builder, x: ir.Value, axis: int, before: int, after: int, mode: str) -> ir.Value:
-    """Rows of `x` itself in front of it and behind it."""
+    """Rows of `x` itself in front of it and behind it; less than none are cut off."""
+    if min(before, after) < 0:
+        first, last = max(0, -before), max(0, -after)
+        x = b.narrow(x, axis, first, shape(x)[axis] - first - last)
+        before, after = max(0, before), max(0, after)
     size = shape(x)[axis]
 
     def edge(start: int, count: int) -> ir.Value:

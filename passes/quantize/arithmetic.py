@@ -15,6 +15,7 @@ from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, ir, shape_of
 from tosaic.support.quantization import LEAST_SCALE, Quantization
 from tosaic.support.tosa_builder import emit, mul
+from tosaic.support.values import producer
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
@@ -112,11 +113,15 @@ def compare(op: ir.Operation) -> Replacement:
 
 @pattern("tosa.argmax")
 def argmax(op: ir.Operation) -> Replacement:
-    """The scale is positive: the largest stored integer is the largest value."""
-    view = quantized_view(op.operands[0])
+    """The scale is positive: the largest stored integer is the largest value, and that of its complement the least."""
+    negate = producer(op.operands[0], "tosa.negate")
+    view = quantized_view(negate.operands[0] if negate else op.operands[0])
     if view is None or view[1].storage not in _PRE_SHIFT:
         return None
-    return emit("argmax", [view[0]], shape_of(op.results[0]), "i32", axis=int_of(op, "axis"))
+    stored, quantization = view
+    if negate:
+        stored = emit("bitwise_not", [stored], shape_of(stored), quantization.storage)
+    return emit("argmax", [stored], shape_of(op.results[0]), "i32", axis=int_of(op, "axis"))
 
 
 PATTERNS = [compare, argmax]

@@ -20,6 +20,7 @@ from tosaic.support.locations import describe
 from tosaic.support.mlir import constant, constant_shape, constant_value, dense_values, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
+from tosaic.support.values import producer
 
 ACCUMULATOR = {"i8": "i32", "i16": "i48"}
 # A RESCALE by 31 takes what is smaller than 2**30 (TOSA 1.0, apply_scale_32); `requantize` limits what others take.
@@ -79,15 +80,20 @@ def matmul(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @lowers("tosa.reduce_sum")
 def reduce_sum(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """The sum in i32 of values without their zero point, in a unit so coarse that it fits."""
-    view = quantized_view(op.operands[0])
+    """The sum in i32 of values without zero point, in a unit so coarse that it fits; sums of sums too."""
+    steps = [op]
+    while (step := producer(steps[-1].operands[0], "tosa.reduce_sum")) is not None:
+        steps.append(step)
+    view = quantized_view(steps[-1].operands[0])
     if view is None:
         return None
     x, quantization = view
     count = math.prod(shape_of(x)) // math.prod(shape_of(op.results[0]))
     unit = _unit_of(count * largest_magnitude(quantization))
     wide = widen(x, quantization.zero_point) if unit == 1 else scale_by(x, "i32", [1 / unit], quantization.zero_point)
-    total = rebuild(op, [wide], tensor(shape_of(op.results[0]), "i32"))
+    total = wide
+    for step in reversed(steps):
+        total = rebuild(step, [total], tensor(shape_of(step.results[0]), "i32"))
     return requantize(total, [quantization.scale * unit], out)
 
 

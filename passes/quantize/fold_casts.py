@@ -41,8 +41,8 @@ class FoldCasts(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         casts = [fold_storage_cast, lower_quantize, *map(_unless_float, movement.PATTERNS)]
-        rewrite(module, casts)  # comparisons within a pointwise region go into its table; the others are left
-        rewrite(module, [*casts, *map(_unless_float, arithmetic.PATTERNS)])
+        rewrite(module, casts)  # comparisons and choices within a pointwise region go into its table; others are left
+        rewrite(module, [*casts, *map(_unless_float, (*arithmetic.PATTERNS, *movement.OUTSIDE_TABLES))])
 
 
 def _unless_float(one: Pattern) -> Pattern:

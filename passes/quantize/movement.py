@@ -100,15 +100,49 @@ def sink_dequantize_pad(op: ir.Operation) -> Replacement:
     if view is None or value is None:
         return None
     stored, quantization = view
-    padding = quantization.quantize(value)
-    if (np.float32(quantization.dequantize(padding)) != np.float32(value)).any():
+    integer = _representable(value, quantization)
+    if integer is None:
         return None
-    kind = ir.Type.parse(quantization.storage)
-    integer = constant(padding.astype(numpy_dtype(kind)), kind)
     return dequantize(_moved(op, [stored, op.operands[1], integer], quantization), quantization)
 
 
+@pattern("tosa.select")
+def sink_dequantize_select(op: ir.Operation) -> Replacement:
+    """`select(p, dcast(x), dcast(y))` -> `dcast(select(p, x, y))` where both have the same quantization.
+
+    A constant has that of the other where it is representable.
+    """
+    views = [quantized_view(operand) for operand in list(op.operands)[1:]]
+    made = [view[1] for view in views if view is not None]
+    if not made or any(one != made[0] for one in made):
+        return None
+    stored = [_as_stored(operand, view, made[0]) for operand, view in zip(list(op.operands)[1:], views, strict=True)]
+    if stored[0] is None or stored[1] is None:
+        return None
+    return dequantize(_moved(op, [op.operands[0], stored[0], stored[1]], made[0]), made[0])
+
+
+def _as_stored(
+    value: ir.Value, view: tuple[ir.Value, Quantization] | None, quantization: Quantization
+) -> ir.Value | None:
+    """The stored integers of an operand; None where it is no constant that `quantization` represents."""
+    if view is not None:
+        return view[0]
+    real = float_constant(value)
+    return None if real is None else _representable(real, quantization)
+
+
+def _representable(real: np.ndarray, quantization: Quantization) -> ir.Value | None:
+    """A constant's stored integers, where they stand for it exactly."""
+    stored = quantization.quantize(real)
+    if (np.float32(quantization.dequantize(stored)) != np.float32(real)).any():
+        return None
+    kind = ir.Type.parse(quantization.storage)
+    return constant(stored.astype(numpy_dtype(kind)), kind)
+
+
 PATTERNS = [sink_dequantize, sink_dequantize_concat, sink_dequantize_pad]
+OUTSIDE_TABLES = [sink_dequantize_select]
 
 
 def _moved(op: ir.Operation, operands: list[ir.Value], quantization: Quantization) -> ir.Value:

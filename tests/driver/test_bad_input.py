@@ -50,7 +50,7 @@ def test_a_corrupt_pt2(compile_refused, tmp_path):
 
 
 def test_no_model_at_all(compile_refused):
-    assert "give a .pt2 file, file.py:factory or zoo:NAME" in compile_refused("model.onnx")
+    assert "give file.py:factory, zoo:NAME, or a .pt2, .onnx" in compile_refused("model.h5")
 
 
 def test_an_unknown_model_of_the_zoo(compile_refused):
@@ -262,12 +262,12 @@ def test_options_that_cannot_be_are_answered_by_the_parser(tosaic, arguments):
 
 
 def test_a_failed_compile_makes_no_folder_at_all(refused, tmp_path):
-    refused("compile", "model.onnx", "-o", tmp_path / "a" / "b" / "build")
+    refused("compile", "model.h5", "-o", tmp_path / "a" / "b" / "build")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_debug_shows_the_traceback(tosaic):
-    result = tosaic("compile", "model.onnx", "--debug")
+    result = tosaic("compile", "model.h5", "--debug")
     assert result.exit_code == 1 and "Traceback" in result.stderr and "is not a model" in result.stderr
 
 

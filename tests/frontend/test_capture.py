@@ -120,7 +120,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     with pytest.raises(ModelError, match=r"cannot be read as a \.pt2"):
         capture(str(tmp_path / "corrupt.pt2"))
     with pytest.raises(ModelError, match="is not a model"):
-        capture("model.onnx")
+        capture("model.h5")
     with pytest.raises(ModelError, match="the zoo has no model `resnet9`") as caught:
         capture("zoo:resnet9")
     assert "resnet8" in str(caught.value)

@@ -11,11 +11,13 @@ from torch.nn import functional as F
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, quantize
 from tosaic.frontend.canonical import canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, ir, walk
 
 IMAGE, ROWS, SEQUENCE = (1, 8, 6, 10), (2, 8), (1, 5, 8)
+MASK = torch.arange(10) % 3 == 0
+GRID = F.affine_grid(torch.tensor([[[0.8, 0.2, 0.1], [-0.2, 0.7, 0.0]]]), [1, 8, 5, 7], align_corners=False)
 STEPS = 16.0  # dB: one rounding before a step moves whole steps
 
 
@@ -81,6 +83,34 @@ FUNCTIONS = {
     "remainder": (lambda y: torch.remainder(y, 0.7), STEPS),
     "fmod": (lambda y: torch.fmod(y, 0.7), STEPS),
     "lerp": (lambda y: torch.lerp(y, y.flip(1), 0.3), 30),
+    "asin": (lambda y: torch.asin(torch.tanh(y)), 34),
+    "acos": (lambda y: torch.acos(torch.tanh(y)), 34),
+    "atan": (torch.atan, 34),
+    "asinh": (torch.asinh, 34),
+    "acosh": (lambda y: torch.acosh(y.abs() + 1), 30),
+    "atanh": (lambda y: torch.atanh(0.9 * torch.tanh(y)), 34),
+    "erfinv": (lambda y: torch.erfinv(0.9 * torch.tanh(y)), 34),
+    "round-decimals": (lambda y: torch.round(y, decimals=1), STEPS),
+    "floor-divide": (lambda y: torch.div(y, 0.3, rounding_mode="floor"), STEPS),
+    "trunc-divide": (lambda y: torch.div(y, 0.3, rounding_mode="trunc"), STEPS),
+    "sort": (lambda y: torch.sort(y, 3)[0], 34),
+    "topk": (lambda y: torch.topk(y, 2, 1)[0], 34),
+    "median": (lambda y: y.median(3)[0], 28),
+    "least": (lambda y: y.min(2)[0], 30),
+    "prod": (lambda y: y.prod(1), 20),
+    "cumprod": (lambda y: y[:, :3].cumprod(1), 26),
+    "tril": (torch.tril, 34),
+    "masked-fill": (lambda y: y.masked_fill(MASK, 0.0), 34),
+    "index-put": (lambda y: torch.index_copy(y, 1, torch.tensor([5, 1]), y[:, :2] * 0.5), 30),
+    "scatter": (lambda y: y.scatter(1, torch.zeros(1, 1, 6, 10, dtype=torch.int64), y[:, 1:2] * 0.5), 30),
+    "scatter-add": (lambda y: y[0, 0].scatter_add(0, torch.zeros(2, 10, dtype=torch.int64), y[0, 1, :2]), 30),
+    "gather": (lambda y: y.gather(2, torch.zeros(1, 8, 1, 10, dtype=torch.int64)), 34),
+    "diagonal": (lambda y: y.diagonal(1, 2, 3), 34),
+    "max-pool-dilated": (lambda y: F.max_pool2d(y, 2, dilation=2, padding=1), 34),
+    "avg-pool-divisor": (lambda y: F.avg_pool2d(y, 2, divisor_override=3), 30),
+    "max-pool3d": (lambda y: F.max_pool3d(y, 2), 34),
+    "avg-pool3d": (lambda y: F.avg_pool3d(y, 2), 30),
+    "grid-sample": (lambda y: F.grid_sample(y, GRID, align_corners=False), 28),
     "divide": (lambda y: y / (y.flip(1).abs() + 1), 30),
 }
 MODULES = {
@@ -93,6 +123,10 @@ MODULES = {
     "batch-norm-after-linear": (nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU()), ROWS, 30),
     "batch-norm-of-rows": (nn.Sequential(nn.BatchNorm1d(5), nn.Linear(8, 6)), SEQUENCE, 30),
     "conv-transpose1d": (nn.ConvTranspose1d(5, 4, 3, stride=2), SEQUENCE, 30),
+    "conv3d": (nn.Conv3d(2, 3, 3, padding=1), (1, 2, 4, 5, 6), 30),
+    "conv-transpose3d": (nn.ConvTranspose3d(2, 3, 3, stride=2), (1, 2, 3, 3, 4), 30),
+    "conv-transpose-dilated": (nn.ConvTranspose2d(8, 3, 3, dilation=2), IMAGE, 30),
+    "conv-without-batch": (nn.Conv2d(8, 3, 3), IMAGE[1:], 30),
     "lstm": (Recurrent(nn.LSTM(8, 6, batch_first=True)), SEQUENCE, 26),
     "gru": (Recurrent(nn.GRU(8, 6, batch_first=True)), SEQUENCE, 26),
     "rnn": (Recurrent(nn.RNN(8, 6, batch_first=True)), SEQUENCE, 26),

@@ -17,14 +17,13 @@ from tosaic.backends.reference import evaluate
 from tosaic.frontend import (
     Capture,
     calibration_advice,
-    capture,
     import_program,
     quantization_advice,
     quantize,
     run_float,
 )
 from tosaic.frontend.canonical import arguments, canonical
-from tosaic.frontend.decompositions import decomposed
+from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.passes import run_phases
@@ -403,21 +402,6 @@ def test_sums_far_beyond_the_range_of_their_result_saturate(activations, least):
     for ends in ((kind.min, kind.max), (kind.max, kind.min)):
         (result,) = evaluate(module, [np.tile(np.array(ends, kind.dtype), 1024)[None]])
         assert (result == ends[0]).all()
-
-
-def test_the_indices_of_a_pool_are_refused():
-    capture = captured(Layer(lambda m, x: F.max_pool2d(x, 2, return_indices=True)), *normal(1, 3, 8, 8))
-    with pytest.raises(ModelError, match=r"result 1 of `aten\.max_pool2d_with_indices\.default` cannot be compiled"):
-        import_program(quantize(capture))
-
-
-@pytest.mark.parametrize(
-    "example, kind", [("None", "NoneType"), ("{'a': 1}", "dict"), ("(torch.ones(2), (1,))", "tuple")]
-)
-def test_examples_that_are_no_tensors_are_refused(tmp_path, example, kind):
-    (tmp_path / "model.py").write_text(f"import torch\ndef make():\n    return torch.nn.Identity(), ({example},)\n")
-    with pytest.raises(ModelError, match=f"example input 0 is a {kind}, not a tensor"):
-        capture(f"{tmp_path}/model.py:make")
 
 
 # What a lowering does not read of its op's arguments, and why nothing depends on it.

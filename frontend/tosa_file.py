@@ -1,0 +1,215 @@
+"""TOSA that others wrote: MLIR as text or bytecode, a flatbuffer, or what Arm's converter makes of a `.tflite`."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from tosaic.support.attributes import text_of
+from tosaic.support.errors import Advice, ModelError, PassError
+from tosaic.support.functions import body_of, returned, retype
+from tosaic.support.mlir import (
+    constant,
+    constant_value,
+    dense_values,
+    element_type,
+    functions,
+    ir,
+    parse,
+    shape_of,
+    walk,
+)
+from tosaic.support.tosa_builder import tensor
+from tosaic.support.tosa_tools import tosa_tool
+
+_NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
+_TO_SIGNED = 128  # u8 is compiled as i8: every stored integer and zero point less this
+_ONE_ROUNDING = 31  # up to this shift, DOUBLE_ROUND rounds once (TOSA 1.0, apply_scale_32)
+
+
+@dataclass(frozen=True)
+class TosaFile:
+    """A module as it came in, which is the meaning of the program from here on.
+
+    Args:
+        module: one public function `main`, without variables and unsigned integers.
+        warnings: what had to be made otherwise.
+    """
+
+    name: str
+    module: ir.Module
+    input_names: list[str]
+    output_names: list[str]
+    warnings: tuple[Advice, ...]
+
+
+def is_tosa_file(model: str) -> bool:
+    """Whether a model's name is that of such a file."""
+    return Path(model).suffix in _READERS
+
+
+def read_tosa(path: Path) -> TosaFile:
+    """Read a file by its suffix.
+
+    Raises:
+        ModelError: it is missing or damaged, what reads it is not installed, or it is no one function of TOSA.
+    """
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    try:
+        module = _READERS[path.suffix](path)
+    except PassError as error:
+        raise ModelError(f"{path} cannot be read", where=error.where, why=error.why or error.what) from None
+    known = functions(module)
+    if len(known) != 1:
+        raise ModelError(f"{path} does not hold one function", why=f"it holds {', '.join(known) or 'none'}")
+    (main,) = known.values()
+    with module.context, ir.Location.unknown():
+        inputs, outputs = _names_of(main, "arg_attrs"), _names_of(main, "res_attrs")
+        for attribute in [one for one in main.attributes if one not in ("sym_name", "function_type")]:
+            del main.attributes[attribute]
+        main.attributes["sym_name"] = ir.StringAttr.get("main")
+        states, warnings = _as_interface(module, main)
+        warnings += _with_single_rounding(main) if path.suffix == ".tflite" else []
+        _without_unsigned(main)
+        retype(main)
+    block = body_of(main)
+    inputs = [*(inputs or [f"input_{i}" for i in range(len(block.arguments) - len(states))]), *states]
+    outputs = [*(outputs or [f"output_{i}" for i in range(len(returned(main)) - len(states))]), *states]
+    return TosaFile(path.stem, module, inputs, outputs, tuple(warnings))
+
+
+def _parsed(path: Path) -> ir.Module:
+    return parse(path.read_bytes())
+
+
+def _deserialized(path: Path) -> ir.Module:
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+        empty, made = Path(folder, "empty.mlir"), Path(folder, "main.mlirbc")
+        empty.write_text("module {}")
+        option = f"--tosa-deserialize=tosa-flatbuffer-filename={path.absolute()}"
+        done = subprocess.run(
+            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made], capture_output=True, text=True
+        )
+        if done.returncode or not made.exists():
+            why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
+            raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)
+        return parse(made.read_bytes())
+
+
+def _converted(path: Path) -> ir.Module:
+    try:
+        converter = import_module("tosa_converter_for_tflite")
+    except ImportError:
+        raise ModelError(f"{path} needs Arm's converter", hint="pip install tosaic[tflite]") from None
+    made = io.BytesIO()
+    try:
+        converter.tflite_flatbuffer_to_tosa_mlir(str(path), made, converter.TosaConverterOutputFormat.Text)
+    except Exception as error:
+        raise ModelError(f"{path} cannot be converted to TOSA", why=str(error).strip()[:500]) from None
+    return parse(made.getvalue())
+
+
+_READERS: dict[str, Callable[[Path], ir.Module]] = {
+    ".mlir": _parsed,
+    ".mlirbc": _parsed,
+    ".tosa": _deserialized,
+    ".tflite": _converted,
+}
+
+
+def _names_of(main: ir.Operation, attributes: str) -> list[str]:
+    """The names of arguments or results as words; none where one has none, or two are the same."""
+    rows = ir.ArrayAttr(main.attributes[attributes]) if attributes in main.attributes else []
+    texts = [str(row[name]) for row in rows for name in _NAMES if name in row]
+    words = [_word(text) for text in texts]
+    return words if len(set(words)) == len(rows) else []
+
+
+def _word(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_")
+
+
+def _as_interface(module: ir.Module, main: ir.Operation) -> tuple[list[str], list[Advice]]:
+    """Variables as arguments and results of `main`, and their names."""
+    variables = {text_of(op, "sym_name"): op for op in walk(module) if op.name == "tosa.variable"}
+    block = body_of(main)
+    now: dict[str, ir.Value] = {}
+    for op in walk(main):
+        if op.name == "tosa.variable_read":
+            name = text_of(op, "name")
+            if name not in now:
+                now[name] = block.add_argument(op.results[0].type, op.location)
+            op.results[0].replace_all_uses_with(now[name])
+            op.erase()
+        elif op.name == "tosa.variable_write":
+            name = text_of(op, "name")
+            if name not in now:
+                block.add_argument(op.operands[0].type, op.location)
+            now[name] = op.operands[0]
+            op.erase()
+        elif op.name == "builtin.unrealized_conversion_cast" and op.operands[0].type == op.results[0].type:
+            for name, value in now.items():
+                now[name] = op.operands[0] if value == op.results[0] else value
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+    *_, end = block.operations
+    with ir.InsertionPoint(end), end.location:
+        ir.Operation.create("func.return", operands=[*end.operands, *now.values()])
+    end.operation.erase()
+    begins = []
+    for name, variable in variables.items():
+        values = dense_values(variable.attributes["initial_value"])
+        begins.append(f"{_word(name)} with {values.flat[0]}" if (values == values.flat[0]).all() else _word(name))
+        variable.erase()
+    what = "each state is an input and a result: give each call the last one's"
+    advice = [Advice(what, "", f"begin {', '.join(begins)}")] if begins else []
+    return [_word(name) for name in now], advice
+
+
+def _with_single_rounding(main: ir.Operation) -> list[Advice]:
+    """RESCALE with one rounding, which is another result where two round by a shift above 31."""
+    changed = 0
+    for op in walk(main):
+        if op.name == "tosa.rescale" and "DOUBLE_ROUND" in str(op.attributes["rounding_mode"]):
+            op.attributes["rounding_mode"] = ir.Attribute.parse("#tosa.rounding_mode<SINGLE_ROUND>")
+            shifts = constant_value(op.operands[2])
+            changed += shifts is None or bool((shifts > _ONE_ROUNDING).any())
+    if not changed:
+        return []
+    what = f"{changed} rescales round once, where TensorFlow Lite rounds twice"
+    return [Advice(what, "", "expect results that are a step apart")]
+
+
+def _without_unsigned(main: ir.Operation) -> None:
+    """u8 arguments and results as i8, 128 less; only RESCALE reads and writes them (TOSA 1.0, RESCALE).
+
+    Raises:
+        ModelError: another op does.
+    """
+    for op in walk(main):
+        for index, flag in ((0, "input_unsigned"), (1, "output_unsigned")):
+            value = op.operands[0] if index == 0 and op.operands else op.results[0] if op.results else None
+            if op.name != "tosa.rescale" or value is None or str(element_type(value)) not in ("ui8", "i8"):
+                continue
+            if not op.attributes[flag].value:
+                continue
+            point = constant_value(op.operands[3 + index])
+            if point is None:
+                raise ModelError("a zero point is computed", where=str(op.location))
+            with ir.InsertionPoint(op), op.location:
+                signed = (point.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)
+                op.operands[3 + index] = constant(signed)
+            op.attributes[flag] = ir.BoolAttr.get(False)
+            value.set_type(tensor(shape_of(value), "i8"))
+    for value in (*body_of(main).arguments, *returned(main)):
+        if str(element_type(value)) == "ui8":
+            raise ModelError("an unsigned tensor is read by other ops than RESCALE", why=f"{value.type}")

@@ -1,0 +1,135 @@
+"""Modules that others wrote: read as they are, with states and unsigned integers at the boundary of `main`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tosaic.backends.reference import evaluate, serialize
+from tosaic.frontend import capture, import_program, read_tosa, run_float
+from tosaic.passes import run_phases
+from tosaic.support.errors import ModelError
+from tosaic.support.mlir import bytecode, functions, parse, walk
+
+ADD = """
+func.func @net(%x: tensor<2x3xi32> {tosa.tensor_name = "left hand"}, %y: tensor<2x3xi32> {tosa.tensor_name = "y"})
+    -> (tensor<2x3xi32> {tosa.tensor_name = "sum"}) attributes {theirs = 1 : i32} {
+  %0 = tosa.add %x, %y : (tensor<2x3xi32>, tensor<2x3xi32>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+"""
+STREAM = """
+module {
+  tosa.variable @"a/last" = dense<-128> : tensor<1x4xi8>
+  func.func @main(%x: tensor<1x4xi8>) -> tensor<1x8xi8> {
+    %0 = tosa.variable_read @"a/last" : tensor<1x4xi8>
+    %1 = tosa.concat %0, %x {axis = 1 : i32} : (tensor<1x4xi8>, tensor<1x4xi8>) -> tensor<1x8xi8>
+    tosa.variable_write @"a/last", %x : tensor<1x4xi8>
+    return %1 : tensor<1x8xi8>
+  }
+}
+"""
+UNSIGNED = """
+func.func @main(%x: tensor<1x256xui8>) -> tensor<1x256xui8> {
+  %m = "tosa.const"() <{values = dense<1073741824> : tensor<1xi32>}> : () -> tensor<1xi32>
+  %s = "tosa.const"() <{values = dense<30> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %u = "tosa.const"() <{values = dense<-120> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %z = "tosa.const"() <{values = dense<0> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %i = "tosa.const"() <{values = dense<0> : tensor<1xi32>}> : () -> tensor<1xi32>
+  %0 = tosa.rescale %x, %m, %s, %u, %i {input_unsigned = true, output_unsigned = false, per_channel = false,
+    rounding_mode = SINGLE_ROUND, scale32 = true}
+    : (tensor<1x256xui8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi32>) -> tensor<1x256xi32>
+  %1 = tosa.rescale %0, %m, %s, %i, %z {input_unsigned = false, output_unsigned = true, per_channel = false,
+    rounding_mode = SINGLE_ROUND, scale32 = true}
+    : (tensor<1x256xi32>, tensor<1xi32>, tensor<1xi8>, tensor<1xi32>, tensor<1xi8>) -> tensor<1x256xui8>
+  return %1 : tensor<1x256xui8>
+}
+"""
+
+
+def written(folder: Path, text: str, suffix: str) -> Path:
+    path = folder / f"net{suffix}"
+    if suffix == ".mlir":
+        path.write_text(text)
+    else:
+        named = parse(text.replace("@net", "@main"))
+        path.write_bytes(bytecode(named) if suffix == ".mlirbc" else serialize(named))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".tosa"])
+def test_a_module_is_read_as_it_is(tmp_path, suffix):
+    file = read_tosa(written(tmp_path, ADD, suffix))
+    assert list(functions(file.module)) == ["main"] and file.warnings == ()
+    if suffix != ".tosa":
+        assert (file.input_names, file.output_names) == (["left_hand", "y"], ["sum"])
+    x, y = np.arange(6, dtype=np.int32).reshape(2, 3), np.full((2, 3), -7, np.int32)
+    run_phases(file.module)
+    np.testing.assert_array_equal(evaluate(file.module, [x, y])[0], x + y)
+
+
+def test_states_are_inputs_and_results(tmp_path):
+    file = read_tosa(written(tmp_path, STREAM, ".mlir"))
+    assert (file.input_names, file.output_names) == (["input_0", "a_last"], ["output_0", "a_last"])
+    assert [advice.hint for advice in file.warnings] == ["begin a_last with -128"]
+    x, last = np.arange(4, dtype=np.int8)[None], np.full((1, 4), -128, np.int8)
+    joined, state = evaluate(file.module, [x, last])
+    np.testing.assert_array_equal(joined, np.concatenate([last, x], 1))
+    np.testing.assert_array_equal(state, x)
+
+
+def test_unsigned_integers_are_signed_ones_less_128(tmp_path):
+    file = read_tosa(written(tmp_path, UNSIGNED, ".mlir"))
+    stored = np.arange(-128, 128, dtype=np.int8)[None]
+    wanted = np.clip(stored.astype(np.int32) + 128 - 136, 0, 255) - 128
+    np.testing.assert_array_equal(evaluate(file.module, [stored])[0], wanted)
+    assert "ui8" not in str(file.module)
+
+
+@pytest.mark.parametrize(
+    "name, content, what",
+    [
+        ("none.tosa", None, "there is no file"),
+        ("bad.tosa", b"nothing of the kind", "cannot be read as a TOSA flatbuffer"),
+        ("bad.mlir", b"func.func @main(", "cannot be read"),
+        ("two.mlir", (ADD + ADD.replace("@net", "@other")).encode(), "does not hold one function"),
+        ("bad.tflite", b"nothing", "bad.tflite"),
+        ("bad.onnx", b"nothing", "bad.onnx"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, content, what):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelError, match=what):
+        capture(str(tmp_path / name)) if name.endswith(".onnx") else read_tosa(tmp_path / name)
+
+
+def test_a_wake_word_is_one_function_of_integers(tmp_path):
+    pytest.importorskip("tosa_converter_for_tflite", reason="the extra `tflite` is not installed")
+    package = find_spec("pymicro_wakeword")
+    if package is None or package.origin is None:
+        pytest.skip("pymicro_wakeword, which ships .tflite models, is not installed")
+    path = next(Path(package.origin).parent.rglob("*.tflite"))
+    file = read_tosa(path)
+    run_phases(file.module)
+    assert len(file.output_names) > 1 and not any("variable" in op.name for op in walk(file.module))
+
+
+def test_a_graph_of_onnx_has_its_names(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    pytest.importorskip("onnx2pytorch", reason="the extra `onnx` is not installed")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("GlobalAveragePool", ["r"], ["means"])]
+    sizes = {"x": ["n", 3, 4, 4], "means": ["n", 3, 1, 1]}
+    x, means = (helper.make_tensor_value_info(name, kind, dims) for name, dims in sizes.items())
+    model = helper.make_model(helper.make_graph(nodes, "net", [x], [means]))
+    onnx.save(model, tmp_path / "net.onnx")
+    captured = capture(str(tmp_path / "net.onnx"), shapes={"x": (2, 3, 4, 4)})
+    assert (captured.input_names, captured.output_names) == (["x"], ["means"])
+    (want,) = run_float(captured, captured.inputs)
+    np.testing.assert_allclose(captured.inputs[0].relu().mean((2, 3), keepdim=True), want, rtol=1e-5)
+    (got,) = evaluate(import_program(captured.program), [captured.inputs[0].numpy()])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
