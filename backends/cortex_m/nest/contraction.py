@@ -635,12 +635,8 @@ class Kernel:
             pixels.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
         for c in range(nr):
             channels.append(Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)))
-        loops = [loop.name for loop in self.nest.stages["sums"]]
-        cells = list(itertools.product(range(mr), range(nr)))
-        if loops.index("ni") < loops.index("xi"):
-            cells.sort(key=lambda cell: cell[::-1])
         code = list[Instruction]()
-        for r, c in cells:
+        for c, r in itertools.product(range(nr), range(mr)):
             code += [load for load in (pixels[r], channels[c]) if load not in code]
             cell = self._cell(r, c)
             operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{x{r}}}", f"{{w{c}}}"])
