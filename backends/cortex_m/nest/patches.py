@@ -18,7 +18,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, ordered
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -809,15 +809,6 @@ class PatchKernel:
 def _update(mnemonic: str, operands: str) -> Instruction:
     """An instruction that changes `v`."""
     return Instruction(mnemonic, operands, ("v",), ("v",))
-
-
-def advance(pointer: str, distance: int) -> list[Instruction]:
-    """Move a pointer by a constant, by as many immediates as it takes."""
-    code, mnemonic = [], "addw" if distance > 0 else "subw"
-    for left in range(abs(distance), 0, -_ADD_REACH):
-        step = min(left, _ADD_REACH)
-        code.append(Instruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
-    return code
 
 
 def _overlap(chain: Sequence[tuple[int, ...]], vector: _Columns) -> int:
