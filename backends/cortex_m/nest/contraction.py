@@ -545,35 +545,60 @@ class Kernel:
         ]
 
     def _copies(self, image_bytes: int) -> list[str]:
-        """C that copies the windows of a tile side by side."""
-        geometry, kernel = self.geometry, self.geometry.kernel
+        """C that copies the windows of a tile side by side, those of a row inside the image together."""
+        geometry, kernel, pitch = self.geometry, self.geometry.kernel, self.window_pitch
         runs = [(at, first, size) for ky, at, first, size in _runs(geometry) if ky == 0]
-        width = kernel[1] * geometry.channels
-        moves = [
-            f"vstrbq_s8(to + {first + at}, vldrbq_s8(from + {start + at}));"
-            for start, first, size in runs
-            for at in range(0, size, VECTOR)
-        ]
-        (top, _, left, _), (down, right) = geometry.pad, geometry.stride
-        next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
-        wrap = [
-            f"if (++column == {geometry.columns}) {{",
-            f"  column = 0; ix = {-left}; iy += {down};",
-            *([next_image] if geometry.batch > 1 else []),
+        pixel, row = geometry.channels, geometry.dilation[0] * geometry.width * geometry.channels
+        (top, _, left, _), (down, right), width = geometry.pad, geometry.stride, kernel[1] * geometry.channels
+
+        def moves(to: int, start: int) -> list[str]:
+            return [
+                f"vstrbq_s8(to + {to + first + at}, vldrbq_s8(from + {start + source + at}));"
+                for source, first, size in runs
+                for at in range(0, size, VECTOR)
+            ]
+
+        together = [moves(ky * width, ky * row) for ky in range(kernel[0])]
+        limits = [f"{geometry.columns} - column", f"{self.pixels} - r"]
+        limits += [f"({self._fits[1]} - ix) / {right} + 1"] if any(geometry.pad) else []
+        limits += (
+            [f"(in + {self._safe} - from) / {right * pixel} + 1"] if any("in +" in c for c in self._conditions) else []
+        )
+        inside = [
+            *(f"if (count > {limit}) count = {limit};" for limit in limits),
+            f"for (int i = 0; i < count; i++, from += {right * pixel}, to += {pitch}) {{",
+            *(f"  {line}" for line in itertools.chain.from_iterable(together)),
             "}",
         ]
+        alone = (
+            [
+                "count = 1;",
+                f"strip(scratch + {self._layout['strip'][0]}, image, iy, ix, zero);",
+                f"from = scratch + {self._layout['strip'][0]};",
+                f"for (int ky = 0; ky < {kernel[0]}; ky++, from += {self._strip_pitch}, to += {width}) {{",
+                *(f"  {line}" for line in moves(0, 0)),
+                "}",
+            ]
+            if self._border
+            else []
+        )
+        next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
         return [
             f"int8_t *p0 = scratch + {self._layout['windows'][0]};",
-            f"for (int r = 0; r < {self.pixels}; r++) {{",
-            f"  int8_t *to = p0 + r * {self.window_pitch};",
-            "  const int8_t *from;",
-            "  int step;",
-            *(f"  {line}" for line in self._locate()),
-            f"  for (int ky = 0; ky < {kernel[0]}; ky++, from += step, to += {width}) {{",
-            *(f"    {line}" for line in moves),
+            f"for (int r = 0, count = {self.pixels}; r < {self.pixels}; r += count, count = {self.pixels}) {{",
+            f"  int8_t *to = p0 + r * {pitch};",
+            f"  const int8_t *from = image + iy * {geometry.width * pixel} + ix * {pixel};",
+            f"  if ({' && '.join(self._conditions) or 1}) {{",
+            *(f"    {line}" for line in inside),
+            *(["  } else {"] if alone else []),
+            *(f"    {line}" for line in alone),
             "  }",
-            f"  ix += {right};",
-            *(f"  {line}" for line in wrap),
+            f"  ix += count * {right};",
+            "  column += count;",
+            f"  if (column == {geometry.columns}) {{",
+            f"    column = 0; ix = {-left}; iy += {down};",
+            *([f"  {next_image}"] if geometry.batch > 1 else []),
+            "  }",
             "}",
         ]
 

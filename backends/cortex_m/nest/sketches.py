@@ -178,7 +178,7 @@ def estimate(counts: Mapping[str, float]) -> float:
     """Cycles of the core as far as the counts of a kernel tell: vector pipes hold an instruction for two cycles."""
     return (
         (counts["cycles"] if "cycles" in counts else _estimated_sums(counts))
-        + 6 * counts["copied"]
+        + 3 * counts["copied"]
         + counts["constants_copied"] / 4
         + 60 * counts["border"]
     )
