@@ -23,8 +23,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
-from tosaic.backends.cortex_m.nest.patches import PatchKernel
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -44,7 +44,8 @@ class Depthwise(KernelFamily):
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
-    stay in registers, `ahead` loads that are executed one turn ahead, `weights` where these get the zeros between them:
+    stay in registers, `ahead` loads that are executed one turn ahead (`patches.ALL_AHEAD`: all code of the first sums),
+    `weights` where these get the zeros between them:
     in the params, or at each call in scratch memory.
     """
 
@@ -93,7 +94,7 @@ class Depthwise(KernelFamily):
                 "row by 3",
                 "row by 4",
             ),
-            "ahead": (1, 0, 2, 3, 4, 5),
+            "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),
         }
         first = _first(what, knobs, core, self.site)

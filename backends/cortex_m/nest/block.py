@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tosaic.backends.simulators.cycle_model import Decoder, decoder, issue_cycles
@@ -19,6 +19,7 @@ from tosaic.support.errors import BackendError
 _NAME = re.compile(r"\{(\w+)\}")
 # A variable of C in inline assembly, in a general or a vector register.
 _VARIABLE = re.compile(r"%q?\[\w+\]")
+_REGISTER = re.compile(r"\b[qr]\d+\b")
 # Instructions that the list scheduler looks at a time.
 _WINDOW = 48
 # Up to so many instructions, all orders that fit the registers are compared.
@@ -147,11 +148,19 @@ def advance(pointer: str, distance: int) -> list[Instruction]:
 def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
     """Cycles of the instructions of a loop's turn, executed so many times in a row."""
     variables = dict.fromkeys(name for instruction in turn for name in _VARIABLE.findall(instruction))
-    registers = {name: f"{'q' if name[1] == 'q' else 'r'}{7 - i % 8}" for i, name in enumerate(variables)}
+    used = set(_REGISTER.findall(" ".join(turn)))
+    pools = {kind: itertools.cycle(_unused(kind, count, used)) for kind, count in (("q", 8), ("r", 13))}
+    registers = {name: next(pools["q" if name[1] == "q" else "r"]) for name in variables}
     code = [line.partition(" ") for instruction in turn for line in instruction.split("\\n")]
     named = [(mnemonic, _VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
     decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
     return issue_cycles(decoded * turns, pipeline)
+
+
+def _unused(kind: str, count: int, used: Set[str]) -> list[str]:
+    """The registers of a kind that no instruction names; all of them where there is none."""
+    names = [f"{kind}{i}" for i in range(count)]
+    return [name for name in names if name not in used] or names
 
 
 def _attempts(vectors: int) -> Iterator[tuple[int, int]]:

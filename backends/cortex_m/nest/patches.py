@@ -19,12 +19,15 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, ordered
+from tosaic.backends.cortex_m.nest.finish import narrowed
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 PATCH = 4
 """Rows and columns of a patch."""
+ALL_AHEAD = 6
+"""As many loads hoisted, a turn's code up to its first four sums is executed one turn ahead."""
 
 _SUMS = ("r0", "r2", "r4", "r6")
 _POINTERS = 4
@@ -183,6 +186,15 @@ class PatchKernel:
         whole = list(range(0, columns - self.turn + 1, self.turn)) or [0]
         return whole if whole[-1] + self.turn >= columns else [*whole, columns - self.turn]
 
+    @property
+    def _early(self) -> int:
+        """Columns of the last turn that the one before has too."""
+        return self.starts[-2] + self.turn - self.starts[-1] if len(self.starts) > 1 else 0
+
+    def _walked(self, starts: list[int]) -> list[int]:
+        """Starts in the order of execution: a turn that starts early leaves out what the one after it writes again."""
+        return [*starts[:-2], *starts[-2:][::-1]] if self._early else starts
+
     @cached_property
     def over(self) -> str:
         """The hardware loop: along `x`, or over strips `ys` or channels `c` with a whole row of turns in its block."""
@@ -261,7 +273,8 @@ class PatchKernel:
     @property
     def _packed_bytes(self) -> int:
         """Bytes of the weights as they are read, and of what is read behind them."""
-        return round_up(self.what.channels * self.weight_bytes + VECTOR * (1 + self._hoisted), VECTOR)
+        ahead = self.weight_bytes if self._hoisted == ALL_AHEAD else VECTOR * self._hoisted
+        return round_up(self.what.channels * self.weight_bytes + VECTOR + ahead, VECTOR)
 
     # What the host packs.
 
@@ -479,23 +492,24 @@ class PatchKernel:
     def functions(self) -> list[str]:
         """C of the functions that `_walk` calls: `looped`, and `single` for what the hardware loop leaves."""
         column, row = self.what.geometry.stride[1] * self.pixel, self.what.channels
-        last = self.starts[-1]
+        walked = self._walked(self.starts)
+        back = walked[0] - walked[-1]
         if self.over == "x":
             starts = self.starts[: self.unrolled]
             looped = self._function("looped", starts, (self.turn * column, self.turn * row), self._looped)
-            left = [start - self._left[0] for start in self._left]
+            left = self._left
             return [*(looped if self._looped else []), *(self._function("single", left, (0, 0), 1) if left else [])]
         if self.over == "c":
-            return self._function("looped", self.starts, (PATCH - last * column, 1 - last * row), self._looped)
+            return self._function("looped", walked, (PATCH + back * column, 1 + back * row), self._looped)
         down = self.patches.rows * self.what.geometry.columns
-        ahead = (self.strip_bytes - last * column, (down - last) * row)
-        looped = self._function("looped", self.starts, ahead, self._looped) if self._looped else []
-        return [*looped, *(self._function("single", self.starts, (0, 0), 1) if self._looped < self.strips else [])]
+        ahead = (self.strip_bytes + back * column, (down + back) * row)
+        looped = self._function("looped", walked, ahead, self._looped) if self._looped else []
+        return [*looped, *(self._function("single", walked, (0, 0), 1) if self._looped < self.strips else [])]
 
     @property
     def _left(self) -> list[int]:
-        """The turns of a row behind its hardware loop."""
-        return self.starts[self._looped * self.unrolled :]
+        """The turns of a row that its hardware loop leaves; they are executed before it."""
+        return self._walked(self.starts[self._looped * self.unrolled :])
 
     def _walk(self, first_row: str) -> list[str]:
         """C that computes all channels of the strips, given C of the output row of `row`."""
@@ -523,9 +537,9 @@ class PatchKernel:
         ]
         looped = [f"looped(strip, o, {shared});"] if self._looped else []
         if self.over == "x":
-            left = self._left[:1]
-            rest = [f"single(strip + {first * step}, o + {first * channels}, {shared});" for first in left]
-            lines += self._strip(each_strip, output, [*looped, *rest])
+            left = self._left
+            rest = [f"single(strip, o, {shared});"] if left else []
+            lines += self._strip(each_strip, output, [*rest, *looped])
         else:
             if looped:
                 lines += self._strip(["{", "  const int s = 0;"], output, looped)
@@ -611,12 +625,18 @@ class PatchKernel:
         registers = {each: f"%[{each}]" for each in (*changes, *scalars)} | sums | scratch
         registers |= {each: f"%q[{each}]" for each in constants}
         free = tuple(f"q{i}" for i in range(8 - len(constants)))
-        code = self._channel_code() if walks else []
         step = what.geometry.stride[1] * self.pixel
         widths = [there - here for here, there in itertools.pairwise(starts)]
-        for moved in [*((width * step, width * what.channels) for width in widths), ahead]:
-            code += self._turn_code(*moved)
-        found = ordered(Block(tuple(code), registers, free), self.pipeline, self._hoisted if turns > 1 else 0)
+        code, opening = self._weights_code() if walks else [], 0
+        steps = [*((width * step, width * what.channels) for width in widths), ahead]
+        for number, (start, (along, to)) in enumerate(zip(starts, steps, strict=True)):
+            code += self._sums_code(along, self._early if start == self.starts[-1] else 0)
+            if number == 0:
+                opening = len(code) if turns > 1 and self._hoisted == ALL_AHEAD else 0
+                code += self._factors_code() if walks else []
+            code += self._finish_code(to)
+        block = Block(tuple(code[opening:]), registers, free, tuple(code[:opening]))
+        found = ordered(block, self.pipeline, self._hoisted if turns > 1 else 0)
         entry, leave = list(found.entry), list[str]()
         if mask:
             scalars, leave = [*scalars, "mask"], ["vmsr p0, lr"]
@@ -636,13 +656,14 @@ class PatchKernel:
             *([f"  int32_t {', '.join(f'{factor} = 0' for factor in self._factors)};"] if walks else []),
             *([f"  const uint32_t mask = {mask:#x};"] if mask else []),
             *([f"  const int32_t context[] = {{{', '.join(self._scalars)}}};"] if self._spilled else []),
-            *(f"  const int8_t *{pointer} = x + {at};" for pointer, at in pointers.items()),
+            *(f"  const int8_t *{pointer} = x + {at + starts[0] * step};" for pointer, at in pointers.items()),
+            *([f"  o += {starts[0] * what.channels};"] if starts[0] else []),
             *(f"  {line}" for line in statement),
             "}",
         ]
 
-    def _channel_code(self) -> list[Instruction]:
-        """The instructions that load the weights and factors of the next channel."""
+    def _weights_code(self) -> list[Instruction]:
+        """The instructions that load the weights of the next channel."""
         code = []
         for number in sorted(range(self.held), key=lambda n: n in self._moved):
             if number in self._moved:
@@ -652,6 +673,11 @@ class PatchKernel:
                 code.append(Instruction("vldrw.u32", f"{{w{number}}}, [{{weights}}, #{at}]", (f"w{number}",)))
         if self.held == len(self.patches.uses):
             code += advance("weights", self.weight_bytes)
+        return code
+
+    def _factors_code(self) -> list[Instruction]:
+        """The instructions that load the factors of the next channel."""
+        code = []
         for first in range(0, len(self._factors), 2):
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
@@ -659,13 +685,20 @@ class PatchKernel:
             code.append(Instruction(mnemonic, operands, (*names, "factors"), ("factors",)))
         return code
 
-    def _turn_code(self, input_step: int, output_step: int) -> list[Instruction]:
-        """The instructions of one turn: patches, products, four sums to a vector, their finish, steps (bytes) ahead."""
-        what, patches = self.what, self.patches
+    def _sums_code(self, step: int, skipped: int) -> list[Instruction]:
+        """The instructions of one turn that come to a vector of four sums: patches, products, a step (bytes) ahead.
+
+        Sums of the first `skipped` columns are left out.
+        """
+        patches = self.patches
         code: list[Instruction] = []
+        skips = [column < skipped for _, column in self._outputs]
         for tile in range(patches.per_turn):
+            left_out = {cell for cell in range(len(patches.cells)) if skips[tile * len(patches.cells) + cell]}
             started = set[int]()
             for place in range(len(patches.places)):
+                if all(cell in left_out for cell, at in patches.uses if at == place):
+                    continue
                 stand, distance = self._reached[self._patch_offsets[tile * len(patches.places) + place]]
                 base = f"p{stand}"
                 if distance > _ADD_REACH:
@@ -676,7 +709,7 @@ class PatchKernel:
                 base = "t" if distance else base
                 code.append(Instruction("vldrw.u32", f"{{x}}, [{{{base}}}, {{columns}}]", ("x",)))
                 for number, (cell, at) in enumerate(patches.uses):
-                    if at != place:
+                    if at != place or cell in left_out:
                         continue
                     total, weights = f"s{tile * len(patches.cells) + cell}", f"w{number}"
                     if number >= self.held:
@@ -688,31 +721,35 @@ class PatchKernel:
                     mnemonic = "vmladava.s8" if more else "vmladav.s8"
                     operands = f"{{{total}}}, {{x}}, {{{weights}}}"
                     code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
-        code.append(Instruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
-        code.append(Instruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
-        code += self._with("bias", "vadd.i32", "{v}, {v}, ")
+        pairs = [first for first in (0, 1) if not (skips[first] and skips[first + 2])]
+        for first in pairs:
+            operands = f"{{v}}[{first + 2}], {{v}}[{first}], {{s{first}}}, {{s{first + 2}}}"
+            code.append(Instruction("vmov", operands, ("v",), ("v",) if first != pairs[0] else ()))
+        return code + [i for pointer in self._pointers for i in advance(pointer, step)]
+
+    def _finish_code(self, step: int) -> list[Instruction]:
+        """The instructions of one turn that finish four sums, and a step (bytes) ahead."""
+        what = self.what
+        code = self._with("bias", "vadd.i32", "{v}, {v}, ")
         if what.form == "left":
             code += self._with("left", "vshl.s32", "{v}, ")
         code += self._with("multiplier", "vqrdmulh.s32" if what.form == "round" else "vqdmulh.s32", "{v}, {v}, ")
         if what.form != "round":
             code += self._with("right", "vrshl.s32", "{v}, ")
         code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
-        if what.clamped:
-            for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
-                *load, duplicate = self._with(bound, "vdup.32", "{b}, ")
-                code += [*load, replace(duplicate, writes=("b",), keeps=()), _update(mnemonic, "{v}, {v}, {b}")]
-        else:
-            code += [_update(f"vqmovnb.{kind}", "{v}, {v}") for kind in ("s32", "s16")]
+        for instruction in narrowed(what.clamped, what.table):
+            bound = next((name for name in ("low", "high") if name in instruction.names), "") if self._spilled else ""
+            if bound:
+                code.append(Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
+                instruction = replace(instruction, operands=instruction.operands.replace(f"{{{bound}}}", "{n}"))
+            code.append(instruction)
         value = "v"
         if what.table:
-            code += [_update(f"vmovlb.{kind}", "{v}, {v}") for kind in ("u8", "u16")]
             code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
         store = "vpst\\nvstrbt.32" if self._mask else "vstrb.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
-        for pointer, distance in (("o", output_step), *((each, input_step) for each in self._pointers)):
-            code += advance(pointer, distance)
-        return code
+        return code + advance("o", step)
 
     def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
         """An instruction that changes `v` by a scalar in a register, or one that it loads first."""
@@ -751,7 +788,8 @@ class PatchKernel:
         if self._mask and self._looped > 1:
             raise BackendError("outputs that do not exist cannot be told in a hardware loop")
         spare = _SPARE_VECTORS - (0 if self.over == "c" else self.held)
-        if max(self.held * (self.over == "c") + 2, self._hoisted + 1) + self.what.clamped + (not all_held) > spare:
+        loads_ahead = 0 if self._hoisted == ALL_AHEAD else self._hoisted
+        if max(self.held * (self.over == "c") + 2, loads_ahead + 1) + self.what.clamped + (not all_held) > spare:
             raise BackendError(f"{self.held} weight vectors and {self._hoisted} loads ahead leave no registers")
         if any(distance > _MOVE_REACH for _, distance in self._reached.values()):
             raise BackendError("patches are too far from each other")
