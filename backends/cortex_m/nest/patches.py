@@ -3,7 +3,8 @@
 A strip holds four input rows as [column][channel][4 rows]. Gathering the 32-bit words of four neighboring columns of
 one channel gives a patch of 4 x 4 bytes; its VMLADAV with a vector of the kernel's weights in the right places and
 zeros elsewhere is an output. A patch serves all outputs whose windows lie in it (2 x 2 for a 3 x 3 kernel of stride 1);
-larger windows take several patches. Padding is written into the strips, so borders need no code of their own.
+larger windows take several patches. A deep patch has 8 rows of 2 columns: shifted by bytes it meets the weights of the
+outputs above with those of the lowest one. Padding is written into the strips, so borders need no code of their own.
 """
 
 from __future__ import annotations
@@ -77,11 +78,17 @@ class Depthwise:
 
 @dataclass(frozen=True)
 class Patches:
-    """How a tile of `rows` x `columns` outputs is cut into patches of 4 x 4 input bytes."""
+    """How a tile of `rows` x `columns` outputs is cut into patches of 4 x 4 input bytes, or `deep` ones of 8 x 2."""
 
     geometry: Geometry
     rows: int
     columns: int
+    deep: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a patch."""
+        return (2 * PATCH, PATCH // 2) if self.deep else (PATCH, PATCH)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -93,12 +100,13 @@ class Patches:
     @property
     def row_groups(self) -> int:
         """Patches one above the other: each has its strip."""
-        return -(-self.extent[0] // PATCH)
+        return -(-self.extent[0] // self.shape[0]) * self.shape[0] // PATCH
 
     @cached_property
     def places(self) -> list[tuple[int, int]]:
         """(row group, first column) of the patches."""
-        return list(itertools.product(range(self.row_groups), range(0, self.extent[1], PATCH)))
+        groups = range(0, self.row_groups, self.shape[0] // PATCH)
+        return list(itertools.product(groups, range(0, self.extent[1], self.shape[1])))
 
     @cached_property
     def cells(self) -> list[tuple[int, int]]:
@@ -107,9 +115,13 @@ class Patches:
 
     @cached_property
     def uses(self) -> list[tuple[int, int]]:
-        """(cell, place) pairs in which the cell's window meets the patch: each has a weight vector, in this order."""
+        """(cell, place) pairs in which the cell's window meets the patch: each has a weight vector, in this order.
+
+        Of deep patches, those of the last cell, which serve the cells above too.
+        """
         probe = np.ones((1, *self.geometry.kernel), np.int8)
-        pairs = itertools.product(range(len(self.cells)), range(len(self.places)))
+        cells = range(len(self.cells) - 1 if self.deep else 0, len(self.cells))
+        pairs = itertools.product(cells, range(len(self.places)))
         return [pair for pair in pairs if self.patch_weights(probe, *pair).any()]
 
     @property
@@ -122,11 +134,12 @@ class Patches:
         `place`, column by column."""
         (row, column), (group, first) = self.cells[cell], self.places[place]
         (down, right), (tall, wide) = self.geometry.stride, self.geometry.dilation
-        patch = np.zeros((len(weights), PATCH, PATCH), weights.dtype)
+        rows, columns = self.shape
+        patch = np.zeros((len(weights), columns, rows), weights.dtype)
         for ky, kx in itertools.product(range(self.geometry.kernel[0]), range(self.geometry.kernel[1])):
             y = row * down + ky * tall - group * PATCH
             x = column * right + kx * wide - first
-            if 0 <= y < PATCH and 0 <= x < PATCH:
+            if 0 <= y < rows and 0 <= x < columns:
                 patch[:, x, y] = weights[:, ky, kx]
         return patch.reshape(len(weights), VECTOR)
 
@@ -156,7 +169,8 @@ class PatchKernel:
 
     @cached_property
     def patches(self) -> Patches:
-        return Patches(self.what.geometry, self._loop("yi").extent, self._loop("xi").extent)
+        deep = self.nest.places["patch"] == "8x2"
+        return Patches(self.what.geometry, self._loop("yi").extent, self._loop("xi").extent, deep)
 
     @property
     def strips(self) -> int:
@@ -227,7 +241,7 @@ class PatchKernel:
         """Columns of a strip: the padded image, and as far as the last turn gathers."""
         geometry, patches = self.what.geometry, self.patches
         first = max(geometry.columns - patches.columns, self.turn - patches.columns) * geometry.stride[1]
-        gathered = first + round_up(patches.extent[1], PATCH)
+        gathered = first + round_up(patches.extent[1], patches.shape[1])
         return max(gathered, geometry.pad[2] + geometry.width + geometry.pad[3])
 
     @property
@@ -246,7 +260,8 @@ class PatchKernel:
         row = round_up(geometry.width * geometry.channels, VECTOR)
         if not self._hoisted:
             return row
-        tiles = round_up(self.patches.extent[1], PATCH) + (self.turn - self.patches.columns) * geometry.stride[1]
+        patches = self.patches
+        tiles = round_up(patches.extent[1], patches.shape[1]) + (self.turn - patches.columns) * geometry.stride[1]
         last = 1 if self.over == "c" else (self.starts[-1] + 2 * self.turn) * geometry.stride[1]
         end = tiles + last
         rows = self.strip_bytes if self.over == "ys" else 0
@@ -364,7 +379,7 @@ class PatchKernel:
             "  const int32_t zero_point = range[0], low = range[1], high = range[2];",
             f"  const int8_t *lookup = {lookup};",
             f"  int8_t *zeros = scratch + {self.strips * self.strip_bytes};",
-            f"  const uint32x4_t columns = vmulq_n_u32(vidupq_n_u32(0, 1), {self.pixel});",
+            f"  const uint32x4_t columns = {{{', '.join(map(str, self._patch_words))}}};",
             f"  const uint32x4_t places = {{{', '.join(map(str, self._offsets))}}};",
             *(f"  {line}" for line in self._prepare()),
             *(
@@ -565,6 +580,13 @@ class PatchKernel:
             lines.append(f"const int8x16_t w{number} = vreinterpretq_s8_s32({words});")
         return lines
 
+    @property
+    def _patch_words(self) -> list[int]:
+        """Bytes from the beginning of a patch to each of its words: four columns, or two of two groups of rows."""
+        if self.patches.deep:
+            return [0, self.group_bytes, self.pixel, self.pixel + self.group_bytes]
+        return [column * self.pixel for column in range(PATCH)]
+
     @cached_property
     def _patch_offsets(self) -> list[int]:
         """Bytes from a turn's first patch to each, tile by tile."""
@@ -598,7 +620,14 @@ class PatchKernel:
     @property
     def _others(self) -> int:
         """General registers for sums, the output, a distance, and what only some kernels have."""
-        return len(_SUMS) + 2 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
+        return (
+            len(_SUMS)
+            + 2
+            + self.what.table
+            + (self.held < len(self.patches.uses))
+            + (self._mask > 0)
+            + self.patches.deep
+        )
 
     @property
     def _general(self) -> int:
@@ -621,6 +650,7 @@ class PatchKernel:
         changes = ["o", *pointers, *(["weights", "factors", *self._factors] if walks else [])]
         scratch = {"t": "r8"} if any(distance for _, distance in self._reached.values()) else {}
         scratch |= {"n": "r10"} if self._spilled else {}
+        scratch |= {"carry": "r12"} if self.patches.deep else {}
         sums = {f"s{i}": register for i, register in enumerate(_SUMS)}
         registers = {each: f"%[{each}]" for each in (*changes, *scalars)} | sums | scratch
         registers |= {each: f"%q[{each}]" for each in constants}
@@ -711,16 +741,22 @@ class PatchKernel:
                 for number, (cell, at) in enumerate(patches.uses):
                     if at != place or cell in left_out:
                         continue
-                    total, weights = f"s{tile * len(patches.cells) + cell}", f"w{number}"
+                    weights = f"w{number}"
                     if number >= self.held:
                         column = PATCH * self._words[1][number]
                         code.append(Instruction("vldrw.u32", f"{{w}}, [{{weights}}, #{column}]", ("w",)))
                         weights = "w"
-                    more = cell in started
-                    started.add(cell)
-                    mnemonic = "vmladava.s8" if more else "vmladav.s8"
-                    operands = f"{{{total}}}, {{x}}, {{{weights}}}"
-                    code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
+                    for above in range(cell + 1) if patches.deep else (0,):
+                        if above:
+                            bits = 8 * patches.geometry.stride[0]
+                            code.append(
+                                Instruction("vshlc", f"{{x}}, {{carry}}, #{bits}", ("x", "carry"), ("x", "carry"))
+                            )
+                        total, more = f"s{tile * len(patches.cells) + cell - above}", cell - above in started
+                        started.add(cell - above)
+                        mnemonic = "vmladava.s8" if more else "vmladav.s8"
+                        operands = f"{{{total}}}, {{x}}, {{{weights}}}"
+                        code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
         pairs = [first for first in (0, 1) if not (skips[first] and skips[first + 2])]
         for first in pairs:
             operands = f"{{v}}[{first + 2}], {{v}}[{first}], {{s{first}}}, {{s{first + 2}}}"
@@ -772,6 +808,9 @@ class PatchKernel:
         """
         if len(self.patches.cells) > PATCH or PATCH % len(self.patches.cells):
             raise BackendError("a turn has four outputs")
+        rows, columns = self.patches.rows, self.patches.columns
+        if self.patches.deep and (rows == 1 or columns > 1 or self.patches.extent[0] > self.patches.shape[0]):
+            raise BackendError(f"{rows} x {columns} outputs do not share deep patches")
         if len(self.patches.uses) > _MOST_WEIGHT_VECTORS:
             raise BackendError(f"{len(self.patches.uses)} weight vectors are too many")
         if self.strips > self.strip_count or (self.strips > 1 and self.strips * self.strip_bytes > _MOST_STRIP_BYTES):
@@ -811,6 +850,7 @@ class PatchKernel:
         parts = -(-geometry.columns // self.columns)
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
+        shifted = products * (len(patches.cells) - 1) if patches.deep else 0
         entries = self.strips * parts if self.over == "c" else self.what.channels * self._entries
         visits = groups * parts * (self.strips if self.over == "c" else 1)
         read = 4 * self.what.fields * self.what.channels * visits
@@ -822,7 +862,8 @@ class PatchKernel:
         counts = {
             "turns": turns,
             "gathers": turns * gathers,
-            "products": turns * products,
+            "products": turns * (products + shifted),
+            "shifted": turns * shifted,
             "reloaded": reloaded,
             "moved": turns * sum(1 for at in self._patch_offsets if self._reached[at][1]),
             "channel_starts": groups * self.what.channels * (self.over != "c"),
