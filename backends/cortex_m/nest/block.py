@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"%q?\[\w+\]")
 _REGISTER = re.compile(r"\b[qr]\d+\b")
 # Instructions that the list scheduler looks at a time.
 _WINDOW = 48
-# Up to so many instructions, all orders that fit the registers are compared.
+# Up to so many instructions, all orders that fit the registers are compared; beyond, the first two.
 _WORTH_COMPARING = 200
 _ADD_REACH = 4095
 
@@ -107,9 +107,10 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
         orders: list[tuple[int, Ordered]] = []
-        for most, spare in _attempts(len(block.vectors)):
+        attempts = itertools.product(_attempts(len(block.vectors)), (False, True))
+        for (most, spare), eager in attempts:
             try:
-                order = _Order(graph, most, spare, pipeline).run()
+                order = _Order(graph, most, spare, eager, pipeline).run()
                 homes = _allocate(graph, order)
             except BackendError as error:
                 found = found or error
@@ -119,9 +120,11 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
             lines = [graph.text(node.instruction, node.names, homes) for node in nodes]
             last = [line for line, node in zip(lines, nodes, strict=True) if not node.ahead]
             result = Ordered(tuple(entry), tuple(lines), tuple(last))
-            if pipeline is None or len(lines) > _WORTH_COMPARING:
+            if pipeline is None:
                 return result
             orders.append((cycles_of(result.turn, pipeline), result))
+            if eager and len(lines) > _WORTH_COMPARING:
+                break
         if orders:
             return min(orders, key=lambda pair: pair[0])[1]
     if pipeline is not None:
@@ -310,12 +313,13 @@ class _Dependences:
 class _Order:
     """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
 
-    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
-    from nothing that would leave fewer than `spare` for the results of others.
+    Where `eager`, loads go before what starts with them. Vectors are started in the order in which they stand; at most
+    `most` of them live at a time, and none is started from nothing that would leave fewer than `spare` for the results
+    of others.
     """
 
-    def __init__(self, graph: _Dependences, most: int, spare: int, pipeline: Pipeline | None) -> None:
-        self.graph, self.nodes, self.most, self.spare = graph, graph.nodes, most, spare
+    def __init__(self, graph: _Dependences, most: int, spare: int, eager: bool, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.eager = graph, graph.nodes, most, spare, eager
         self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
         self.store_to_load = pipeline.store_to_load if pipeline else 0
         self.stored = -self.store_to_load - 1
@@ -348,10 +352,14 @@ class _Order:
                 raise BackendError("the vectors of a turn do not fit the registers")
             best = choices[0]
             if self.graph.decode is not None:
-                best = min(choices, key=lambda i: (self._start(i), self._pipe(i) != self.busiest, i))
+                best = min(choices, key=lambda i: (self._start(i), self._later(i), self._pipe(i) != self.busiest, i))
             self._issue(best)
             order.append(best)
         return order
+
+    def _later(self, number: int) -> bool:
+        """Whether it stands back behind loads."""
+        return self.eager and self.nodes[number].access != "load"
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}
