@@ -177,17 +177,20 @@ class Finish:
         ]
 
     def _scaled(self, rows: int) -> list[Instruction]:
-        """Four sums of every row, from their load to their rescaled value `v<row>`."""
+        """Four sums of every row, from their load to their rescaled value `v<row>`, with the zero point where VQRDMLASH
+        adds it."""
         loads = {
             name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
             for name in self.names
         }
         code = list(loads.values()) if rows > 1 else []
 
-        def use(mnemonic: str, target: str, factor: str) -> None:
+        def use(mnemonic: str, target: str, factor: str, added: str = "") -> None:
             if rows == 1:
                 code.append(loads[factor])
-            operands = f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            operands = (
+                f"{{{target}}}, {{{factor}}}, {{{added}}}" if added else f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            )
             code.append(Instruction(mnemonic, operands, (target,), (target,)))
 
         for r in range(rows):
@@ -198,10 +201,18 @@ class Finish:
                 code.append(update("vadd.i32", v, f"term{r}"))
             if self.form == "left":
                 use("vqshl.s32", v, "left")
+            if self._adds_zero:
+                use("vqrdmlash.s32", v, "multiplier", "zero")
+                continue
             use("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier")
             if self.form != "round":
                 use("vrshl.s32", v, "right")
         return code
+
+    @property
+    def _adds_zero(self) -> bool:
+        """Whether the rescale adds the zero point of int8 results."""
+        return self.form == "round" and self.element == 1
 
     def code_bytes(self, rows: int, repeats: int) -> int:
         """Bytes of a turn of `repeats` vectors of int8 results of every row."""
@@ -229,7 +240,8 @@ class Finish:
                 code.append(Instruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
         for r in range(rows):
             b = f"b{r}"
-            code += [update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
+            if not self._adds_zero:
+                code += [update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
             code.append(Instruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
             code.append(Instruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
             if self.clamped:
@@ -245,7 +257,7 @@ class Finish:
         code = self._scaled(rows)
         for r in range(rows):
             v = f"v{r}"
-            if self.element == 1:
+            if self.element == 1 and not self._adds_zero:
                 code.append(update("vadd.i32", v, "zero"))
             if self.clamped:
                 code += [update("vmax.s32", v, "qlow"), update("vmin.s32", v, "qhigh")]
