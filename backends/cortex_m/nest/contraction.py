@@ -189,12 +189,12 @@ class Kernel:
     def vectors(self) -> list[Vector]:
         """The vectors of a window in the order in which they are multiplied.
 
-        In the image, the last of a stretch ends where that does, so that nothing behind it is read.
+        The last of a stretch in the image ends where that does, so that nothing behind it is read.
         """
         element, found = self.what.dot.element, list[Vector]()
         for row, at, first, size in [(0, 0, 0, self.what.depth)] if self.staged else _runs(self.geometry):
             for step in range(0, size, VECTOR):
-                skipped = 0 if self.staged or size < VECTOR else max(0, step + VECTOR - size)
+                skipped = max(0, step + VECTOR - size) if self._overlaps and size >= VECTOR else 0
                 count = min(VECTOR, size - step) // element
                 found.append(Vector(row, at + step - skipped, (first + step) // element, count, skipped // element))
         return found
@@ -233,8 +233,13 @@ class Kernel:
     def _row_reach(self) -> int:
         """Bytes from where a row of a window begins to the end of what is read there."""
         first = (self._read_at_once - 1) * self.geometry.stride[1] * self.geometry.channels
-        ends = (round_up(size, VECTOR) if self.staged else max(size, VECTOR) for *_, size in _runs(self.geometry))
+        ends = (max(size, VECTOR) if self._overlaps else round_up(size, VECTOR) for *_, size in _runs(self.geometry))
         return first + max(at + end for (_, at, _, _), end in zip(_runs(self.geometry), ends, strict=True))
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether the last vector of a stretch begins in the one before: where the host packs the weights."""
+        return not self.staged and not self.what.finish.terms
 
     @property
     def _strip_columns(self) -> int:
