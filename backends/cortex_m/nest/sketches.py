@@ -32,14 +32,16 @@ _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 @lru_cache(maxsize=256)
 def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
-    first (im2col), pixels of all rows together; not where they lie side by side as they are.
+    first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: shallow
+    windows, either way; weights stay in registers (`nest.resident`).
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
     lie in scratch at a time; `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of
     them is read; `unroll`, vectors of the depth in one turn; `share`, pixels that share one reading of the factors;
     `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
-    `image`, where it is read. The first schedule of a variant is the one that promises
-    the fewest cycles at its site.
+    `image`, where it is read. Of `resident`: `held` weight vectors; `factors`, held or read in each turn; `unroll`,
+    groups of four sums in one turn; `pixels` that one statement walks over. The first schedule of a variant is the one
+    that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     if what.dot.element == what.finish.element == 1 and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
