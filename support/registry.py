@@ -42,10 +42,7 @@ class Registry(Generic[_Entry]):
         Raises:
             Error: a file does not import; the message names it.
         """
-        if not self._complete:
-            found(self.package, self.group)
-            self._complete = True
-        return dict(sorted(self._known.items()))
+        return dict(sorted(self._all().items()))
 
     def find(self, name: str) -> type[_Entry]:
         """The class called `name`.
@@ -53,7 +50,13 @@ class Registry(Generic[_Entry]):
         Raises:
             Error: there is none; the message names the nearest, or all.
         """
-        known = self.known()
+        known = self._all()
         if name not in known:
-            raise unknown_name(self.noun, name, known)
+            raise unknown_name(self.noun, name, sorted(known))
         return known[name]
+
+    def _all(self) -> dict[str, type[_Entry]]:
+        if not self._complete:
+            found(self.package, self.group)
+            self._complete = True
+        return self._known

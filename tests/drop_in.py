@@ -17,5 +17,5 @@ def install(registry: Registry, name: str, source: str, folder: Path, patch: pyt
     (information / "entry_points.txt").write_text(f"[{registry.group}]\n{name} = {name}:Added\n")
     (folder / f"{name}.py").write_text(source)
     patch.syspath_prepend(folder)
-    patch.setattr(registry, "_known", dict(registry._known))
+    patch.setattr(registry, "_known", registry.known())
     patch.setattr(registry, "_complete", False)

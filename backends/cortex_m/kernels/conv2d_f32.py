@@ -12,11 +12,10 @@ from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     F32,
     Geometry,
-    constants_after_first,
     dtype_of,
     is_chain,
     match_bounds,
-    match_window,
+    match_f32,
     number,
     workload,
 )
@@ -51,13 +50,10 @@ class Conv2dF32(_Products):
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)
-        if not ops or ops[0].name != "tosa.conv2d" or not is_chain(ops, function):
+        found = match_f32(ops, function) if ops and ops[0].name == "tosa.conv2d" else None
+        if found is None:
             return None
-        geometry, operands = match_window(ops[0], F32, F32), constants_after_first(ops[0])
-        bounds = match_bounds(ops[1:])
-        if geometry is None or operands is None or bounds is None:
-            return None
-        weights, bias = operands[:2]
+        geometry, weights, bias, bounds = found
         clamped = bool(np.isfinite(bounds).any())
         attributes = {**vars(geometry.flattened), "out_channels": len(weights), "clamped": clamped}
         constants = {"weights": weights, "bias": np.broadcast_to(bias, (len(weights),)), "bounds": bounds}

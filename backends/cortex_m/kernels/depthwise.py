@@ -23,8 +23,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
-from tosaic.backends.cortex_m.nest.patches import PatchKernel
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -44,8 +44,9 @@ class Depthwise(KernelFamily):
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
-    stay in registers, `ahead` loads that are executed one turn ahead, `weights` where these get the zeros between them:
-    in the params, or at each call in scratch memory.
+    stay in registers, `ahead` loads that are executed one turn ahead (`patches.ALL_AHEAD`: all code of the first sums),
+    `weights` where these get the zeros between them: in the params, or at each call in scratch memory, `patch` its rows
+    x columns.
     """
 
     name = "depthwise_conv2d"
@@ -93,8 +94,9 @@ class Depthwise(KernelFamily):
                 "row by 3",
                 "row by 4",
             ),
-            "ahead": (1, 0, 2, 3, 4, 5),
+            "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),
+            "patch": ("4x4", "8x2"),
         }
         first = _first(what, knobs, core, self.site)
         if first is None:
@@ -149,7 +151,7 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     nest = nest.apply("order", "out", *around, *inside)
     nest = nest.apply("unroll", "out", *inside).apply("turn", "out", around[-1])
     nest = nest.apply("compute_at", "strip", "out", "y")
-    nest = nest.apply("place", "weights", str(k["weights"]))
+    nest = nest.apply("place", "weights", str(k["weights"])).apply("place", "patch", str(k["patch"]))
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hoist", "out", int(k["ahead"]))
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
@@ -178,7 +180,7 @@ def _guesses(
         return [guess for *_, guess in sorted(found, key=lambda each: each[:2])]
 
     if site == ANYWHERE:
-        return cheapest(first, "tile", "loop", "held")
+        return cheapest(first, "patch", "tile", "loop", "held")
     guesses = _guesses(what, knobs, core, ANYWHERE)
     near = cheapest(guesses[0], "loop", "strips", "weights") if guesses else []
     return [*near, *guesses]
@@ -196,7 +198,7 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, s
 def _estimate(counts: Mapping[str, float]) -> float:
     """Cycles of the core as far as the counts of a kernel tell."""
     vectors = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"]
-    turn = vectors + counts["moved"] + 9 * counts["turns"]
+    turn = vectors + counts["moved"] + counts["shifted"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
     starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"]
     return turn + alone + starts + counts["packed"] / 4 + 11 * counts["expanded"]

@@ -9,15 +9,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
-from tosaic.backends.cortex_m.kernels.mve_match import (
-    F32,
-    Geometry,
-    constants_after_first,
-    is_chain,
-    match_bounds,
-    match_window,
-    workload,
-)
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry, match_f32, workload
 from tosaic.backends.cortex_m.nest.floats import LANES, PRELUDE_F32
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.taps import Taps, scheduled, sketch
@@ -38,13 +30,10 @@ class DepthwiseF32(KernelFamily):
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)
-        if not ops or ops[0].name != "tosa.depthwise_conv2d" or not is_chain(ops, function):
+        found = match_f32(ops, function) if ops and ops[0].name == "tosa.depthwise_conv2d" else None
+        if found is None:
             return None
-        geometry, operands = match_window(ops[0], F32, F32), constants_after_first(ops[0])
-        bounds = match_bounds(ops[1:])
-        if geometry is None or operands is None or bounds is None:
-            return None
-        weights, bias = operands[:2]
+        geometry, weights, bias, bounds = found
         if geometry.channels < LANES or weights.shape[3] != 1:
             return None
         attributes = {**vars(geometry), "clamped": bool(np.isfinite(bounds).any())}

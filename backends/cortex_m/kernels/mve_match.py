@@ -193,6 +193,19 @@ def match_window(op: ir.Operation, element: np.dtype = INT8, weights: np.dtype =
     return Geometry(batch, height, width, channels, kernel, stride, pad, dilation, rows, columns)  # type: ignore[arg-type]
 
 
+def match_f32(
+    ops: list[ir.Operation], function: ir.Operation
+) -> tuple[Geometry, np.ndarray, np.ndarray, np.ndarray] | None:
+    """(geometry, weights, bias, bounds) of a window op of floats on an argument and an optional CLAMP; else None."""
+    if not is_chain(ops, function):
+        return None
+    geometry, operands = match_window(ops[0], F32, F32), constants_after_first(ops[0])
+    bounds = match_bounds(ops[1:])
+    if geometry is None or operands is None or bounds is None:
+        return None
+    return geometry, operands[0], operands[1], bounds
+
+
 def fold_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
     """int32 (channels,): the bias less `zero_point` times the sum of each channel's weights (channels, ...)."""
     sums = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int64)

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.nest import lanes
 from tosaic.backends.cortex_m.nest.elementwise import Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
@@ -52,8 +53,9 @@ class Pointwise(KernelFamily):
             return None
         if _read(function) is None:
             return None
+        attributes = {"function": str(function), "arguments": len(body_of(function).arguments)}
         names = "+".join(op.name.removeprefix("tosa.") for op in body)
-        return Workload(self.name, f"{names} {shape_of(results[0])}", {"function": str(function)}, {})
+        return Workload(self.name, f"{names} {shape_of(results[0])}", attributes, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
@@ -72,7 +74,7 @@ class Pointwise(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = str(workload.attributes["function"])
-        return _printed(function, core, schedule.knobs).source("pointwise", function.partition(")")[0].count("%arg"))
+        return _printed(function, core, schedule.knobs).source("pointwise", number(workload, "arguments"))
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return _printed(str(workload.attributes["function"]), core, schedule.knobs).nest.trace

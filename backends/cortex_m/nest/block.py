@@ -1,14 +1,15 @@
 """Straight-line code of one turn of a loop: instructions on named registers, ordered for an in-order core.
 
 A vector that an instruction writes without reading it is a new value and gets any free register; every other name
-stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them.
+stands for one register. Loads that open the turn may be hoisted into the turn before, so that no loop waits for them;
+or all code that opens it is, and the end of a turn runs beside the beginning of the next.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tosaic.backends.simulators.cycle_model import Decoder, decoder, issue_cycles
@@ -18,10 +19,12 @@ from tosaic.support.errors import BackendError
 _NAME = re.compile(r"\{(\w+)\}")
 # A variable of C in inline assembly, in a general or a vector register.
 _VARIABLE = re.compile(r"%q?\[\w+\]")
+_REGISTER = re.compile(r"\b[qr]\d+\b")
 # Instructions that the list scheduler looks at a time.
 _WINDOW = 48
-# Up to so many instructions, all orders that fit the registers are compared.
+# Up to so many instructions, all orders that fit the registers are compared; beyond, the first two.
 _WORTH_COMPARING = 200
+_ADD_REACH = 4095
 
 
 @dataclass(frozen=True)
@@ -66,26 +69,32 @@ class Block:
         body: in the order of their meaning.
         registers: the register of every name that is not a free vector.
         vectors: the vector registers that free vectors may take.
+        opening: what comes before `body` and is executed one turn ahead.
     """
 
     body: tuple[Instruction, ...]
     registers: Mapping[str, str]
     vectors: tuple[str, ...]
+    opening: tuple[Instruction, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """A block in the order of execution: `entry` once before the loop, `turn` in each turn."""
+    """A block in the order of execution: `entry` once before the loop, `turn` in each turn.
+
+    `last` is a turn that begins no other one.
+    """
 
     entry: tuple[str, ...]
     turn: tuple[str, ...]
+    last: tuple[str, ...]
 
 
 def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer
-    loads are hoisted. Of a short turn, the best of several such orders is taken.
+    loads are hoisted. Of a short turn, the best of several such orders is taken; where there is none, what is given.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -98,33 +107,63 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
         orders: list[tuple[int, Ordered]] = []
-        for most, spare in _attempts(len(block.vectors)):
+        attempts = itertools.product(_attempts(len(block.vectors)), (False, True))
+        for (most, spare), eager in attempts:
             try:
-                order = _Order(graph, most, spare, pipeline.offsets_ahead if pipeline else 0).run()
+                order = _Order(graph, most, spare, eager, pipeline).run()
                 homes = _allocate(graph, order)
             except BackendError as error:
                 found = found or error
                 continue
-            entry = [graph.text(load, {graph.vector(load): number}, homes) for number, load in enumerate(graph.entry)]
+            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes)
             nodes = [graph.nodes[number] for number in order]
-            turn = [graph.text(node.instruction, node.names, homes) for node in nodes]
-            result = Ordered(tuple(entry), tuple(turn))
-            if pipeline is None or len(turn) > _WORTH_COMPARING:
+            lines = [graph.text(node.instruction, node.names, homes) for node in nodes]
+            last = [line for line, node in zip(lines, nodes, strict=True) if not node.ahead]
+            result = Ordered(tuple(entry), tuple(lines), tuple(last))
+            if pipeline is None:
                 return result
-            orders.append((cycles_of(turn, pipeline), result))
+            orders.append((cycles_of(result.turn, pipeline), result))
+            if eager and len(lines) > _WORTH_COMPARING:
+                break
         if orders:
             return min(orders, key=lambda pair: pair[0])[1]
+    if pipeline is not None:
+        return ordered(block, None)
     raise found or BackendError("there are no vector registers")
+
+
+def _opened(block: Block, pipeline: Pipeline | None, graph: _Dependences) -> Sequence[str]:
+    """The instructions of the opening that are executed before the loop."""
+    homes = dict(zip(graph.crossing, block.vectors, strict=False))
+    free = block.vectors[len(homes) :]
+    return ordered(Block(block.opening, {**block.registers, **homes}, free), pipeline).turn
+
+
+def advance(pointer: str, distance: int) -> list[Instruction]:
+    """Move a pointer by a constant, by as many immediates as it takes."""
+    code, mnemonic = [], "addw" if distance > 0 else "subw"
+    for left in range(abs(distance), 0, -_ADD_REACH):
+        step = min(left, _ADD_REACH)
+        code.append(Instruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
+    return code
 
 
 def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:
     """Cycles of the instructions of a loop's turn, executed so many times in a row."""
     variables = dict.fromkeys(name for instruction in turn for name in _VARIABLE.findall(instruction))
-    registers = {name: f"{'q' if name[1] == 'q' else 'r'}{7 - i % 8}" for i, name in enumerate(variables)}
+    used = set(_REGISTER.findall(" ".join(turn)))
+    pools = {kind: itertools.cycle(_unused(kind, count, used)) for kind, count in (("q", 8), ("r", 13))}
+    registers = {name: next(pools["q" if name[1] == "q" else "r"]) for name in variables}
     code = [line.partition(" ") for instruction in turn for line in instruction.split("\\n")]
     named = [(mnemonic, _VARIABLE.sub(lambda name: registers[name[0]], operands)) for mnemonic, _, operands in code]
     decoded = [decoder(pipeline)(mnemonic, operands, 4) for mnemonic, operands in named]
     return issue_cycles(decoded * turns, pipeline)
+
+
+def _unused(kind: str, count: int, used: Set[str]) -> list[str]:
+    """The registers of a kind that no instruction names; all of them where there is none."""
+    names = [f"{kind}{i}" for i in range(count)]
+    return [name for name in names if name not in used] or names
 
 
 def _attempts(vectors: int) -> Iterator[tuple[int, int]]:
@@ -145,6 +184,8 @@ class _Node:
         takes: the vectors that it reads or changes.
         copy: the number of the hoisted load that it repeats for the next turn.
         offsets: those of `fed_by` whose results are the offsets of this gather.
+        ahead: whether it belongs to the next turn.
+        access: of memory, as the scoreboard sees it.
     """
 
     instruction: Instruction
@@ -156,6 +197,8 @@ class _Node:
     takes: set[int]
     copy: int | None = None
     offsets: frozenset[int] = frozenset()
+    ahead: bool = False
+    access: str = ""
 
 
 _AT_ONCE = Timing("alu", 1, 1)
@@ -172,17 +215,21 @@ class _Dependences:
         self._source: dict[int, int] = {}
         self._writer: dict[str, int] = {}
         self._readers: dict[str, set[int]] = {}
-        opening = self._opening(hoisted)
-        self.entry = [block.body[i] for i in opening]
-        for instruction in self.entry:
-            self._start(self.vector(instruction))
+        hoisted_loads = [] if block.opening else self._opening(hoisted)
+        self.entry = [block.body[i] for i in hoisted_loads]
+        self.crossing = [self.vector(load) for load in self.entry] or self._crossing()
+        for name in self.crossing:
+            self._start(name)
         for i, instruction in enumerate(block.body):
-            if i in opening:
-                self._current[self.vector(instruction)] = opening.index(i)
+            if i in hoisted_loads:
+                self._current[self.vector(instruction)] = hoisted_loads.index(i)
             else:
                 self._add(instruction)
         for number, instruction in enumerate(self.entry):
-            self._add(instruction, number)
+            self._add(instruction, True, number)
+        for instruction in block.opening:
+            crosses = [name for name in instruction.writes if name in self.crossing and name not in instruction.keeps]
+            self._add(instruction, True, self.crossing.index(crosses[0]) if crosses else None)
 
     def _opening(self, hoisted: int) -> list[int]:
         """The first instructions that start a vector from registers as they are when the turn begins."""
@@ -197,6 +244,19 @@ class _Dependences:
                 changed |= {name for name in instruction.writes if name in fixed}
         return found
 
+    def _crossing(self) -> list[str]:
+        """The vectors that the opening leaves to the body."""
+        left = {name for instruction in self.block.opening for name in instruction.writes} - set(self.block.registers)
+        found = dict[str, None]()
+        for instruction in self.block.body:
+            found |= dict.fromkeys(name for name in instruction.reads if name in left)
+            left -= set(instruction.writes) - set(instruction.keeps)
+        return list(found)
+
+    def loads(self, homes: Mapping[int, str]) -> list[str]:
+        """The hoisted loads as they are executed before the loop."""
+        return [self.text(load, {self.vector(load): number}, homes) for number, load in enumerate(self.entry)]
+
     def text(self, instruction: Instruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
         """The line of an instruction, given the value behind each vector's name and the register of each value."""
         return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
@@ -210,7 +270,7 @@ class _Dependences:
         self.users.append(set())
         return self._current[name]
 
-    def _add(self, instruction: Instruction, copy: int | None = None) -> None:
+    def _add(self, instruction: Instruction, ahead: bool = False, copy: int | None = None) -> None:
         number, fixed = len(self.nodes), self.block.registers
         needs, fed_by, takes = set[int](), set[int](), set[int]()
         names: dict[str, int] = {}
@@ -236,30 +296,33 @@ class _Dependences:
         if copy is not None:
             needs |= self.users[copy]
         needs = (needs | fed_by) - {number}
-        timing, gathers = self._timing(instruction)
+        timing, access, gathers = self._timing(instruction)
         offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
-        self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets))
+        self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets, ahead, access))
 
-    def _timing(self, instruction: Instruction) -> tuple[Timing, bool]:
-        """The timing of an instruction, and whether vectors tell it where to load."""
+    def _timing(self, instruction: Instruction) -> tuple[Timing, str, bool]:
+        """The timing of an instruction, its access of memory, and whether vectors tell it where to load."""
         if self.decode is None:
-            return _AT_ONCE, False
+            return _AT_ONCE, "", False
         registers = {**dict.fromkeys(instruction.names, "q0"), **self.block.registers}
         mnemonic, _, operands = _VARIABLE.sub("r0", instruction.text(registers)).partition(" ")
         decoded = self.decode(mnemonic, operands, 4)
-        return decoded.timing, bool(decoded.offsets)
+        return decoded.timing, decoded.access, bool(decoded.offsets)
 
 
 class _Order:
     """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
 
-    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
-    from nothing that would leave fewer than `spare` for the results of others.
+    Where `eager`, loads go before what starts with them. Vectors are started in the order in which they stand; at most
+    `most` of them live at a time, and none is started from nothing that would leave fewer than `spare` for the results
+    of others.
     """
 
-    def __init__(self, graph: _Dependences, most: int, spare: int, offsets_ahead: int) -> None:
-        self.graph, self.nodes, self.most, self.spare = graph, graph.nodes, most, spare
-        self.offsets_ahead = offsets_ahead
+    def __init__(self, graph: _Dependences, most: int, spare: int, eager: bool, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.eager = graph, graph.nodes, most, spare, eager
+        self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
+        self.store_to_load = pipeline.store_to_load if pipeline else 0
+        self.stored = -self.store_to_load - 1
         self.left = dict.fromkeys(range(len(self.nodes)))
         self.waiting = [set(node.needs) for node in self.nodes]
         self.needed_by: list[list[int]] = [[] for _ in self.nodes]
@@ -270,7 +333,7 @@ class _Order:
         self.ready_at: dict[int, int] = {}
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
-        self.live = set(range(len(graph.entry)))
+        self.live = set(range(len(graph.crossing)))
         self.busiest = self._busiest()
 
     def run(self) -> list[int]:
@@ -289,10 +352,14 @@ class _Order:
                 raise BackendError("the vectors of a turn do not fit the registers")
             best = choices[0]
             if self.graph.decode is not None:
-                best = min(choices, key=lambda i: (self._start(i), self._pipe(i) != self.busiest, i))
+                best = min(choices, key=lambda i: (self._start(i), self._later(i), self._pipe(i) != self.busiest, i))
             self._issue(best)
             order.append(best)
         return order
+
+    def _later(self, number: int) -> bool:
+        """Whether it stands back behind loads."""
+        return self.eager and self.nodes[number].access != "load"
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}
@@ -310,7 +377,8 @@ class _Order:
     def _start(self, number: int) -> int:
         node = self.nodes[number]
         results = [self.ready_at[i] + self.offsets_ahead * (i in node.offsets) for i in node.fed_by]
-        return max([self.clock, self.busy.get(self._pipe(number), 0), *results])
+        at = max([self.clock, self.busy.get(self._pipe(number), 0), *results])
+        return at + (node.access == "load" and at == self.stored + self.store_to_load)
 
     def _may(self, number: int, first: int | None) -> bool:
         """Whether the registers allow it; `first` is the next instruction that starts a vector from nothing."""
@@ -327,6 +395,7 @@ class _Order:
 
     def _issue(self, number: int) -> None:
         node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
+        self.stored = at if node.access == "store" else self.stored
         self.live -= self._dying(number)
         if node.gives is not None and (self.graph.users[node.gives] or node.copy is not None):
             self.live.add(node.gives)
@@ -352,7 +421,7 @@ def _allocate(graph: _Dependences, order: Sequence[int]) -> dict[int, str]:
     deaths = {v: max((ends_of[i] for i in users), default=births.get(v, 0)) for v, users in enumerate(graph.users)}
     again = {node.copy: place[i] for i, node in enumerate(graph.nodes) if node.copy is not None}
     copies = {node.gives: node.copy for node in graph.nodes if node.copy is not None}
-    homes = {value: graph.block.vectors[value] for value in range(len(graph.entry))}
+    homes = {value: graph.block.vectors[value] for value in range(len(graph.crossing))}
     starts = dict.fromkeys(graph.block.vectors, 0)
     ends = {register: len(order) for register in graph.block.vectors}
     for value, register in homes.items():

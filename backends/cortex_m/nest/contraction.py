@@ -9,6 +9,7 @@ Without padding and windows the image is a matrix: one row of `x`, each `k` byte
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,7 +32,7 @@ SUMS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 PAIRS = (("r0", "r1"), ("r2", "r3"), ("r4", "r5"), ("r8", "r9"))
 _GENERAL = 13
 # Bytes that LE can jump back.
-_REACH_OF_LOOP = 4000
+REACH_OF_LOOP = 4000
 MOST_PADDED = 4096
 _STORE_PAIR, _STORE = 1020, 4095
 
@@ -79,12 +80,14 @@ class Vector:
         row: the row of the window that it lies in.
         offset: bytes from the start of that row.
         first, count: the weights that meet it, as elements of the depth.
+        skipped: elements before those, which another vector has.
     """
 
     row: int
     offset: int
     first: int
     count: int
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -184,17 +187,17 @@ class Kernel:
 
     @cached_property
     def vectors(self) -> list[Vector]:
-        """The vectors of a window in the order in which they are multiplied."""
-        dot, geometry = self.what.dot, self.geometry
-        if self.staged:
-            runs = [(0, 0, 0, self.what.depth)]
-        else:
-            runs = _runs(geometry)
-        return [
-            Vector(row, at + step, (first + step) // dot.element, min(VECTOR, size - step) // dot.element)
-            for row, at, first, size in runs
-            for step in range(0, size, VECTOR)
-        ]
+        """The vectors of a window in the order in which they are multiplied.
+
+        The last of a stretch in the image ends where that does, so that nothing behind it is read.
+        """
+        element, found = self.what.dot.element, list[Vector]()
+        for row, at, first, size in [(0, 0, 0, self.what.depth)] if self.staged else _runs(self.geometry):
+            for step in range(0, size, VECTOR):
+                skipped = max(0, step + VECTOR - size) if self._overlaps and size >= VECTOR else 0
+                count = min(VECTOR, size - step) // element
+                found.append(Vector(row, at + step - skipped, (first + step) // element, count, skipped // element))
+        return found
 
     # Sizes of what lies in memory.
 
@@ -230,7 +233,13 @@ class Kernel:
     def _row_reach(self) -> int:
         """Bytes from where a row of a window begins to the end of what is read there."""
         first = (self._read_at_once - 1) * self.geometry.stride[1] * self.geometry.channels
-        return first + max(at + round_up(size, VECTOR) for _, at, _, size in _runs(self.geometry))
+        ends = (max(size, VECTOR) if self._overlaps else round_up(size, VECTOR) for *_, size in _runs(self.geometry))
+        return first + max(at + end for (_, at, _, _), end in zip(_runs(self.geometry), ends, strict=True))
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether the last vector of a stretch begins in the one before: where the host packs the weights."""
+        return not self.staged and not self.what.finish.terms
 
     @property
     def _strip_columns(self) -> int:
@@ -244,7 +253,7 @@ class Kernel:
     def _layout(self) -> dict[str, tuple[int, int]]:
         """Offset and size of the parts of scratch memory."""
         geometry = self.geometry
-        sizes = {"sums": self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)}
+        sizes = {"sums": self.sums_bytes}
         if self.staged:
             sizes["windows"] = self.pixels * self.window_pitch + VECTOR
         if self._is_padded:
@@ -267,6 +276,11 @@ class Kernel:
         """Bytes of all of scratch memory."""
         offset, size = list(self._layout.values())[-1]
         return round_up(offset + size, VECTOR)
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of the sums of a tile."""
+        return self.pixels * self.sum_stride + VECTOR * self.nest.hoisted.get("out", 0)
 
     @property
     def block_bytes(self) -> int:
@@ -296,7 +310,8 @@ class Kernel:
         lanes, nr, order = self.what.dot.lanes, self.tile[1], self.channel_order()
         vectors = np.zeros((len(weights), len(self.vectors), lanes), np.int8)
         for i, vector in enumerate(self.vectors):
-            vectors[:, i, : vector.count] = weights[:, vector.first : vector.first + vector.count]
+            end = vector.skipped + vector.count
+            vectors[:, i, vector.skipped : end] = weights[:, vector.first : vector.first + vector.count]
         blocks = vectors.reshape(self.blocks, self.block, len(self.vectors), lanes)
         padded = np.pad(blocks, ((0, 0), (0, len(order) - self.block), (0, 0), (0, 0)))[:, order]
         packed = padded.reshape(self.blocks, -1, nr, len(self.vectors), lanes).transpose(0, 1, 3, 2, 4)
@@ -328,10 +343,13 @@ class Kernel:
             lines += finish.function("finish", self.block, self.share, *strides, hoisted, self._finish_repeats)
         if rest:
             lines += finish.function("finish_rest", self.block, rest, *strides, hoisted, self._finish_repeats)
-        if self._border:
-            lines += self._strip_function()
+        return self._with_copies(lines)
+
+    def _with_copies(self, lines: list[str]) -> list[str]:
+        """C of the functions that copy, where they are needed, and of others."""
         copies = self._border or self._is_padded or self._copies_weights
-        return [*COPY.splitlines(), *lines] if copies else lines
+        copy, strip = COPY.splitlines() if copies else [], self._strip_function() if self._border else []
+        return [*copy, *lines, *strip]
 
     @property
     def _result_stride(self) -> int:
@@ -532,35 +550,60 @@ class Kernel:
         ]
 
     def _copies(self, image_bytes: int) -> list[str]:
-        """C that copies the windows of a tile side by side."""
-        geometry, kernel = self.geometry, self.geometry.kernel
+        """C that copies the windows of a tile side by side, those of a row inside the image together."""
+        geometry, kernel, pitch = self.geometry, self.geometry.kernel, self.window_pitch
         runs = [(at, first, size) for ky, at, first, size in _runs(geometry) if ky == 0]
-        width = kernel[1] * geometry.channels
-        moves = [
-            f"vstrbq_s8(to + {first + at}, vldrbq_s8(from + {start + at}));"
-            for start, first, size in runs
-            for at in range(0, size, VECTOR)
-        ]
-        (top, _, left, _), (down, right) = geometry.pad, geometry.stride
-        next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
-        wrap = [
-            f"if (++column == {geometry.columns}) {{",
-            f"  column = 0; ix = {-left}; iy += {down};",
-            *([next_image] if geometry.batch > 1 else []),
+        pixel, row = geometry.channels, geometry.dilation[0] * geometry.width * geometry.channels
+        (top, _, left, _), (down, right), width = geometry.pad, geometry.stride, kernel[1] * geometry.channels
+
+        def moves(to: int, start: int) -> list[str]:
+            return [
+                f"vstrbq_s8(to + {to + first + at}, vldrbq_s8(from + {start + source + at}));"
+                for source, first, size in runs
+                for at in range(0, size, VECTOR)
+            ]
+
+        together = [moves(ky * width, ky * row) for ky in range(kernel[0])]
+        limits = [f"{geometry.columns} - column", f"{self.pixels} - r"]
+        limits += [f"({self._fits[1]} - ix) / {right} + 1"] if any(geometry.pad) else []
+        limits += (
+            [f"(in + {self._safe} - from) / {right * pixel} + 1"] if any("in +" in c for c in self._conditions) else []
+        )
+        inside = [
+            *(f"if (count > {limit}) count = {limit};" for limit in limits),
+            f"for (int i = 0; i < count; i++, from += {right * pixel}, to += {pitch}) {{",
+            *(f"  {line}" for line in itertools.chain.from_iterable(together)),
             "}",
         ]
+        alone = (
+            [
+                "count = 1;",
+                f"strip(scratch + {self._layout['strip'][0]}, image, iy, ix, zero);",
+                f"from = scratch + {self._layout['strip'][0]};",
+                f"for (int ky = 0; ky < {kernel[0]}; ky++, from += {self._strip_pitch}, to += {width}) {{",
+                *(f"  {line}" for line in moves(0, 0)),
+                "}",
+            ]
+            if self._border
+            else []
+        )
+        next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
         return [
             f"int8_t *p0 = scratch + {self._layout['windows'][0]};",
-            f"for (int r = 0; r < {self.pixels}; r++) {{",
-            f"  int8_t *to = p0 + r * {self.window_pitch};",
-            "  const int8_t *from;",
-            "  int step;",
-            *(f"  {line}" for line in self._locate()),
-            f"  for (int ky = 0; ky < {kernel[0]}; ky++, from += step, to += {width}) {{",
-            *(f"    {line}" for line in moves),
+            f"for (int r = 0, count = {self.pixels}; r < {self.pixels}; r += count, count = {self.pixels}) {{",
+            f"  int8_t *to = p0 + r * {pitch};",
+            f"  const int8_t *from = image + iy * {geometry.width * pixel} + ix * {pixel};",
+            f"  if ({' && '.join(self._conditions) or 1}) {{",
+            *(f"    {line}" for line in inside),
+            *(["  } else {"] if alone else []),
+            *(f"    {line}" for line in alone),
             "  }",
-            f"  ix += {right};",
-            *(f"  {line}" for line in wrap),
+            f"  ix += count * {right};",
+            "  column += count;",
+            f"  if (column == {geometry.columns}) {{",
+            f"    column = 0; ix = {-left}; iy += {down};",
+            *([f"  {next_image}"] if geometry.batch > 1 else []),
+            "  }",
             "}",
         ]
 
@@ -635,12 +678,8 @@ class Kernel:
             pixels.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
         for c in range(nr):
             channels.append(Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)))
-        loops = [loop.name for loop in self.nest.stages["sums"]]
-        cells = list(itertools.product(range(mr), range(nr)))
-        if loops.index("ni") < loops.index("xi"):
-            cells.sort(key=lambda cell: cell[::-1])
         code = list[Instruction]()
-        for r, c in cells:
+        for c, r in itertools.product(range(nr), range(mr)):
             code += [load for load in (pixels[r], channels[c]) if load not in code]
             cell = self._cell(r, c)
             operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{x{r}}}", f"{{w{c}}}"])
@@ -756,7 +795,7 @@ class Kernel:
             if -(-self.block // nr) % self._repeats:
                 raise BackendError(f"{self.block} channels have no turns of {self._repeats} register blocks")
             length = self._code_bytes
-            if length > _REACH_OF_LOOP:
+            if length > REACH_OF_LOOP:
                 raise BackendError(f"a loop of {length} bytes is out of the reach of its end")
         else:
             pointers, step = mr, turn.step // VECTOR
@@ -770,6 +809,14 @@ class Kernel:
         finish = self.what.finish
         if finish.form != "wide" and finish.vectors(self.share, self.nest.hoisted.get("out", 0)) > finish.spare_vectors:
             raise BackendError(f"{self.share} pixels cannot be finished together in the vector registers")
+        self.verify_windows()
+
+    def verify_windows(self) -> None:
+        """Check how weights and windows are read.
+
+        Raises:
+            BackendError: the nest is not legal; the message says why.
+        """
         if self._copies_weights and self._shared[0].axis != "n":
             raise BackendError("weights are copied where the loop over blocks of channels stands outside")
         if self.flat and not self.staged and self.geometry.rows * self.geometry.batch > 1:
@@ -780,19 +827,13 @@ class Kernel:
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
         (mr, nr), vectors = self.tile, len(self.vectors)
-        tiles = 1
-        for loop in self._shared:
-            tiles *= loop.turns
+        tiles = math.prod(loop.turns for loop in self._shared)
         registers = tiles * -(-self.pixels // mr) * -(-self.block // nr)
         finished = tiles * self.pixels * self.block
         shared = tiles * -(-self.pixels // self.share)
         whole = self.block // VECTOR
         statements = (whole >= self._finish_repeats) + (whole % self._finish_repeats > 0) + (self.block % VECTOR > 0)
         joined = whole // self._finish_repeats * (self._finish_repeats - 1)
-        runs = sum(-(-size // VECTOR) for _, _, _, size in _runs(self.geometry))
-        copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
-        if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
-            copied //= self.blocks
         calls = tiles * -(-self.pixels // mr)
         read = self.block_bytes * (self.blocks if self._copies_weights else calls)
         read += self._block_factors * (self.blocks if self._copies_weights else shared)
@@ -810,9 +851,6 @@ class Kernel:
             "entries": calls + shared * statements,
             "finish_joined": shared * joined,
             "code": self._code_bytes + self.what.finish.code_bytes(self.share, self._finish_repeats),
-            "copied": copied,
-            "border": self._border * tiles,
-            "padded": self._layout["padded"][1] if self._is_padded else 0,
             "pixels": mr,
             "channels": nr,
             "accumulators": mr * nr,
@@ -820,13 +858,26 @@ class Kernel:
             "vectors": vectors,
             "ahead": self.nest.hoisted.get("sums", 0),
             "finish_ahead": self.nest.hoisted.get("out", 0),
-            "scratch": self.scratch_bytes,
-            "weights_outside": self._shared[-1].axis != "n" and self.blocks > 1,
             "constants_read": read,
-            "constants_copied": read * self._copies_weights,
             "streams": 2 * (self.blocks if self._copies_weights else calls),
+            **self.window_counts(tiles, read),
         }
         return {name: float(value) for name, value in counts.items()}
+
+    def window_counts(self, tiles: int, read: int) -> dict[str, float]:
+        """Of `counts`, what `tiles` tiles copy, given how many bytes of constants are read."""
+        runs = sum(-(-size // VECTOR) for _, _, _, size in _runs(self.geometry))
+        copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
+        if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
+            copied //= self.blocks
+        return {
+            "copied": copied,
+            "border": self._border * tiles,
+            "padded": self._layout["padded"][1] if self._is_padded else 0,
+            "scratch": self.scratch_bytes,
+            "weights_outside": self._shared[-1].axis != "n" and self.blocks > 1,
+            "constants_copied": read * self._copies_weights,
+        }
 
 
 def _copied(to: str, source: str, size: int) -> list[str]:

@@ -15,6 +15,7 @@ GROUP = 4
 """int32 lanes of a vector."""
 
 # VQMOVNB/T narrow into even and odd lanes: two rounds of it put sum 4v + i of a vector of 16 into byte 4i + rank(v).
+_FACTORS = ["bias", "multiplier", "right"]
 _NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
 
 
@@ -38,6 +39,11 @@ class Finish:
     table: bool
     terms: bool
     pipeline: Pipeline | None
+
+    @property
+    def names(self) -> list[str]:
+        """The factors of a channel in the order of their use."""
+        return ["bias", "left", "multiplier", "right"] if self.form == "left" else _FACTORS[: self.fields]
 
     @property
     def fields(self) -> int:
@@ -171,18 +177,20 @@ class Finish:
         ]
 
     def _scaled(self, rows: int) -> list[Instruction]:
-        """Four sums of every row, from their load to their rescaled value `v<row>`."""
-        names = ["bias", "left", "multiplier", "right"] if self.form == "left" else ["bias", "multiplier", "right"]
+        """Four sums of every row, from their load to their rescaled value `v<row>`, with the zero point where VQRDMLASH
+        adds it."""
         loads = {
             name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
-            for name in names[: self.fields]
+            for name in self.names
         }
         code = list(loads.values()) if rows > 1 else []
 
-        def use(mnemonic: str, target: str, factor: str) -> None:
+        def use(mnemonic: str, target: str, factor: str, added: str = "") -> None:
             if rows == 1:
                 code.append(loads[factor])
-            operands = f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            operands = (
+                f"{{{target}}}, {{{factor}}}, {{{added}}}" if added else f"{{{target}}}, {{{target}}}, {{{factor}}}"
+            )
             code.append(Instruction(mnemonic, operands, (target,), (target,)))
 
         for r in range(rows):
@@ -190,13 +198,21 @@ class Finish:
             code.append(Instruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
             use("vadd.i32", v, "bias")
             if self.terms:
-                code.append(_update("vadd.i32", v, f"term{r}"))
+                code.append(update("vadd.i32", v, f"term{r}"))
             if self.form == "left":
                 use("vqshl.s32", v, "left")
+            if self._adds_zero:
+                use("vqrdmlash.s32", v, "multiplier", "zero")
+                continue
             use("vqrdmulh.s32" if self.form == "round" else "vqdmulh.s32", v, "multiplier")
             if self.form != "round":
                 use("vrshl.s32", v, "right")
         return code
+
+    @property
+    def _adds_zero(self) -> bool:
+        """Whether the rescale adds the zero point of int8 results."""
+        return self.form == "round" and self.element == 1
 
     def code_bytes(self, rows: int, repeats: int) -> int:
         """Bytes of a turn of `repeats` vectors of int8 results of every row."""
@@ -224,11 +240,12 @@ class Finish:
                 code.append(Instruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
         for r in range(rows):
             b = f"b{r}"
-            code += [_update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
+            if not self._adds_zero:
+                code += [update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
             code.append(Instruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
             code.append(Instruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
             if self.clamped:
-                code += [_update("vmax.s8", b, "qlow"), _update("vmin.s8", b, "qhigh")]
+                code += [update("vmax.s8", b, "qlow"), update("vmin.s8", b, "qhigh")]
             if self.table:
                 code.append(Instruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
                 b = f"y{r}"
@@ -240,10 +257,10 @@ class Finish:
         code = self._scaled(rows)
         for r in range(rows):
             v = f"v{r}"
-            if self.element == 1:
-                code.append(_update("vadd.i32", v, "zero"))
+            if self.element == 1 and not self._adds_zero:
+                code.append(update("vadd.i32", v, "zero"))
             if self.clamped:
-                code += [_update("vmax.s32", v, "qlow"), _update("vmin.s32", v, "qhigh")]
+                code += [update("vmax.s32", v, "qlow"), update("vmin.s32", v, "qhigh")]
             else:
                 kinds = ("s32", "s16") if self.element == 1 else ("s32",)
                 code += [Instruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
@@ -260,5 +277,23 @@ class Finish:
         return Instruction(mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,))
 
 
-def _update(mnemonic: str, target: str, operand: str) -> Instruction:
-    return Instruction(mnemonic, f"{{{target}}}, {{{target}}}, {{{operand}}}", (target,), (target,))
+def narrowed(clamped: bool, indexes: bool) -> list[Instruction]:
+    """Four int32 `v` within the bounds `low` and `high`, which are numbers, or within those of int8, in the low byte.
+
+    Args:
+        indexes: whether the other bytes are 0.
+    """
+    if not clamped:
+        return [update("vqshl.s32", "v", "#24"), update("vshr.u32", "v", "#24")]
+    code = []
+    for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
+        code += [Instruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)), update(mnemonic, "v", "b")]
+    if indexes:
+        code += [Instruction(f"vmovlb.{kind}", "{v}, {v}", ("v",), ("v",)) for kind in ("u8", "u16")]
+    return code
+
+
+def update(mnemonic: str, target: str, operand: str) -> Instruction:
+    """An instruction on two registers that changes the first; the second may be a number."""
+    second = operand if operand[0] == "#" else f"{{{operand}}}"
+    return Instruction(mnemonic, f"{{{target}}}, {{{target}}}, {second}", (target,), (target,))

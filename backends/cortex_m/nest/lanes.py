@@ -168,7 +168,7 @@ def with_zero_point(a: Value, zero_point: int, bits: int) -> Value:
     if a.op == "shift_round" and a.operands[0].op == "sum":
         (total,), (amount,) = a.operands, a.numbers
         moved = add(total, number(zero_point << amount))
-        if _fits_int32(moved, 1) and (moved.low, moved.high) != _INT32:
+        if (moved.low, moved.high) != _INT32:
             return narrow(shift_right(moved, amount, rounding=True), bits)
     if zero_point and a.op != "sum":
         a = narrow(a, 16)

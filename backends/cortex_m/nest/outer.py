@@ -246,19 +246,23 @@ class OuterKernel:
     def _statement(self, sums: list[str]) -> list[str]:
         mr, unroll, depth = self.tile[0], self._loop("k").step, self.what.depth
         whole, rest = divmod(depth, unroll)
-        pairs = 2 * mr <= len(_SCALARS)
-        names = [f"e{r}_{i}" for r in range(mr) for i in range(1 + pairs)]
+        names = [f"e{r}_{i}" for r in range(mr) for i in range(1 + self._pairs)]
         scalars = dict(zip(names, _SCALARS, strict=False))
         pointers = ["w", *(f"x{r}" for r in range(mr))]
-        turn, after = self._products(unroll, pairs), self._products(rest, pairs)
+        turn, after = self._products(unroll), self._products(rest)
         return block(turn, after, whole, pointers, sums, scalars, self.pipeline)
 
-    def _products(self, count: int, pairs: bool) -> list[Instruction]:
+    @property
+    def _pairs(self) -> bool:
+        """Whether elements are loaded two at a time."""
+        return 2 * self.tile[0] <= len(_SCALARS)
+
+    def _products(self, count: int) -> list[Instruction]:
         """The next `count` elements of the depth: every pixel with every channel."""
         (mr, groups), code = self.tile, list[Instruction]()
         for i in range(count):
-            second = pairs and i % 2
-            both = pairs and not second and i + 1 < count
+            second = self._pairs and i % 2
+            both = self._pairs and not second and i + 1 < count
             for g in range(groups):
                 step = F32.lanes * F32.element
                 code.append(Instruction(F32.load[0], f"{{w{g}}}, [{{w}}], #{step}", (f"w{g}", "w"), ("w",)))
@@ -294,8 +298,7 @@ class OuterKernel:
         blocks = self._padded // self._width
         parts = -(-self.what.channels // self.block)
         unroll = self._loop("k").step
-        pairs = 2 * mr <= len(_SCALARS)
-        issued = mr * groups + groups + (mr / 2 if pairs else mr)
+        issued = mr * groups + groups + (mr / 2 if self._pairs else mr)
         counts = {
             "cycles": tiles * blocks * (depth * max(2 * mr * groups, issued) + 4 * (depth // unroll) + 8 * mr * groups)
             + (2 * tiles * mr * depth * parts if self._stages_windows else 0)

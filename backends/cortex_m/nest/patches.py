@@ -3,7 +3,8 @@
 A strip holds four input rows as [column][channel][4 rows]. Gathering the 32-bit words of four neighboring columns of
 one channel gives a patch of 4 x 4 bytes; its VMLADAV with a vector of the kernel's weights in the right places and
 zeros elsewhere is an output. A patch serves all outputs whose windows lie in it (2 x 2 for a 3 x 3 kernel of stride 1);
-larger windows take several patches. Padding is written into the strips, so borders need no code of their own.
+larger windows take several patches. A deep patch has 8 rows of 2 columns: shifted by bytes it meets the weights of the
+outputs above with those of the lowest one. Padding is written into the strips, so borders need no code of their own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, ordered
+from tosaic.backends.cortex_m.nest.finish import narrowed
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 PATCH = 4
 """Rows and columns of a patch."""
+ALL_AHEAD = 6
+"""As many loads hoisted, a turn's code up to its first four sums is executed one turn ahead."""
 
 _SUMS = ("r0", "r2", "r4", "r6")
 _POINTERS = 4
@@ -74,11 +78,17 @@ class Depthwise:
 
 @dataclass(frozen=True)
 class Patches:
-    """How a tile of `rows` x `columns` outputs is cut into patches of 4 x 4 input bytes."""
+    """How a tile of `rows` x `columns` outputs is cut into patches of 4 x 4 input bytes, or `deep` ones of 8 x 2."""
 
     geometry: Geometry
     rows: int
     columns: int
+    deep: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a patch."""
+        return (2 * PATCH, PATCH // 2) if self.deep else (PATCH, PATCH)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -90,12 +100,13 @@ class Patches:
     @property
     def row_groups(self) -> int:
         """Patches one above the other: each has its strip."""
-        return -(-self.extent[0] // PATCH)
+        return -(-self.extent[0] // self.shape[0]) * self.shape[0] // PATCH
 
     @cached_property
     def places(self) -> list[tuple[int, int]]:
         """(row group, first column) of the patches."""
-        return list(itertools.product(range(self.row_groups), range(0, self.extent[1], PATCH)))
+        groups = range(0, self.row_groups, self.shape[0] // PATCH)
+        return list(itertools.product(groups, range(0, self.extent[1], self.shape[1])))
 
     @cached_property
     def cells(self) -> list[tuple[int, int]]:
@@ -104,9 +115,13 @@ class Patches:
 
     @cached_property
     def uses(self) -> list[tuple[int, int]]:
-        """(cell, place) pairs in which the cell's window meets the patch: each has a weight vector, in this order."""
+        """(cell, place) pairs in which the cell's window meets the patch: each has a weight vector, in this order.
+
+        Of deep patches, those of the last cell, which serve the cells above too.
+        """
         probe = np.ones((1, *self.geometry.kernel), np.int8)
-        pairs = itertools.product(range(len(self.cells)), range(len(self.places)))
+        cells = range(len(self.cells) - 1 if self.deep else 0, len(self.cells))
+        pairs = itertools.product(cells, range(len(self.places)))
         return [pair for pair in pairs if self.patch_weights(probe, *pair).any()]
 
     @property
@@ -119,11 +134,12 @@ class Patches:
         `place`, column by column."""
         (row, column), (group, first) = self.cells[cell], self.places[place]
         (down, right), (tall, wide) = self.geometry.stride, self.geometry.dilation
-        patch = np.zeros((len(weights), PATCH, PATCH), weights.dtype)
+        rows, columns = self.shape
+        patch = np.zeros((len(weights), columns, rows), weights.dtype)
         for ky, kx in itertools.product(range(self.geometry.kernel[0]), range(self.geometry.kernel[1])):
             y = row * down + ky * tall - group * PATCH
             x = column * right + kx * wide - first
-            if 0 <= y < PATCH and 0 <= x < PATCH:
+            if 0 <= y < rows and 0 <= x < columns:
                 patch[:, x, y] = weights[:, ky, kx]
         return patch.reshape(len(weights), VECTOR)
 
@@ -153,7 +169,8 @@ class PatchKernel:
 
     @cached_property
     def patches(self) -> Patches:
-        return Patches(self.what.geometry, self._loop("yi").extent, self._loop("xi").extent)
+        deep = self.nest.places["patch"] == "8x2"
+        return Patches(self.what.geometry, self._loop("yi").extent, self._loop("xi").extent, deep)
 
     @property
     def strips(self) -> int:
@@ -182,6 +199,15 @@ class PatchKernel:
         columns = self.columns
         whole = list(range(0, columns - self.turn + 1, self.turn)) or [0]
         return whole if whole[-1] + self.turn >= columns else [*whole, columns - self.turn]
+
+    @property
+    def _early(self) -> int:
+        """Columns of the last turn that the one before has too."""
+        return self.starts[-2] + self.turn - self.starts[-1] if len(self.starts) > 1 else 0
+
+    def _walked(self, starts: list[int]) -> list[int]:
+        """Starts in the order of execution: a turn that starts early leaves out what the one after it writes again."""
+        return [*starts[:-2], *starts[-2:][::-1]] if self._early else starts
 
     @cached_property
     def over(self) -> str:
@@ -215,7 +241,7 @@ class PatchKernel:
         """Columns of a strip: the padded image, and as far as the last turn gathers."""
         geometry, patches = self.what.geometry, self.patches
         first = max(geometry.columns - patches.columns, self.turn - patches.columns) * geometry.stride[1]
-        gathered = first + round_up(patches.extent[1], PATCH)
+        gathered = first + round_up(patches.extent[1], patches.shape[1])
         return max(gathered, geometry.pad[2] + geometry.width + geometry.pad[3])
 
     @property
@@ -234,7 +260,8 @@ class PatchKernel:
         row = round_up(geometry.width * geometry.channels, VECTOR)
         if not self._hoisted:
             return row
-        tiles = round_up(self.patches.extent[1], PATCH) + (self.turn - self.patches.columns) * geometry.stride[1]
+        patches = self.patches
+        tiles = round_up(patches.extent[1], patches.shape[1]) + (self.turn - patches.columns) * geometry.stride[1]
         last = 1 if self.over == "c" else (self.starts[-1] + 2 * self.turn) * geometry.stride[1]
         end = tiles + last
         rows = self.strip_bytes if self.over == "ys" else 0
@@ -261,7 +288,8 @@ class PatchKernel:
     @property
     def _packed_bytes(self) -> int:
         """Bytes of the weights as they are read, and of what is read behind them."""
-        return round_up(self.what.channels * self.weight_bytes + VECTOR * (1 + self._hoisted), VECTOR)
+        ahead = self.weight_bytes if self._hoisted == ALL_AHEAD else VECTOR * self._hoisted
+        return round_up(self.what.channels * self.weight_bytes + VECTOR + ahead, VECTOR)
 
     # What the host packs.
 
@@ -351,7 +379,7 @@ class PatchKernel:
             "  const int32_t zero_point = range[0], low = range[1], high = range[2];",
             f"  const int8_t *lookup = {lookup};",
             f"  int8_t *zeros = scratch + {self.strips * self.strip_bytes};",
-            f"  const uint32x4_t columns = vmulq_n_u32(vidupq_n_u32(0, 1), {self.pixel});",
+            f"  const uint32x4_t columns = {{{', '.join(map(str, self._patch_words))}}};",
             f"  const uint32x4_t places = {{{', '.join(map(str, self._offsets))}}};",
             *(f"  {line}" for line in self._prepare()),
             *(
@@ -479,23 +507,24 @@ class PatchKernel:
     def functions(self) -> list[str]:
         """C of the functions that `_walk` calls: `looped`, and `single` for what the hardware loop leaves."""
         column, row = self.what.geometry.stride[1] * self.pixel, self.what.channels
-        last = self.starts[-1]
+        walked = self._walked(self.starts)
+        back = walked[0] - walked[-1]
         if self.over == "x":
             starts = self.starts[: self.unrolled]
             looped = self._function("looped", starts, (self.turn * column, self.turn * row), self._looped)
-            left = [start - self._left[0] for start in self._left]
+            left = self._left
             return [*(looped if self._looped else []), *(self._function("single", left, (0, 0), 1) if left else [])]
         if self.over == "c":
-            return self._function("looped", self.starts, (PATCH - last * column, 1 - last * row), self._looped)
+            return self._function("looped", walked, (PATCH + back * column, 1 + back * row), self._looped)
         down = self.patches.rows * self.what.geometry.columns
-        ahead = (self.strip_bytes - last * column, (down - last) * row)
-        looped = self._function("looped", self.starts, ahead, self._looped) if self._looped else []
-        return [*looped, *(self._function("single", self.starts, (0, 0), 1) if self._looped < self.strips else [])]
+        ahead = (self.strip_bytes + back * column, (down + back) * row)
+        looped = self._function("looped", walked, ahead, self._looped) if self._looped else []
+        return [*looped, *(self._function("single", walked, (0, 0), 1) if self._looped < self.strips else [])]
 
     @property
     def _left(self) -> list[int]:
-        """The turns of a row behind its hardware loop."""
-        return self.starts[self._looped * self.unrolled :]
+        """The turns of a row that its hardware loop leaves; they are executed before it."""
+        return self._walked(self.starts[self._looped * self.unrolled :])
 
     def _walk(self, first_row: str) -> list[str]:
         """C that computes all channels of the strips, given C of the output row of `row`."""
@@ -523,9 +552,9 @@ class PatchKernel:
         ]
         looped = [f"looped(strip, o, {shared});"] if self._looped else []
         if self.over == "x":
-            left = self._left[:1]
-            rest = [f"single(strip + {first * step}, o + {first * channels}, {shared});" for first in left]
-            lines += self._strip(each_strip, output, [*looped, *rest])
+            left = self._left
+            rest = [f"single(strip, o, {shared});"] if left else []
+            lines += self._strip(each_strip, output, [*rest, *looped])
         else:
             if looped:
                 lines += self._strip(["{", "  const int s = 0;"], output, looped)
@@ -550,6 +579,13 @@ class PatchKernel:
                 words = f"vldrwq_s32((const int32_t *)(weights + {PATCH * self._words[1][number]}))"
             lines.append(f"const int8x16_t w{number} = vreinterpretq_s8_s32({words});")
         return lines
+
+    @property
+    def _patch_words(self) -> list[int]:
+        """Bytes from the beginning of a patch to each of its words: four columns, or two of two groups of rows."""
+        if self.patches.deep:
+            return [0, self.group_bytes, self.pixel, self.pixel + self.group_bytes]
+        return [column * self.pixel for column in range(PATCH)]
 
     @cached_property
     def _patch_offsets(self) -> list[int]:
@@ -584,7 +620,14 @@ class PatchKernel:
     @property
     def _others(self) -> int:
         """General registers for sums, the output, a distance, and what only some kernels have."""
-        return len(_SUMS) + 2 + self.what.table + (self.held < len(self.patches.uses)) + (self._mask > 0)
+        return (
+            len(_SUMS)
+            + 2
+            + self.what.table
+            + (self.held < len(self.patches.uses))
+            + (self._mask > 0)
+            + self.patches.deep
+        )
 
     @property
     def _general(self) -> int:
@@ -607,16 +650,23 @@ class PatchKernel:
         changes = ["o", *pointers, *(["weights", "factors", *self._factors] if walks else [])]
         scratch = {"t": "r8"} if any(distance for _, distance in self._reached.values()) else {}
         scratch |= {"n": "r10"} if self._spilled else {}
+        scratch |= {"carry": "r12"} if self.patches.deep else {}
         sums = {f"s{i}": register for i, register in enumerate(_SUMS)}
         registers = {each: f"%[{each}]" for each in (*changes, *scalars)} | sums | scratch
         registers |= {each: f"%q[{each}]" for each in constants}
         free = tuple(f"q{i}" for i in range(8 - len(constants)))
-        code = self._channel_code() if walks else []
         step = what.geometry.stride[1] * self.pixel
         widths = [there - here for here, there in itertools.pairwise(starts)]
-        for moved in [*((width * step, width * what.channels) for width in widths), ahead]:
-            code += self._turn_code(*moved)
-        found = ordered(Block(tuple(code), registers, free), self.pipeline, self._hoisted if turns > 1 else 0)
+        code, opening = self._weights_code() if walks else [], 0
+        steps = [*((width * step, width * what.channels) for width in widths), ahead]
+        for number, (start, (along, to)) in enumerate(zip(starts, steps, strict=True)):
+            code += self._sums_code(along, self._early if start == self.starts[-1] else 0)
+            if number == 0:
+                opening = len(code) if turns > 1 and self._hoisted == ALL_AHEAD else 0
+                code += self._factors_code() if walks else []
+            code += self._finish_code(to)
+        block = Block(tuple(code[opening:]), registers, free, tuple(code[:opening]))
+        found = ordered(block, self.pipeline, self._hoisted if turns > 1 else 0)
         entry, leave = list(found.entry), list[str]()
         if mask:
             scalars, leave = [*scalars, "mask"], ["vmsr p0, lr"]
@@ -636,13 +686,14 @@ class PatchKernel:
             *([f"  int32_t {', '.join(f'{factor} = 0' for factor in self._factors)};"] if walks else []),
             *([f"  const uint32_t mask = {mask:#x};"] if mask else []),
             *([f"  const int32_t context[] = {{{', '.join(self._scalars)}}};"] if self._spilled else []),
-            *(f"  const int8_t *{pointer} = x + {at};" for pointer, at in pointers.items()),
+            *(f"  const int8_t *{pointer} = x + {at + starts[0] * step};" for pointer, at in pointers.items()),
+            *([f"  o += {starts[0] * what.channels};"] if starts[0] else []),
             *(f"  {line}" for line in statement),
             "}",
         ]
 
-    def _channel_code(self) -> list[Instruction]:
-        """The instructions that load the weights and factors of the next channel."""
+    def _weights_code(self) -> list[Instruction]:
+        """The instructions that load the weights of the next channel."""
         code = []
         for number in sorted(range(self.held), key=lambda n: n in self._moved):
             if number in self._moved:
@@ -652,6 +703,11 @@ class PatchKernel:
                 code.append(Instruction("vldrw.u32", f"{{w{number}}}, [{{weights}}, #{at}]", (f"w{number}",)))
         if self.held == len(self.patches.uses):
             code += advance("weights", self.weight_bytes)
+        return code
+
+    def _factors_code(self) -> list[Instruction]:
+        """The instructions that load the factors of the next channel."""
+        code = []
         for first in range(0, len(self._factors), 2):
             names = tuple(self._factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
@@ -659,13 +715,20 @@ class PatchKernel:
             code.append(Instruction(mnemonic, operands, (*names, "factors"), ("factors",)))
         return code
 
-    def _turn_code(self, input_step: int, output_step: int) -> list[Instruction]:
-        """The instructions of one turn: patches, products, four sums to a vector, their finish, steps (bytes) ahead."""
-        what, patches = self.what, self.patches
+    def _sums_code(self, step: int, skipped: int) -> list[Instruction]:
+        """The instructions of one turn that come to a vector of four sums: patches, products, a step (bytes) ahead.
+
+        Sums of the first `skipped` columns are left out.
+        """
+        patches = self.patches
         code: list[Instruction] = []
+        skips = [column < skipped for _, column in self._outputs]
         for tile in range(patches.per_turn):
+            left_out = {cell for cell in range(len(patches.cells)) if skips[tile * len(patches.cells) + cell]}
             started = set[int]()
             for place in range(len(patches.places)):
+                if all(cell in left_out for cell, at in patches.uses if at == place):
+                    continue
                 stand, distance = self._reached[self._patch_offsets[tile * len(patches.places) + place]]
                 base = f"p{stand}"
                 if distance > _ADD_REACH:
@@ -676,43 +739,53 @@ class PatchKernel:
                 base = "t" if distance else base
                 code.append(Instruction("vldrw.u32", f"{{x}}, [{{{base}}}, {{columns}}]", ("x",)))
                 for number, (cell, at) in enumerate(patches.uses):
-                    if at != place:
+                    if at != place or cell in left_out:
                         continue
-                    total, weights = f"s{tile * len(patches.cells) + cell}", f"w{number}"
+                    weights = f"w{number}"
                     if number >= self.held:
                         column = PATCH * self._words[1][number]
                         code.append(Instruction("vldrw.u32", f"{{w}}, [{{weights}}, #{column}]", ("w",)))
                         weights = "w"
-                    more = cell in started
-                    started.add(cell)
-                    mnemonic = "vmladava.s8" if more else "vmladav.s8"
-                    operands = f"{{{total}}}, {{x}}, {{{weights}}}"
-                    code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
-        code.append(Instruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
-        code.append(Instruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
-        code += self._with("bias", "vadd.i32", "{v}, {v}, ")
+                    for above in range(cell + 1) if patches.deep else (0,):
+                        if above:
+                            bits = 8 * patches.geometry.stride[0]
+                            code.append(
+                                Instruction("vshlc", f"{{x}}, {{carry}}, #{bits}", ("x", "carry"), ("x", "carry"))
+                            )
+                        total, more = f"s{tile * len(patches.cells) + cell - above}", cell - above in started
+                        started.add(cell - above)
+                        mnemonic = "vmladava.s8" if more else "vmladav.s8"
+                        operands = f"{{{total}}}, {{x}}, {{{weights}}}"
+                        code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
+        pairs = [first for first in (0, 1) if not (skips[first] and skips[first + 2])]
+        for first in pairs:
+            operands = f"{{v}}[{first + 2}], {{v}}[{first}], {{s{first}}}, {{s{first + 2}}}"
+            code.append(Instruction("vmov", operands, ("v",), ("v",) if first != pairs[0] else ()))
+        return code + [i for pointer in self._pointers for i in advance(pointer, step)]
+
+    def _finish_code(self, step: int) -> list[Instruction]:
+        """The instructions of one turn that finish four sums, and a step (bytes) ahead."""
+        what = self.what
+        code = self._with("bias", "vadd.i32", "{v}, {v}, ")
         if what.form == "left":
             code += self._with("left", "vshl.s32", "{v}, ")
         code += self._with("multiplier", "vqrdmulh.s32" if what.form == "round" else "vqdmulh.s32", "{v}, {v}, ")
         if what.form != "round":
             code += self._with("right", "vrshl.s32", "{v}, ")
         code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
-        if what.clamped:
-            for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
-                *load, duplicate = self._with(bound, "vdup.32", "{b}, ")
-                code += [*load, replace(duplicate, writes=("b",), keeps=()), _update(mnemonic, "{v}, {v}, {b}")]
-        else:
-            code += [_update(f"vqmovnb.{kind}", "{v}, {v}") for kind in ("s32", "s16")]
+        for instruction in narrowed(what.clamped, what.table):
+            bound = next((name for name in ("low", "high") if name in instruction.names), "") if self._spilled else ""
+            if bound:
+                code.append(Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
+                instruction = replace(instruction, operands=instruction.operands.replace(f"{{{bound}}}", "{n}"))
+            code.append(instruction)
         value = "v"
         if what.table:
-            code += [_update(f"vmovlb.{kind}", "{v}, {v}") for kind in ("u8", "u16")]
             code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
         store = "vpst\\nvstrbt.32" if self._mask else "vstrb.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
-        for pointer, distance in (("o", output_step), *((each, input_step) for each in self._pointers)):
-            code += advance(pointer, distance)
-        return code
+        return code + advance("o", step)
 
     def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
         """An instruction that changes `v` by a scalar in a register, or one that it loads first."""
@@ -735,6 +808,9 @@ class PatchKernel:
         """
         if len(self.patches.cells) > PATCH or PATCH % len(self.patches.cells):
             raise BackendError("a turn has four outputs")
+        rows, columns = self.patches.rows, self.patches.columns
+        if self.patches.deep and (rows == 1 or columns > 1 or self.patches.extent[0] > self.patches.shape[0]):
+            raise BackendError(f"{rows} x {columns} outputs do not share deep patches")
         if len(self.patches.uses) > _MOST_WEIGHT_VECTORS:
             raise BackendError(f"{len(self.patches.uses)} weight vectors are too many")
         if self.strips > self.strip_count or (self.strips > 1 and self.strips * self.strip_bytes > _MOST_STRIP_BYTES):
@@ -751,7 +827,8 @@ class PatchKernel:
         if self._mask and self._looped > 1:
             raise BackendError("outputs that do not exist cannot be told in a hardware loop")
         spare = _SPARE_VECTORS - (0 if self.over == "c" else self.held)
-        if max(self.held * (self.over == "c") + 2, self._hoisted + 1) + self.what.clamped + (not all_held) > spare:
+        loads_ahead = 0 if self._hoisted == ALL_AHEAD else self._hoisted
+        if max(self.held * (self.over == "c") + 2, loads_ahead + 1) + self.what.clamped + (not all_held) > spare:
             raise BackendError(f"{self.held} weight vectors and {self._hoisted} loads ahead leave no registers")
         if any(distance > _MOVE_REACH for _, distance in self._reached.values()):
             raise BackendError("patches are too far from each other")
@@ -773,6 +850,7 @@ class PatchKernel:
         parts = -(-geometry.columns // self.columns)
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
+        shifted = products * (len(patches.cells) - 1) if patches.deep else 0
         entries = self.strips * parts if self.over == "c" else self.what.channels * self._entries
         visits = groups * parts * (self.strips if self.over == "c" else 1)
         read = 4 * self.what.fields * self.what.channels * visits
@@ -784,7 +862,8 @@ class PatchKernel:
         counts = {
             "turns": turns,
             "gathers": turns * gathers,
-            "products": turns * products,
+            "products": turns * (products + shifted),
+            "shifted": turns * shifted,
             "reloaded": reloaded,
             "moved": turns * sum(1 for at in self._patch_offsets if self._reached[at][1]),
             "channel_starts": groups * self.what.channels * (self.over != "c"),
@@ -809,15 +888,6 @@ class PatchKernel:
 def _update(mnemonic: str, operands: str) -> Instruction:
     """An instruction that changes `v`."""
     return Instruction(mnemonic, operands, ("v",), ("v",))
-
-
-def advance(pointer: str, distance: int) -> list[Instruction]:
-    """Move a pointer by a constant, by as many immediates as it takes."""
-    code, mnemonic = [], "addw" if distance > 0 else "subw"
-    for left in range(abs(distance), 0, -_ADD_REACH):
-        step = min(left, _ADD_REACH)
-        code.append(Instruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
-    return code
 
 
 def _overlap(chain: Sequence[tuple[int, ...]], vector: _Columns) -> int:

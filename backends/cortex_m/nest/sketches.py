@@ -5,36 +5,47 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.cortex_m.nest.resident import Resident
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 _FEW_SUMS = 64
+# Bytes of windows that few vectors of weights meet.
+_SHALLOW = 64
 # Times the fewest cycles, for which less code is preferred.
 _NEAR = 1.01
+# Kernels with weights in registers whose turns are ordered before one is chosen.
+_COMPARED = 12
+# Bytes of working memory that are worth as much as all cycles.
+_DEAR_SCRATCH = 1 << 17
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @lru_cache(maxsize=256)
 def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
-    first (im2col), pixels of all rows together; not where they lie side by side as they are.
+    first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: shallow
+    windows, either way; weights stay in registers (`nest.resident`).
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
     lie in scratch at a time; `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of
     them is read; `unroll`, vectors of the depth in one turn; `share`, pixels that share one reading of the factors;
     `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
-    `image`, where it is read. The first schedule of a variant is the one that promises
-    the fewest cycles at its site.
+    `image`, where it is read. Of `resident`: `held` weight vectors; `factors`, held or read in each turn; `unroll`,
+    groups of four sums in one turn; `pixels` that one statement walks over. The first schedule of a variant is the one
+    that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
+    if what.dot.element == what.finish.element == 1 and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
+        names.append("resident")
     knobs = {name: _knobs(what, name) for name in names}
     found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name], site))]
     return [
@@ -63,19 +74,32 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
     tiles = [(p, c) for p in range(1, most + 1) for c in range(1, most // p + 1) if p <= row and c <= what.channels]
     padded = any(what.geometry.pad) and what.geometry.batch == 1 and what.padded_bytes <= MOST_PADDED
     vectors = -(-what.depth // VECTOR)
-    return {
-        "tile": tuple(f"{p}x{c}" for p, c in tiles),
-        "tiles": tuple(n for n in (1, 2, 3, 4, 5, 6, 8, 12, 16) if n <= row),
+    around: dict[str, tuple[Choice, ...]] = {
         "block": (what.channels, *reversed(blocks)) if many else _small_first((*blocks, what.channels)),
         "outer": ("pixels", "channels") if many else ("pixels",),
         "weights": ("params", "scratch") if many and not finish.terms else ("params",),
+        "image": ("in_place", "padded") if padded else ("in_place",),
+    }
+    if name == "resident":
+        return {
+            "tile": ("1x4", "2x2", "4x1"),
+            "held": (4, 3, 5, 6, 2, 1, 0),
+            "factors": ("held", "read"),
+            "unroll": (1, 2, 3, 4, 6, 8),
+            "pixels": tuple(n for n in (row, 256, 192, 128, 96, 64, 48, 32, 24, 16) if n <= row),
+            "windows": ("scratch", "image") if what.geometry.kernel != (1, 1) else ("image",),
+            **around,
+        }
+    return {
+        "tile": tuple(f"{p}x{c}" for p, c in tiles),
+        "tiles": tuple(n for n in (1, 2, 3, 4, 5, 6, 8, 12, 16) if n <= row),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
         "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
         "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
         "repeats": tuple(n for n in (1, 2, 3, 4) if n <= what.channels),
         "finish_repeats": tuple(n for n in (1, 2, 4) if VECTOR * n <= what.channels) or (1,),
-        "image": ("in_place", "padded") if padded else ("in_place",),
+        **around,
     }
 
 
@@ -98,19 +122,34 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 counts = _verified(what, name, assigned(guess)).counts()
                 if site.holds(counts):
                     cycles = estimate(counts) + site.waits(counts, what.finish.pipeline)
+                    cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH
                     found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
-    guesses = legal(first, "tile", "image") or legal(first, "tile", "share", "unroll", "image")
+    if name == "resident":
+        guesses = legal(first, "tile", "held", "factors", "windows", "image", "pixels")
+        near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
+        last: Sequence[str] = ("tile", "held", "factors", "unroll")
+    else:
+        guesses = legal(first, "tile", "image") or legal(first, "tile", "share", "unroll", "image")
+        near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
+        last = ("repeats", "finish_repeats")
     if not guesses:
         return None
-    if site.constants is not None:
-        steps = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
-        for open_knobs in steps:
-            guesses = legal(min(guesses).assignment, *open_knobs) or guesses
-    guesses = legal(min(guesses).assignment, "repeats", "finish_repeats")
+    for open_knobs in near if site.constants is not None else ():
+        guesses = legal(min(guesses).assignment, *open_knobs) or guesses
+    guesses = legal(min(guesses).assignment, *last)
+    if name == "resident":
+        guesses = [_measured(what, guess) for guess in sorted(guesses)[:_COMPARED]]
     least = min(guesses).cycles
     return min((guess for guess in guesses if guess.cycles <= _NEAR * least), key=lambda guess: guess.code)
+
+
+def _measured(what: Contraction, guess: _Guess) -> _Guess:
+    """The guess with the cycles of its turns as the core's timings have them."""
+    kernel = _verified(what, "resident", assigned(guess.assignment))
+    assert isinstance(kernel, Resident)
+    return replace(guess, cycles=guess.cycles * kernel.measured_pace / kernel.pace)
 
 
 def beginning_with(
@@ -139,17 +178,19 @@ def assigned(knobs: Mapping[str, Choice]) -> tuple[tuple[str, Choice], ...]:
 
 def estimate(counts: Mapping[str, float]) -> float:
     """Cycles of the core as far as the counts of a kernel tell: vector pipes hold an instruction for two cycles."""
-    inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
     return (
-        inner
-        + 1.4 * counts["finished"]
-        - 8 * counts["finish_joined"]
-        + counts["factors"] / 2
-        + 12 * counts["entries"]
-        + 6 * counts["copied"]
+        (counts["cycles"] if "cycles" in counts else _estimated_sums(counts))
+        + 3 * counts["copied"]
         + counts["constants_copied"] / 4
         + 60 * counts["border"]
     )
+
+
+def _estimated_sums(counts: Mapping[str, float]) -> float:
+    """Cycles of sums that go through memory, and of their finish."""
+    inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
+    finish = 1.4 * counts["finished"] - 8 * counts["finish_joined"] + counts["factors"] / 2
+    return inner + finish + 12 * counts["entries"]
 
 
 def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
@@ -158,14 +199,15 @@ def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
     Raises:
         BackendError: it is not legal.
     """
-    kernel = _verified(what, schedule.variant, schedule.knobs)
-    return Kernel(what, kernel.nest, core.pipeline)
+    return replace(_verified(what, schedule.variant, schedule.knobs), pipeline=core.pipeline)
 
 
 @lru_cache(maxsize=4096)
 def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
-    nest = _sketch(what.nest, variant, dict(knobs), what.depth)
-    kernel = Kernel(what, nest, None)
+    if variant == "resident":
+        kernel: Kernel = Resident(what, _resident(what.nest, dict(knobs), what.depth), None)
+    else:
+        kernel = Kernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
     kernel.verify()
     return kernel
 
@@ -204,3 +246,23 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
     unrolled = ["ni", "xi", inner[-1], *(["nu"] if turn == "n" else [])]
     nest = nest.apply("unroll", "sums", *unrolled).apply("turn", "sums", turn)
     return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))
+
+
+def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
+    """The trace of the variant whose weights stay in registers, applied."""
+    pixels, channels = map(int, str(k["tile"]).split("x"))
+    rows = ["y"]
+    if k["windows"] == "scratch":
+        nest = nest.apply("fuse", "sums", "y", "x").apply("fuse", "out", "y", "x")
+        rows = []
+    for operand in ("image", "windows", "weights"):
+        nest = nest.apply("place", operand, str(k[operand]))
+    nest = nest.apply("split", "out", "x", "xo", int(k["pixels"]))
+    nest = nest.apply("split", "out", "xo", "xu", pixels * int(k["unroll"])).apply("split", "out", "xu", "xi", pixels)
+    nest = nest.apply("split", "out", "n", "no", int(k["block"])).apply("split", "out", "no", "ni", channels)
+    shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
+    nest = nest.apply("order", "out", *shared, "no", "xo", "xu", "xi", "ni")
+    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu", "xi").apply("turn", "out", "xo")
+    nest = nest.apply("compute_at", "sums", "out", "xo").apply("split", "sums", "k", "kl", min(VECTOR, depth))
+    nest = nest.apply("lanes", "sums", "kl")
+    return nest.apply("hold", "weights", int(k["held"])).apply("hold", "factors", int(k["factors"] == "held"))

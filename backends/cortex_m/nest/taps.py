@@ -19,10 +19,9 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import Instruction, advance
 from tosaic.backends.cortex_m.nest.floats import LANES, MOST_SUMS, block
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.patches import advance
 from tosaic.backends.cortex_m.nest.rows import F32
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Pipeline

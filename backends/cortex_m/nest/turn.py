@@ -129,6 +129,7 @@ class Row:
         self.uses = Counter(operand for value in values for operand in value.operands)
         self.compares = any(value.op in ("compare", "select") for value in values)
         self.declared: list[str] = []
+        self.forms: dict[Value, Form] = {}
         self._names: dict[object, str] = {}
 
     def pointer(self, key: object, at: str, type_: str = "const int8_t") -> str:
@@ -210,10 +211,14 @@ class Turn:
 
     def form(self, value: Value) -> Form:
         """How a value comes out of the instructions that compute it."""
-        if self.row.is_scalar(value):
-            return Form(max(self.lanes, value.bits), max(self.lanes, value.bits))
-        if self._is_read(value):
-            spacing = max(self.lanes, value.bits) if self._in_parts(value) else self.lanes
+        if value not in self.row.forms:
+            self.row.forms[value] = self._form(value)
+        return self.row.forms[value]
+
+    def _form(self, value: Value) -> Form:
+        scalar = self.row.is_scalar(value)
+        if scalar or self._is_read(value):
+            spacing = self.lanes if value.op == "input" and not scalar else max(self.lanes, value.bits)
             return Form(spacing, spacing)
         return LANE_ROWS.find(value.op)().form(self, value)
 
@@ -261,7 +266,7 @@ class Turn:
             index, size = value.numbers
             pointer, bits = self._walking(value, self.row.start(index, value, size)), 8 * size
         elif value.op == "array":
-            bits = max(lanes, value.bits) if self._in_parts(value) else value.bits
+            bits = value.bits
             at = memory.constant(value, f"{lanes}", lambda: self._packed(value))
             pointer = self._walking(value, at + (self.row.offset(bits // 8) if value.level == FLAT else ""))
         else:
@@ -281,13 +286,13 @@ class Turn:
         each, data = 8 * VECTOR // self.lanes, value.data
         if data is None:
             raise BackendError("an array has no data")
-        bits = max(self.lanes, value.bits) if self._in_parts(value) else value.bits
-        padded = np.pad(data, (0, -data.size % each)).astype(f"int{bits}")
-        return parted(padded.reshape(-1, each), bits // self.lanes if self._in_parts(value) else 1)
+        padded = np.pad(data, (0, -data.size % each)).astype(f"int{value.bits}")
+        return parted(padded.reshape(-1, each), max(1, value.bits // self.lanes))
 
     # Instructions.
 
     def name(self) -> str:
+        """The name of a new register."""
         self._fresh += 1
         return f"v{self._fresh}"
 
@@ -311,9 +316,8 @@ class Turn:
 
     def _memory(self, name: str, kind: str, register: str, pointer: str, bits: int, whole: bool = False) -> None:
         """Load or store a vector at a pointer that moves on; `whole` is for memory padded to whole vectors."""
-        each = 8 * VECTOR // self.lanes if not whole else 8 * VECTOR // max(bits, self.lanes)
         left = 0 if whole else self.left
-        step = (left or each) * bits // 8 if not whole else VECTOR
+        step = VECTOR if whole else (left or 8 * VECTOR // self.lanes) * bits // 8
         stores = name.startswith("vstr")
         writes, keeps = ((pointer,) if stores else (register, pointer)), (pointer,)
         prefix, suffix = ("vpst\\n", "t") if left else ("", "")

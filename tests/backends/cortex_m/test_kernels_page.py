@@ -41,7 +41,7 @@ def installed(tmp_path, monkeypatch):
     (tmp_path / "difference-1.0.dist-info" / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(tmp_path)
     for registry in (FAMILIES, LANE_ROWS):
-        monkeypatch.setattr(registry, "_known", dict(registry._known))
+        monkeypatch.setattr(registry, "_known", registry.known())
         monkeypatch.setattr(registry, "_complete", False)
 
 

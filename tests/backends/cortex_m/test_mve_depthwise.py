@@ -61,7 +61,7 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2)])
 def test_patches_hold_each_weight_once_per_output(tile, stride):
     geometry = Geometry(1, 12, 12, 3, (3, 3), stride, (0, 0, 0, 0), (1, 1), 10 // stride[0], 10 // stride[1])
-    patches = Patches(geometry, *tile)
+    patches = Patches(geometry, *tile, deep=False)
     weights = np.arange(1, 28).reshape(3, 3, 3).astype(np.int8)
     packed = np.stack([patches.patch_weights(weights, *use) for use in patches.uses], axis=1)
     assert packed.shape == (3, len(patches.uses), 16)

@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, pars
 from tosaic.backends.cortex_m.nest.sketches import scheduled
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Schedule
 
 VECTORS = tuple(f"q{i}" for i in range(8))
 
@@ -119,6 +120,54 @@ def test_the_verifier_says_what_is_illegal(knobs, message):
         return
     with pytest.raises(BackendError, match=message):
         _kernel(layer, **knobs)
+
+
+RESIDENT = {
+    "tile": "1x4",
+    "held": 4,
+    "factors": "held",
+    "unroll": 1,
+    "pixels": 36,
+    "windows": "image",
+    "block": 8,
+    "outer": "pixels",
+    "weights": "params",
+    "image": "in_place",
+}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({}, ""),
+        ({"tile": "2x2", "factors": "read", "unroll": 3}, ""),
+        ({"block": 6}, "groups of 4 channels do not divide 6 of 8"),
+        ({"held": 6, "tile": "2x2"}, ""),
+        ({"unroll": 40}, "`xo` of 36 cannot be split by 40"),
+        ({"weights": "scratch"}, "weights are copied where the loop over blocks of channels stands outside"),
+    ],
+    ids=str,
+)
+def test_weights_stay_in_registers_or_the_verifier_says_why_not(knobs, message, tmp_path):
+    layer = _conv(shape=(1, 6, 6, 16), channels=8, kernel=(1, 1))
+    schedule = Schedule.of("resident", **{**RESIDENT, **knobs})
+    if not message:
+        assert run_cases([layer.case(Conv2d(), schedule)], tmp_path)[0].exact
+        return
+    with pytest.raises(BackendError, match=message):
+        layer.case(Conv2d(), schedule)
+
+
+def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other():
+    opening = (Instruction("vldrw.u32", "{v}, [{p}], #16", ("v", "p"), ("p",)),)
+    body = (
+        Instruction("vadd.i32", "{v}, {v}, {v}", ("v",), ("v",)),
+        Instruction("vstrw.32", "{v}, [{o}], #16", ("o",), ("o",)),
+    )
+    found = ordered(Block(body, {"p": "r0", "o": "r1"}, VECTORS, opening), PIPELINE)
+    assert found.entry == ("vldrw.u32 q0, [r0], #16",)
+    assert set(found.last) == {"vadd.i32 q0, q0, q0", "vstrw.32 q0, [r1], #16"}
+    assert found.turn == (*found.last, *found.entry)
 
 
 def test_counts_are_those_of_the_loops():

@@ -1,0 +1,356 @@
+"""Contractions whose weights stay in vector registers while a hardware loop walks over the pixels.
+
+A turn computes four sums, of pixels x channels, moves them to the lanes of a vector, and finishes them there: no sum
+goes through memory. It pays where windows are shallow, one to three vectors: more weights do not fit the registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
+from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.contraction import REACH_OF_LOOP, Kernel
+from tosaic.backends.cortex_m.nest.finish import GROUP, narrowed, update
+from tosaic.backends.cortex_m.nest.nest import Loop
+from tosaic.backends.target import Pipeline
+from tosaic.support.errors import BackendError
+
+_SUMS = ("r0", "r2", "r4", "r6")
+_GENERAL = 13
+_WORD_REACH = 508
+_STORE_REACH = 127
+_MOST_TURNS = (1 << 16) - 1
+_FIXED = {**{f"s{i}": register for i, register in enumerate(_SUMS)}, "term": "r8"}
+# Vector registers that sums and their finish need at least.
+_WORKING = 2
+_PARAMETERS = ("zero_point", "low", "high", "lookup")
+_READ = ("w", "t", *_PARAMETERS)
+
+
+@dataclass(frozen=True)
+class Resident(Kernel):
+    """A scheduled contraction of int8, ready to print.
+
+    Args:
+        nest: stage `sums` at the hardware loop of `out` over pixels; of operand `weights` some vectors of a group of
+            channels are held, and those of `factors`, or all of them are read in each turn.
+    """
+
+    # What the nest says.
+
+    def _loop(self, name: str) -> Loop:
+        return self.nest.loop("out", name)
+
+    @cached_property
+    def _shared(self) -> list[Loop]:
+        loops = self.nest.stages["out"]
+        return list(loops[: loops.index(self._loop("no"))])
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        return self._loop("xi").extent, self._loop("ni").extent
+
+    @property
+    def unrolled(self) -> int:
+        """Groups of four sums in a turn."""
+        return self._loop("xo").step // self.tile[0]
+
+    @property
+    def _turns(self) -> int:
+        return self.pixels // self._loop("xo").step
+
+    @property
+    def held(self) -> int:
+        """Weight vectors of a group of channels that stay in registers."""
+        return min(self.nest.held["weights"], len(self.vectors) * self.tile[1])
+
+    @property
+    def _holds_factors(self) -> bool:
+        return self.nest.held["factors"] > 0
+
+    @property
+    def sums_bytes(self) -> int:
+        return 0
+
+    # What the host packs.
+
+    def channel_order(self) -> np.ndarray:
+        return np.arange(self.block, dtype=np.int32)
+
+    def pack_factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """int32 (groups of channels, fields, 4): the factors behind each of the four sums of a turn."""
+        multiplier, right, left = shift_factors(np.asarray(multiplier), np.asarray(shift))
+        values = {"bias": bias, "left": left, "multiplier": multiplier, "right": right}
+        mr, nr = self.tile
+        lanes = [np.tile(np.asarray(values[name], np.int32).reshape(-1, nr), mr) for name in self.what.finish.names]
+        return np.stack(lanes, axis=1)
+
+    @property
+    def _group_factors(self) -> int:
+        """int32 factors of a group of channels."""
+        return GROUP * self.what.finish.fields
+
+    @property
+    def _block_factors(self) -> int:
+        return 4 * self._group_factors * (self.block // self.tile[1])
+
+    # The code.
+
+    def functions(self) -> list[str]:
+        lines = self._group_function("group", self._turns, self.unrolled)
+        if self._left:
+            lines += self._group_function("rest", 1, self._left)
+        return self._with_copies(lines)
+
+    @property
+    def _left(self) -> int:
+        """Groups of pixels behind the hardware loop; the first of them starts early where they would pass the end."""
+        return -(-(self.pixels - self._turns * self._loop("xo").step) // self.tile[0])
+
+    def _tile(self) -> list[str]:
+        nr, stride = self.tile[1], self._result_stride
+        position = f"{'' if self.flat else f'y * {self.geometry.columns} + '}x"
+        shared = f"w + c * {len(self.vectors) * VECTOR}, t + c / {nr} * {self._group_factors}"
+        terms, calls = self.what.finish.terms, list[str]()
+        for name, first in [("group", 0), *([("rest", self.pixels - self._left * self.tile[0])] if self._left else [])]:
+            windows = ", ".join(f"{pointer} + {first * self.window_pitch}" for pointer in self._pointers)
+            numbers = ", ".join([*_PARAMETERS, *([f"terms + {first}"] if terms else [])])
+            calls.append(f"  {name}({windows}, {shared}, o + {first * stride} + c, {numbers});")
+        return [
+            f"int8_t *o = out + ({position}) * {self.what.channels} + n;",
+            f"for (int c = 0; c < {self.block}; c += {nr}) {{",
+            *calls,
+            "}",
+        ]
+
+    def _group_function(self, name: str, turns: int, groups: int) -> list[str]:
+        """C of a function: `turns` times `groups` groups of pixels, all with one group of channels."""
+        windows = ", ".join(f"const int8_t *{pointer}" for pointer in self._pointers)
+        terms = ", const int32_t *terms" if self.what.finish.terms else ""
+        return [
+            f"INLINE void {name}({windows}, const int8_t *w, const int32_t *t, int8_t *o,",
+            f"  int32_t zero_point, int32_t low, int32_t high, const int8_t *lookup{terms})",
+            "{",
+            *(f"  {line}" for line in self._statement(turns, groups)),
+            "}",
+        ]
+
+    @property
+    def _constants(self) -> dict[str, str]:
+        """The vectors that stay in registers, as C declares them."""
+        found = {f"w{i}": f"int8x16_t w{i} = vldrbq_s8(w + {VECTOR * i})" for i in range(self.held)}
+        if self._holds_factors:
+            names = enumerate(self.what.finish.names)
+            found |= {name: f"int32x4_t {name} = vldrwq_s32(t + {GROUP * i})" for i, name in names}
+        if self.tile[0] > 1:
+            places = [r * self._result_stride + c for r, c in itertools.product(*map(range, self.tile))]
+            found["places"] = f"uint32x4_t places = {{{', '.join(map(str, places))}}}"
+        return found
+
+    def _statement(self, turns: int, groups: int) -> list[str]:
+        found = self._ordered(turns, groups, self.pipeline)
+        leave, loops = (found.last, turns - 1) if found.entry else ((), turns)
+        used = " ".join([*found.entry, *found.turn])
+        reads = [name for name in _READ if f"%[{name}]" in used]
+        clobbers = [register for register in _FIXED.values() if register in used]
+        statement = assembly(
+            found.entry, found.turn, leave, loops, self._changed, reads, clobbers, list(self._constants), self._free
+        )
+        return [
+            *(f"const {constant};" for constant in self._constants.values()),
+            *(f"p{row} += {base};" for row, base in self._addresses(groups)[0].items() if base),
+            *statement,
+        ]
+
+    @property
+    def _changed(self) -> list[str]:
+        return [*self._pointers, "o", *(["terms"] if self.what.finish.terms else [])]
+
+    @property
+    def _free(self) -> tuple[str, ...]:
+        return VECTORS[: len(VECTORS) - len(self._constants)]
+
+    def _ordered(self, turns: int, groups: int, pipeline: Pipeline | None) -> Ordered:
+        registers = {name: f"%[{name}]" for name in (*self._changed, *_READ)} | _FIXED
+        registers |= {name: f"%q[{name}]" for name in self._constants}
+        code, opening = self._code(groups)
+        opening = opening if turns > 1 else 0
+        return ordered(Block(tuple(code[opening:]), registers, self._free, tuple(code[:opening])), pipeline)
+
+    def _code(self, groups: int) -> tuple[list[Instruction], int]:
+        """The instructions of `groups` times four sums and their results, and how many of them come before the first
+        results are begun."""
+        code: list[Instruction] = []
+        addresses = self._addresses(groups)[1]
+        opening = 0
+        for group in range(groups):
+            code += self._sums(group, addresses)
+            opening = opening or len(code)
+            code += self._finished()
+        if not self._moves(groups):
+            code += [i for name in self._pointers for i in advance(name, self._step(groups))]
+        return code, opening
+
+    def _step(self, groups: int) -> int:
+        """Bytes from the windows of a turn to those of the next."""
+        return groups * self.tile[0] * self.window_pitch
+
+    def _moves(self, groups: int) -> bool:
+        """Whether the last load at a pointer moves it on."""
+        return self._step(groups) <= self._reach
+
+    @property
+    def _reach(self) -> int:
+        return (self.what.dot.load_words if self._words else self.what.dot.load)[1]
+
+    def _addresses(self, groups: int) -> tuple[dict[int, int], dict[tuple[int, int, int], str]]:
+        """How far the pointer of a row stands behind its window, and the address of (group, vector, pixel)."""
+        mr, pitch, moves = self.tile[0], self.window_pitch, self._moves(groups)
+        keys = list(itertools.product(range(groups), range(len(self.vectors)), range(mr)))
+        row = {key: self.vectors[key[1]].row for key in keys}
+        at = {(g, i, r): self.vectors[i].offset + (g * mr + r) * pitch for g, i, r in keys}
+        last = {row[key]: key for key in keys}
+        bases = {number: at[key] if moves else 0 for number, key in last.items()}
+        if any(abs(at[key] - bases[row[key]]) > self._reach for key in keys):
+            raise BackendError("the windows of a turn are out of the reach of their pointer")
+        found = {key: f"[{{p{row[key]}}}, #{at[key] - bases[row[key]]}]" for key in keys}
+        if moves:
+            found |= {key: f"[{{p{number}}}], #{self._step(groups)}" for number, key in last.items()}
+        return bases, found
+
+    def _sums(self, group: int, addresses: dict[tuple[int, int, int], str]) -> list[Instruction]:
+        """Four sums, and the vector `v` of them."""
+        dot, (mr, nr), code = self.what.dot, self.tile, list[Instruction]()
+        load = (dot.load_words if self._words else dot.load)[0]
+        for i, vector in enumerate(self.vectors):
+            for r in range(mr):
+                address = addresses[group, i, r]
+                moved = (f"p{vector.row}",) if "]," in address else ()
+                code.append(Instruction(load, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
+            for c in range(nr):
+                weights = f"w{i * nr + c}"
+                if i * nr + c >= self.held:
+                    weights, at = "f", VECTOR * (i * nr + c)
+                    code.append(Instruction("vldrw.u32", f"{{f}}, [{{w}}, #{at}]", ("f",)))
+                for r in range(mr):
+                    total = f"s{r * nr + c}"
+                    operands = f"{{{total}}}, {{x{r}}}, {{{weights}}}"
+                    code.append(Instruction(dot.more if i else dot.first, operands, (total,), (total,) if i else ()))
+        code.append(Instruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
+        code.append(Instruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
+        return code
+
+    def _finished(self) -> list[Instruction]:
+        """From four sums to results in memory."""
+        finish, code = self.what.finish, list[Instruction]()
+
+        def use(mnemonic: str, factor: str, last: str = "") -> None:
+            if not self._holds_factors:
+                at = VECTOR * finish.names.index(factor)
+                code.append(Instruction("vldrw.u32", f"{{{factor}}}, [{{t}}, #{at}]", (factor,)))
+            operands = f"{{v}}, {{{factor}}}, {{{last}}}" if last else f"{{v}}, {{v}}, {{{factor}}}"
+            code.append(Instruction(mnemonic, operands, ("v",), ("v",)))
+
+        use("vadd.i32", "bias")
+        if finish.terms:
+            code.append(Instruction("ldr", "{term}, [{terms}], #4", ("term", "terms"), ("terms",)))
+            code.append(update("vadd.i32", "v", "term"))
+        if finish.form == "left":
+            use("vqshl.s32", "left")
+        if finish.form == "round":
+            use("vqrdmlash.s32", "multiplier", "zero_point")
+        else:
+            use("vqdmulh.s32", "multiplier")
+            use("vrshl.s32", "right")
+            code.append(update("vadd.i32", "v", "zero_point"))
+        code += narrowed(finish.clamped, finish.table)
+        value = "v"
+        if finish.table:
+            code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
+            value = "y"
+        stride = self.tile[0] * self._result_stride
+        if self.tile[0] > 1:
+            return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}, {{places}}]"), *advance("o", stride)]
+        if stride <= _STORE_REACH:
+            return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}], #{stride}", ("o",), ("o",))]
+        return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}]"), *advance("o", stride)]
+
+    # What must hold.
+
+    def verify(self) -> None:
+        (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish
+        if self.what.dot.element != 1 or finish.element != 1:
+            raise BackendError("weights stay in registers for int8 alone")
+        if mr * nr != len(_SUMS) or self.block % nr or self.what.channels % self.block:
+            raise BackendError(f"groups of {nr} channels do not divide {self.block} of {self.what.channels}")
+        if finish.terms and mr > 1:
+            raise BackendError("each pixel of a turn has a term of its own")
+        if VECTOR * vectors * nr > _WORD_REACH:
+            raise BackendError("weight vectors are out of the reach of their pointer")
+        if len(self._constants) > len(VECTORS) - _WORKING:
+            raise BackendError(f"{len(self._constants)} vectors that stay leave no registers")
+        if not self._turns or self._turns > _MOST_TURNS or self._left * mr > self.pixels:
+            raise BackendError(f"{self.pixels} pixels have no turns of {self.unrolled} groups")
+        if 4 * len(self._code(self.unrolled)[0]) > REACH_OF_LOOP:
+            raise BackendError("a turn is out of the reach of the loop's end")
+        general = len(_SUMS) + len(self._pointers) + 2 + finish.table + 2 * finish.clamped + 2 * finish.terms
+        general += (self.held < vectors * nr) + (not self._holds_factors)
+        if general > _GENERAL:
+            raise BackendError(f"{general} general registers are too many")
+        self.verify_windows()
+        self._ordered(self._turns, self.unrolled, None)
+
+    @property
+    def _loads(self) -> int:
+        """Vectors that are loaded for four sums and their finish."""
+        (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish
+        return mr * vectors + vectors * nr - self.held + (0 if self._holds_factors else finish.fields)
+
+    @property
+    def pace(self) -> float:
+        """Cycles of four sums and their finish as far as the pipes that they hold tell."""
+        issued = len(self._code(self.unrolled)[0]) / self.unrolled
+        held = max(2 * (4 * len(self.vectors) + 2), 2 * (self._loads + 1 + self.what.finish.table))
+        return max(issued, held) + 2 / self.unrolled
+
+    @cached_property
+    def measured_pace(self) -> float:
+        """The same of the order that the block has on the timings of the core."""
+        if (pipeline := self.what.finish.pipeline) is None:
+            return self.pace
+        turn = self._ordered(self._turns, self.unrolled, pipeline).turn
+        return (cycles_of(turn, pipeline, 2) - cycles_of(turn, pipeline, 1)) / self.unrolled
+
+    def counts(self) -> dict[str, float]:
+        (mr, nr), vectors = self.tile, len(self.vectors)
+        tiles = math.prod(loop.turns for loop in self._shared)
+        statements = tiles * self.block // nr * (1 + (self._left > 0))
+        groups = tiles * self.block // nr * (self._turns * self.unrolled + self._left)
+        loads, issued = self._loads, len(self._code(self.unrolled)[0]) / self.unrolled
+        read = tiles * self.block // nr * (VECTOR * self.held + self._holds_factors * 4 * self._group_factors)
+        read += groups * (VECTOR * (vectors * nr - self.held) + 4 * self._group_factors * (not self._holds_factors))
+        if self._copies_weights:
+            read = self.blocks * (self.block_bytes + self._block_factors)
+        counts = {
+            "cycles": groups * self.pace + statements * (20 + 2 * self.held),
+            "products": 4 * groups * vectors,
+            "loads": groups * loads,
+            "issued": groups * issued,
+            "statements": statements,
+            "unrolled": self.unrolled,
+            "held": self.held,
+            "pixels": mr,
+            "vectors": vectors,
+            "code": 4 * len(self._code(self.unrolled)[0]) * 2,
+            "constants_read": read,
+            "streams": 2 * (self.blocks if self._copies_weights else statements),
+            **self.window_counts(tiles, read),
+        }
+        return {name: float(value) for name, value in counts.items()}
