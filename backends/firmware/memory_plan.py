@@ -290,7 +290,8 @@ def _out_of_memory(program: Program, blocks: Sequence[Block], leads: Leads, targ
     return OutOfMemoryError(
         f"the model needs more memory than `{target.name}` has for its arena",
         where=program.calls[peak].where if 0 <= peak < len(program.calls) else "",
-        why=f"call {peak} needs {live_bytes(blocks, leads, peak)} B at once, and there is {room}; biggest users: {listed}",
+        why=f"call {peak} needs {live_bytes(blocks, leads, peak)} B at once, and there is {room}; "
+        f"biggest users: {listed}",
         hint="a larger arena, a target with more memory, or smaller activations",
     )
 

@@ -186,7 +186,7 @@ def _guesses(
         return sorted(found, key=lambda each: each[:2])
 
     def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
-        """Those assignments, the first one's channels in blocks where that takes less memory at nearly the same price."""
+        """Those assignments, the first one's channels in blocks where that takes less memory at nearly that price."""
         found = legal(around, *open_knobs)
         if not found:
             return []
@@ -205,8 +205,10 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, s
     """The best guess whose vectors fit the registers in the order of the core."""
     for guess in _guesses(what, tuple(knobs.items()), core, site):
         with suppress(BackendError):
-            PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline).functions()
-            return guess
+            kernel = PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline)
+            if site.holds(kernel.counts()):
+                kernel.functions()
+                return guess
     return None
 
 

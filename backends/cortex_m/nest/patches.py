@@ -382,14 +382,19 @@ class PatchKernel:
                 else []
             ),
             f"  for (int image = 0; image < {geometry.batch}; image++, in += {image_in}, out += {image_out})",
-            *([f"  for (int first = 0; first < {self.what.channels}; first += {self.block})"] if self.blocks > 1 else []),
+            *(
+                [f"  for (int first = 0; first < {self.what.channels}; first += {self.block})"]
+                if self.blocks > 1
+                else []
+            ),
             f"  for (int group = 0; group < {self.strip_count}; group += {self.strips}) {{",
             f"    const int start = group < {last_strip} ? group : {last_strip};",
             f"    for (int s = 0; s < {self.strips}; s++) {{",
             f"      const int row = (start + s) * {patches.rows};",
             f"      const int y = {first_row} * {geometry.stride[0]} - {geometry.pad[0]};",
             f"      for (int g = 0; g < {patches.row_groups}; g++)",
-            f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes}, in{first}, zeros, y + g * {PATCH});",
+            f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes},",
+            f"             in{first}, zeros, y + g * {PATCH});",
             "    }",
             f"    const int8_t *weights = {'expanded' if self._expands else weights}{of(self.weight_bytes)};",
             f"    const int32_t *factors = {factors}{of(self.what.fields)};",
@@ -576,7 +581,9 @@ class PatchKernel:
             if self._looped < self.strips:
                 single = f"single(strip + s * {self.strip_bytes}, o, {shared});"
                 lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, [single])
-        each = f"for (int c = 0; c < {self.block}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
+        each = (
+            f"for (int c = 0; c < {self.block}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
+        )
         return [each, *(f"  {line}" for line in lines), "}"]
 
     def _strip(self, head: list[str], output: str, calls: list[str]) -> list[str]:
@@ -848,7 +855,12 @@ class PatchKernel:
             "expanded": self.what.channels * -(-self.weight_bytes // VECTOR) * self._expands,
             "constants_read": read,
             "blocks": self.blocks,
-            "block_columns": groups * self.strips * patches.row_groups * geometry.width * self.blocks * (self.blocks > 1),
+            "block_columns": groups
+            * self.strips
+            * patches.row_groups
+            * geometry.width
+            * self.blocks
+            * (self.blocks > 1),
             "streams": 2 * visits * self.blocks,
         }
         return {name: float(value) for name, value in counts.items()}

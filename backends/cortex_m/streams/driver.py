@@ -163,7 +163,8 @@ class _Driver:
             lines += [
                 f"if (e{number}{below} - f{number} > {window.rows}) {{",
                 f"  const int32_t low = {low};",
-                f"  slide(w{number}, w{number} + (low - f{number}) * {window.bytes}, (d{number} - low) * {window.bytes});",
+                f"  const int8_t *kept = w{number} + (low - f{number}) * {window.bytes};",
+                f"  slide(w{number}, kept, (d{number} - low) * {window.bytes});",
                 f"  f{number} = low;",
                 "}",
             ]

@@ -7,8 +7,17 @@ import math
 from dataclasses import dataclass
 
 from tosaic.support.attributes import ints_of
-from tosaic.support.functions import body_of, computing_ops, retype, returned, standalone
-from tosaic.support.mlir import constant_shape, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
+from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
+from tosaic.support.mlir import (
+    constant_shape,
+    constant_value,
+    element_type,
+    functions,
+    ir,
+    numpy_dtype,
+    parse,
+    shape_of,
+)
 from tosaic.support.tosa_ops import CONSTANT, POINTWISE, data_operands
 from tosaic.support.values import is_argument, producer
 
@@ -21,8 +30,8 @@ _ROWS = 1
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand, from
-    row `stride * first - before` on; rows before the first and behind the last are those of the padding."""
+    """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand,
+    from row `stride * first - before` on; rows before the first and behind the last are those of the padding."""
 
     stride: int = 1
     before: int = 0
@@ -98,7 +107,7 @@ def stage_of(function: ir.Operation) -> Stage | None:
 
 
 def strip(stage: Stage, count: int) -> str:
-    """The text of the stage's function on the rows that `count` rows of the result are made of, none of them padding."""
+    """The text of the stage's function on the rows that `count` rows of the result are made of, none of it padding."""
     module = parse(stage.function)
     (function,) = functions(module).values()
     rows = _rows(function)
@@ -161,7 +170,7 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
     if op.name == "tosa.slice" and is_argument(image):
-        return {image: Rows(before=-constant_value(op.operands[1])[_ROWS])}
+        return {image: Rows(before=-_dims(op.operands[1])[_ROWS])}
     if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):
         return {image: rows}
     return None
@@ -180,9 +189,16 @@ def _slice_rows(op: ir.Operation, count: int) -> None:
     """Let a slice, whose operand begins with the first row that it takes, take `count` of them."""
     with ir.InsertionPoint(op):
         for number, rows in ((1, 0), (2, count)):
-            dims = list(constant_value(op.operands[number]))
+            dims = _dims(op.operands[number])
             dims[_ROWS] = rows
             op.operands[number] = constant_shape(dims)
+
+
+def _dims(value: ir.Value) -> list[int]:
+    """The numbers of a shape."""
+    numbers = constant_value(value)
+    assert numbers is not None
+    return [int(number) for number in numbers]
 
 
 def _paddings(function: ir.Operation) -> dict[ir.Value, int]:

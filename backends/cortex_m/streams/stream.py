@@ -1,8 +1,8 @@
 """Kernels executed together, strip by strip of rows, so that tensors between them keep only the rows in use.
 
 The last stage makes `rows` rows a step; each other stage makes what these need and nobody has made before, so that
-nothing is computed twice. A tensor between stages is a window of rows that slides down in a buffer: what is still needed
-moves to the buffer's start when its end is reached. Rows of padding lie in the buffer too.
+nothing is computed twice. A tensor between stages is a window of rows that slides down in a buffer: what is still
+needed moves to the buffer's start when its end is reached. Rows of padding lie in the buffer too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,20 @@ class Stream:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    def is_legal(self) -> bool:
+        """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
+        it, by a later one, and only the last result by none."""
+        for number, made in enumerate(self.writes):
+            arguments = [argument for _, argument in self.readers(made)]
+            if (number == len(self.writes) - 1) == bool(arguments):
+                return False
+            if any(argument.rows is None or argument.planes > 1 for argument in arguments):
+                return False
+        for name in {*self.inputs, *self.writes}:
+            if len({a.padding for reader, a in self.readers(name) if self.is_padded(reader, a)}) > 1:
+                return False
+        return self.writes[-1] in self.outputs
+
     def with_copies(self) -> Stream:
         """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it."""
         stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
@@ -54,15 +68,17 @@ class Stream:
             writes.append(made)
         return Stream(tuple(stages), tuple(reads), tuple(writes), self.inputs, self.outputs)
 
-    def readers(self, tensor: str) -> list[tuple[int, Argument]]:
+    def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
         """The stages that read a tensor, each with the argument that it is."""
-        return [
-            (number, argument)
-            for number, (stage, names) in enumerate(zip(self.stages, self.reads, strict=True))
-            for name, argument in zip(names, stage.arguments, strict=True)
-            if name == tensor
-        ]
+        return self._readers.get(tensor, ())
 
+    @cached_property
+    def _readers(self) -> dict[str, list[tuple[int, Argument]]]:
+        found: dict[str, list[tuple[int, Argument]]] = {}
+        for number, (stage, names) in enumerate(zip(self.stages, self.reads, strict=True)):
+            for name, argument in zip(names, stage.arguments, strict=True):
+                found.setdefault(name, []).append((number, argument))
+        return found
 
     def is_padded(self, reader: int, argument: Argument) -> bool:
         """Whether a stage reads rows around what its argument is."""
@@ -157,7 +173,9 @@ class Plan:
         readers = tuple((reader, argument.rows) for reader, argument in arguments if argument.rows)
         above = max(0, *(rows.before for _, rows in readers))
         below = max(0, *(rows.end(self.stream.stages[reader].height) - stage.height for reader, rows in readers))
-        padding = max((argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)), default=0)
+        padding = max(
+            (argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)), default=0
+        )
         held = 0
         for done, ends in self._moments:
             end = ends[number] + (below if ends[number] == stage.height else 0)
@@ -214,7 +232,7 @@ class Plan:
         return leads
 
     def _needed(self, name: str, done: Sequence[int]) -> int | None:
-        """The byte of an input from which on stages that have `done` so many rows need it; None where they need none."""
+        """The byte of an input from which on stages that have `done` so many rows need it; None where none does."""
         begins = [
             max(0, argument.rows.first(done[reader])) * argument.bytes if argument.rows else 0
             for reader, argument in self.stream.readers(name)

@@ -1,4 +1,4 @@
-"""A planned stream as a task: kernels chosen for its strips, one schedule, proven and measured like any other kernel."""
+"""A planned stream as a task: kernels chosen for its strips, one schedule, proven and measured like any kernel."""
 
 from __future__ import annotations
 

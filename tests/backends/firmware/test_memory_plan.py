@@ -53,7 +53,9 @@ def programs(draw, sharing: bool = True) -> Program:
         names = [f"t{number}_{i}" for i in range(draw(st.integers(1, 2)))]
         for name in names:
             sizes[name] = draw(st.integers(1, 3000))
-        in_place = [Overlap(0, 0, draw(st.sampled_from([None, 0, 32, 1000])))] if sharing and draw(st.booleans()) else []
+        in_place = (
+            [Overlap(0, 0, draw(st.sampled_from([None, 0, 32, 1000])))] if sharing and draw(st.booleans()) else []
+        )
         if draw(st.integers(0, 3)) == 0:
             read = tuple(Port(name, 3, 0) for name in reads[:1])
             written_to = tuple(Port(name, 4, 3008 * i) for i, name in enumerate(names))
@@ -108,7 +110,10 @@ def test_a_chain_needs_its_largest_pair():
 
 
 def test_in_place_kernels_share_one_buffer():
-    made = program({"x": 160, "a": 160, "y": 160}, [kernel("x", "a", in_place=[Overlap(0, 0)]), kernel("a", "y", 0, [Overlap(0, 0)])])
+    made = program(
+        {"x": 160, "a": 160, "y": 160},
+        [kernel("x", "a", in_place=[Overlap(0, 0)]), kernel("a", "y", 0, [Overlap(0, 0)])],
+    )
     plan = plan_memory(made, board(1 << 20))
     check_plan(made, plan)
     assert plan.arena_bytes == 160
