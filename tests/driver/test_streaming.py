@@ -1,4 +1,4 @@
-"""A model that does not fit is compiled as streams: exact, within its limit, or refused with the least that would do."""
+"""A model that does not fit is compiled as streams: exact, within its limit, or refused with what would do."""
 
 from __future__ import annotations
 
