@@ -14,6 +14,7 @@ import tosaic
 from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
+from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.build import Build, replacing, seal
@@ -52,6 +53,7 @@ from tosaic.passes import (
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
+from tosaic.streaming import Fitted, Fitter
 from tosaic.support.errors import Advice, BackendError, Error
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
@@ -101,17 +103,14 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     library = CmsisNn.find(options.cmsis_nn)
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
-        placed = middle.placement.module
-        tasks = tuner.tasks(placed, options.kernels, middle.samples.drawn)
-        tasks = tuner.confine(tasks, placed, middle.placement.regions)
-        with stations.station("prove"):
-            proofs = tuner.prove(tasks)
-        tuned = None
+        tasks, proofs, fitter, fitted = _fitted(options, middle, tuner, stations)
+        placed, tuned = fitted.module, None
         if options.tuning.trials and tasks:
             with stations.station("tune"):
-                tuned = tuner.tune(tasks, stations.tuning)
+                tuned = tuner.tune(fitted.to_tune, stations.tuning)
+                fitted = fitter.retuned(fitted)
         with stations.station("generate"):
-            kernels = tuner.choose(tasks)
+            kernels = tuner.choose(fitted.tasks)
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
@@ -150,6 +149,19 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     return Build.load(output)
 
 
+def _fitted(
+    options: CompileOptions, middle: Middle, tuner: Tuner, stations: Stations
+) -> tuple[dict[str, KernelTask], dict[str, KernelProof], Fitter, Fitted]:
+    """The tasks of the CPU functions, proven, and the program with as many of them in streams as its memory asks."""
+    placed, regions = middle.placement.module, middle.placement.regions
+    tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
+    with stations.station("prove"):
+        proofs = tuner.prove(tasks)
+    with stations.station("fit"):
+        fitter = Fitter(tuner, placed, regions, tasks)
+        return tasks, proofs, fitter, fitter.chosen()
+
+
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     if is_exact(functions(build.module)["main"]):
@@ -177,10 +189,9 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        placed, regions = middle.placement.module, middle.placement.regions
-        tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
+        *_, fitted = _fitted(options, middle, tuner, stations)
         with stations.station("tune"):
-            return tuner.tune(tasks, stations.tuning)
+            return tuner.tune(fitted.to_tune, stations.tuning)
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
@@ -104,7 +105,7 @@ class KernelProof:
         refuted: those that did not equal the reference, each with what was found.
     """
 
-    task: KernelTask
+    task: KernelTask | StreamTask
     near: Sequence[Schedule] = ()
     tried: int = 0
     refuted: list[str] = field(default_factory=list)
@@ -122,7 +123,11 @@ class KernelProof:
 
 
 def prove_kernels(
-    tasks: Mapping[str, KernelTask], database: Database, measure: Measure, executor: Executor, objective: Objective
+    tasks: Mapping[str, KernelTask | StreamTask],
+    database: Database,
+    measure: Measure,
+    executor: Executor,
+    objective: Objective,
 ) -> dict[str, KernelProof]:
     """Try the default of each exact task that no recorded trial has proven, and what is best on the nearest task that
     has records; record both. Proofs by task key.
@@ -137,7 +142,7 @@ def prove_kernels(
     unknown = {key: task for key, task in exact.items() if best(database, task, objective) is None}
     bests = database.bests(objective) if unknown else []
     proofs = {key: KernelProof(task, nearest(task, bests, 1)) for key, task in unknown.items()}
-    known = {key: _tried(proof.task, database) for key, proof in proofs.items()}
+    known = {key: tried(proof.task, database) for key, proof in proofs.items()}
     choices = {key: proof.choices(known[key]) for key, proof in proofs.items()}
     unproven = list(proofs.values())
     while unproven:
@@ -154,7 +159,7 @@ def prove_kernels(
     return proofs
 
 
-def _tried(task: KernelTask, database: Database) -> set[Schedule]:
+def tried(task: KernelTask | StreamTask, database: Database) -> set[Schedule]:
     """The schedules whose present code has a record."""
     records = database.records(task.key)
     return {record.schedule for record in records if record.measurement.code == task.code(record.schedule)}

@@ -13,6 +13,7 @@ import numpy as np
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.memory_plan import scratch_room
@@ -21,7 +22,7 @@ from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Core, Target
 from tosaic.environment import ANY, environment
 from tosaic.options import KernelChoice, Tuning, default_records
-from tosaic.proof import KernelProof, prove_kernels
+from tosaic.proof import KernelProof, prove_kernels, tried
 from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, callee_of, functions_on, returned
 from tosaic.support.mlir import functions, ir
@@ -32,6 +33,8 @@ from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult, best, tune
+
+AnyTask = KernelTask | StreamTask
 
 FAMILIES: Mapping[KernelChoice, tuple[str, ...]] = {"all": (), "cmsis-nn": ("cmsis_nn",), "generic": ("linalg",)}
 
@@ -45,7 +48,7 @@ class ChosenKernel:
         trials: how many schedules of its task have a record; one is the proof of the default alone.
     """
 
-    task: KernelTask
+    task: AnyTask
     schedule: Schedule
     source: KernelSource
     record: Record | None
@@ -120,10 +123,24 @@ class Tuner:
         constants = self.target.layout.constants
         return {name: replace(task, site=Site(constants, room.get(task.key))) for name, task in tasks.items()}
 
-    def prove(self, tasks: Mapping[str, KernelTask]) -> dict[str, KernelProof]:
+    def prove(self, tasks: Mapping[str, AnyTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
         with self._executor(len(tasks)) as executor:
             return prove_kernels(tasks, self.database, self.measure, executor, self.objective)
+
+    def try_once(self, tasks: Sequence[AnyTask]) -> None:
+        """Try the default of each task that has no record of its present code; what it gives is recorded."""
+        new = [task for task in tasks if task.default() not in tried(task, self.database)]
+        with self._executor(len(new)) as executor:
+            flying = [(task, executor.submit(self.measure, task, [task.default()])) for task in new]
+            for task, pending in flying:
+                (outcome,) = pending.result()
+                schedule = task.default()
+                self.database.append([Record(task.key, schedule, outcome, task.features(schedule))])
+
+    def record(self, task: AnyTask) -> Record | None:
+        """The best trial of a task; None where it has none."""
+        return best(self.database, task, self.objective)
 
     def tune(self, tasks: Mapping[str, KernelTask], progress: Listener = silent) -> TuningResult:
         """Spend the trial budget on `tasks`; every trial is recorded.
@@ -144,7 +161,7 @@ class Tuner:
             progress=progress,
         )
 
-    def choose(self, tasks: Mapping[str, KernelTask]) -> dict[str, ChosenKernel]:
+    def choose(self, tasks: Mapping[str, AnyTask]) -> dict[str, ChosenKernel]:
         """The best recorded schedule of each task, else its default.
 
         Raises:
@@ -153,7 +170,7 @@ class Tuner:
         """
         chosen = {}
         for name, task in tasks.items():
-            record = best(self.database, task, self.objective)
+            record = self.record(task)
             schedule = record.schedule if record else task.default()
             trials = len(self.database.records(task.key))
             chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, trials)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,19 @@ from tosaic.backends.target import Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
+
+
+class Overlap(NamedTuple):
+    """An input and an output, by number, that may share memory.
+
+    Args:
+        lead: the output begins at least so many bytes before the input, so that what it overwrites has been read by
+            then; None where both begin together.
+    """
+
+    input: int
+    output: int
+    lead: int | None = None
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,9 @@ class KernelSource:
         text: the source.
         params: packed constants (weights, biases, multipliers), linked into the target's constant memory.
         scratch_bytes: working memory the caller provides, 16-byte aligned.
-        in_place: (input, output) index pairs that may share one buffer.
+        in_place: inputs and outputs that may share memory.
         libraries: names of support libraries to link, e.g. `cmsis-nn`.
+        parts: kernels that it calls.
     """
 
     symbol: str
@@ -43,8 +57,9 @@ class KernelSource:
     text: str
     params: bytes = b""
     scratch_bytes: int = 0
-    in_place: tuple[tuple[int, int], ...] = ()
+    in_place: tuple[Overlap, ...] = ()
     libraries: tuple[str, ...] = ()
+    parts: tuple[KernelSource, ...] = ()
 
 
 @dataclass(frozen=True)

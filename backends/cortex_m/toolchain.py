@@ -161,7 +161,8 @@ def _hexadecimal_floats(text: str) -> str:
 
 def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:
     unique: dict[str, KernelSource] = {}
-    for source in sources:
+    parts = [part for source in sources for part in source.parts]
+    for source in (*sources, *parts):
         known = unique.setdefault(source.symbol, source)
         if (known.language, known.text) != (source.language, source.text):
             raise BackendError(f"two different kernels are called `{source.symbol}`")

@@ -94,42 +94,27 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
     Raises:
         OutOfMemoryError: it does not fit; the message names the worst call and the biggest users then.
     """
-    groups = _shared_in_place(program)
-    blocks = program_blocks(program, len(target.layout.arena), groups)
-    placed = _best(blocks, target)
+    blocks, leads = program_blocks(program, len(target.layout.arena)), overlaps(program)
+    placed = _best(blocks, leads, target)
     if placed is None:
-        raise _out_of_memory(program, blocks, target)
-    by_name = {placement.block.name: placement for placement in placed}
-    placements = dict(by_name)
-    for name, leader in groups.items():
-        at = by_name[leader]
-        size = program.buffers[name].size
-        placements[name] = Placement(Block(name, size, *_lifetime(program)[name], at.block.memories), *_where(at))
-    return MemoryPlan({name: placements[name] for name in sorted(placements)}, target.layout.arena)
+        raise _out_of_memory(program, blocks, leads, target)
+    return MemoryPlan({p.block.name: p for p in sorted(placed, key=lambda p: p.block.name)}, target.layout.arena)
 
 
 def scratch_room(program: Program) -> list[int]:
     """For each call the bytes of working memory that it may take before more is live than in the program as it is."""
-    blocks = program_blocks(program, 1, _shared_in_place(program))
-    live = [_live_bytes(blocks, call) for call in range(len(program.calls))]
+    blocks, leads = program_blocks(program, 1), overlaps(program)
+    live = [live_bytes(blocks, leads, call) for call in range(len(program.calls))]
     own = {block.name: block.size for block in blocks}
     return [max(live) - here + own.get(scratch_name(call), 0) for call, here in enumerate(live)]
 
 
-def _where(placement: Placement) -> tuple[int, int]:
-    return placement.memory, placement.offset
-
-
-def program_blocks(program: Program, memories: int, groups: Mapping[str, str]) -> list[Block]:
-    """All blocks of a program; a buffer in `groups` lives in the block of the buffer it maps to."""
-    lifetimes = _lifetime(program)
-    blocks = []
-    for name, (first, last) in lifetimes.items():
-        if name in groups:
-            continue
-        members = [member for member, leader in groups.items() if leader == name]
-        last = max([last, *(lifetimes[member][1] for member in members)])
-        blocks.append(Block(name, program.buffers[name].size, first, last, memories))
+def program_blocks(program: Program, memories: int) -> list[Block]:
+    """All blocks of a program."""
+    blocks = [
+        Block(name, program.buffers[name].size, first, last, memories)
+        for name, (first, last) in lifetimes(program).items()
+    ]
     for number, call in enumerate(program.calls):
         if isinstance(call, KernelCall):
             sizes = {SCRATCH_REGION: call.kernel.scratch_bytes}
@@ -142,7 +127,7 @@ def program_blocks(program: Program, memories: int, groups: Mapping[str, str]) -
     return blocks
 
 
-def _lifetime(program: Program) -> dict[str, tuple[int, int]]:
+def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     """First and last call that touches each storage buffer which is no constant."""
     spans: dict[str, tuple[int, int]] = {}
 
@@ -162,25 +147,25 @@ def _lifetime(program: Program) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _shared_in_place(program: Program) -> dict[str, str]:
-    """Outputs that take over the memory of an input which dies in the same call: output -> first of its group."""
-    lifetimes = _lifetime(program)
-    groups: dict[str, str] = {}
+Leads = Mapping[tuple[str, str], int | None]
+"""By the names of two blocks, a call's input and its output, how the output may lie over the input; see `Overlap`."""
+
+
+def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
+    """The inputs that die in the call that writes an output, where that may lie over them."""
+    spans = lifetimes(program)
+    found: dict[tuple[str, str], int | None] = {}
     for number, call in enumerate(program.calls):
         if not isinstance(call, KernelCall):
             continue
         reads = [program.storage(name) for name in call.inputs]
-        taken: set[str] = set()
-        for source, result in call.kernel.in_place:
-            old, new = reads[source], program.storage(call.outputs[result])
-            leader = groups.get(old, old)
-            dies = old in lifetimes and lifetimes[old][1] == number and reads.count(old) == 1
-            fresh = lifetimes[new][0] == number and new not in groups
-            fits = dies and program.buffers[new].size <= program.buffers[leader].size
-            if fits and fresh and old not in taken:
-                groups[new] = leader
-                taken.add(old)
-    return groups
+        for shared in call.kernel.in_place:
+            old, new = reads[shared.input], program.storage(call.outputs[shared.output])
+            dies = old in spans and spans[old][1] == number and reads.count(old) == 1
+            fits = shared.lead is not None or program.buffers[new].size <= program.buffers[old].size
+            if dies and fits and spans[new][0] == number:
+                found[old, new] = shared.lead
+    return found
 
 
 Order = Callable[[Block], tuple]
@@ -193,34 +178,56 @@ _ORDERS: tuple[Order, ...] = (
 )
 
 
-def _best(blocks: Sequence[Block], target: Target) -> list[Placement] | None:
+def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placement] | None:
     capacities = [memory.size for memory in target.layout.arena]
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
-    plans = [(_score(placed), order) for order in candidates if (placed := first_fit(order, capacities)) is not None]
+    fitted = [(order, first_fit(order, capacities, leads)) for order in candidates]
+    plans = [(_score(placed), order) for order, placed in fitted if placed is not None]
     if not plans:
         return None
     score, order = min(plans, key=lambda plan: plan[0])
-    return _climb(order, score, capacities, _lower_bound(blocks))
+    return _climb(order, score, capacities, leads, _lower_bound(blocks, leads))
 
 
-def first_fit(order: Iterable[Block], capacities: Sequence[int]) -> list[Placement] | None:
+def first_fit(order: Iterable[Block], capacities: Sequence[int], leads: Leads) -> list[Placement] | None:
     """Each block in turn at the lowest free offset of the first memory with room; None where one has none."""
     placed: list[Placement] = []
     for block in order:
         rivals = [p for p in placed if p.block.meets(block)]
         for memory in range(min(block.memories, len(capacities))):
-            offset = 0
-            for rival in sorted((p for p in rivals if p.memory == memory), key=lambda p: p.offset):
-                if rival.offset - offset >= block.size:
-                    break
-                offset = max(offset, aligned(rival.end))
+            offset = _lowest(block, [p for p in rivals if p.memory == memory], leads)
             if offset + block.size <= capacities[memory]:
                 placed.append(Placement(block, memory, offset))
                 break
         else:
             return None
     return placed
+
+
+def _lowest(block: Block, rivals: Sequence[Placement], leads: Leads) -> int:
+    """The lowest offset at which a block harms no rival."""
+    starts = {0}
+    for rival in rivals:
+        starts.add(aligned(rival.end))
+        if (rival.block.name, block.name) in leads:
+            starts.add(rival.offset)
+        if (block.name, rival.block.name) in leads:
+            starts.add(rival.offset + aligned(leads[block.name, rival.block.name] or 0))
+    return next(at for at in sorted(starts) if not any(_harms(block, at, rival, leads) for rival in rivals))
+
+
+def _harms(block: Block, at: int, rival: Placement, leads: Leads) -> bool:
+    """Whether a block at an offset lies over what a rival still needs, or the other way round."""
+    if at + block.size <= rival.offset or at >= rival.end:
+        return False
+    pairs = {(rival.block.name, block.name): (rival.offset, at), (block.name, rival.block.name): (at, rival.offset)}
+    return not any(may_lie_over(leads[pair], *offsets) for pair, offsets in pairs.items() if pair in leads)
+
+
+def may_lie_over(lead: int | None, input_offset: int, output_offset: int) -> bool:
+    """Whether a kernel's output may lie over its input so; see `Overlap`."""
+    return output_offset == input_offset if lead is None else output_offset + lead <= input_offset
 
 
 def aligned(offset: int) -> int:
@@ -236,10 +243,12 @@ def _score(placed: Sequence[Placement]) -> tuple[int, int]:
     return sum(p.memory * p.block.size for p in placed), sum(ends.values())
 
 
-def _climb(order: list[Block], score: tuple[int, int], capacities: Sequence[int], bound: int) -> list[Placement]:
+def _climb(
+    order: list[Block], score: tuple[int, int], capacities: Sequence[int], leads: Leads, bound: int
+) -> list[Placement]:
     """Swap two blocks of the order at random and keep what is no worse, until the bound or the budget is reached."""
     rng = random.Random(0)
-    best = first_fit(order, capacities) or []
+    best = first_fit(order, capacities, leads) or []
     rounds = _CLIMB_BUDGET // max(1, len(order) ** 2)
     for _ in range(min(rounds, _CLIMB_ROUNDS) if len(order) > 1 else 0):
         if score <= (0, bound):
@@ -247,29 +256,42 @@ def _climb(order: list[Block], score: tuple[int, int], capacities: Sequence[int]
         i, j = rng.sample(range(len(order)), 2)
         trial = list(order)
         trial[i], trial[j] = trial[j], trial[i]
-        placed = first_fit(trial, capacities)
+        placed = first_fit(trial, capacities, leads)
         if placed is not None and (found := _score(placed)) <= score:
             order, score, best = trial, found, placed
     return best
 
 
-def _lower_bound(blocks: Sequence[Block]) -> int:
-    return max((_live_bytes(blocks, moment) for moment in {block.first for block in blocks}), default=0)
+def _lower_bound(blocks: Sequence[Block], leads: Leads) -> int:
+    return max((live_bytes(blocks, leads, moment) for moment in {block.first for block in blocks}), default=0)
 
 
-def _live_bytes(blocks: Sequence[Block], moment: int) -> int:
-    return sum(block.size for block in blocks if block.first <= moment <= block.last)
+def live_bytes(blocks: Sequence[Block], leads: Leads, moment: int) -> int:
+    """Bytes that must be there at a call, where each output lies over the input with which that saves most."""
+    live = {block.name: block for block in blocks if block.first <= moment <= block.last}
+    saved = {
+        (old, new): live[old].size + live[new].size - max((lead or 0) + live[old].size, live[new].size)
+        for (old, new), lead in leads.items()
+        if old in live and new in live and live[new].first == moment
+    }
+    total, taken = sum(block.size for block in live.values()), set[str]()
+    for pair, bytes_ in sorted(saved.items(), key=lambda item: -item[1]):
+        if bytes_ > 0 and taken.isdisjoint(pair):
+            total -= bytes_
+            taken.update(pair)
+    return total
 
 
-def _out_of_memory(program: Program, blocks: Sequence[Block], target: Target) -> OutOfMemoryError:
-    peak = max({block.first for block in blocks}, key=lambda moment: (_live_bytes(blocks, moment), -moment))
+def _out_of_memory(program: Program, blocks: Sequence[Block], leads: Leads, target: Target) -> OutOfMemoryError:
+    peak = max({block.first for block in blocks}, key=lambda moment: (live_bytes(blocks, leads, moment), -moment))
     users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
     listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])
     room = ", ".join(f"{memory.name} {memory.size} B" for memory in target.layout.arena)
     return OutOfMemoryError(
         f"the model needs more memory than `{target.name}` has for its arena",
         where=program.calls[peak].where if 0 <= peak < len(program.calls) else "",
-        why=f"call {peak} needs {_live_bytes(blocks, peak)} B at once, and there is {room}; biggest users: {listed}",
+        why=f"call {peak} needs {live_bytes(blocks, leads, peak)} B at once, and there is {room}; "
+        f"biggest users: {listed}",
         hint="a larger arena, a target with more memory, or smaller activations",
     )
 
@@ -305,14 +327,19 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
         reads = [program.storage(name) for name in call.reads]
         writes = [program.storage(name) for name in call.writes]
         scratch = [name for name in plan.placements if name.startswith(f"call {number} ")]
-        allowed = set(call.kernel.in_place) if isinstance(call, KernelCall) else set()
+        shared = call.kernel.in_place if isinstance(call, KernelCall) else ()
         for name in reads:
             if name in arena:
                 read(name, call.name)
         for index, name in enumerate((*writes, *scratch)):
-            sharers = {reads[source] for source, result in allowed if result == index and index < len(writes)}
-            sharers = {name for name in sharers if reads.count(name) == 1}
-            others = {*reads, *writes, *scratch} - {name} - sharers
+            over = {reads[pair.input]: pair.lead for pair in shared if pair.output == index and index < len(writes)}
+            at = plan.placements[name].offset
+            harmless = {
+                old
+                for old, lead in over.items()
+                if old in arena and reads.count(old) == 1 and may_lie_over(lead, plan.placements[old].offset, at)
+            }
+            others = {*reads, *writes, *scratch} - {name} - harmless
             if any(other in plan.placements and _overlap(plan, name, other) for other in others):
                 raise BackendError(f"in `{call.name}`, `{name}` overlaps memory that the call uses")
         for name in (*scratch, *writes):

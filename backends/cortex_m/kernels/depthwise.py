@@ -35,6 +35,9 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 _TILES = ("2x2", "4x1", "1x4", "2x1", "1x2", "1x1")
 # What the default gives in cycles for weights without zeros in flash.
 _LESS_FLASH = 0.99
+_BLOCKS = (16, 32, 48, 64, 96, 128, 192)
+# Times the least price, for which less working memory is preferred.
+_NEAR = 1.005
 _STRIPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 16, 24, 32)
 
 
@@ -46,7 +49,7 @@ class Depthwise(KernelFamily):
     packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
     stay in registers, `ahead` loads that are executed one turn ahead (`patches.ALL_AHEAD`: all code of the first sums),
     `weights` where these get the zeros between them: in the params, or at each call in scratch memory, `patch` its rows
-    x columns.
+    x columns; `block` channels are packed together.
     """
 
     name = "depthwise_conv2d"
@@ -97,6 +100,7 @@ class Depthwise(KernelFamily):
             "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),
             "patch": ("4x4", "8x2"),
+            "block": (what.channels, *(n for n in _BLOCKS if n < what.channels and what.channels % n == 0)),
         }
         first = _first(what, knobs, core, self.site)
         if first is None:
@@ -137,6 +141,9 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     nest = what.nest.apply("split", "out", "y", "ys", min(rows * int(k["strips"]), what.geometry.rows))
     nest = nest.apply("split", "out", "ys", "yi", rows)
     around, inside, loop = ["y", "c", "ys"], ["x", "xt", "yi", "xi"], str(k["loop"])
+    block, blocks = int(k["block"]), list[str]()
+    if block < what.channels:
+        nest, blocks = nest.apply("split", "out", "c", "ci", block), ["c"]
     if loop.startswith("row"):
         unroll = min(int(loop.removeprefix("row by ") if " " in loop else 1), what.geometry.columns // turn)
         nest = nest.apply("split", "out", "x", "xu", turn * unroll)
@@ -148,6 +155,7 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
             nest = nest.apply("split", "out", "x", "xu", part)
             around, inside = ["y", "ys", "x", "c"], ["xu", "xt", "yi", "xi"]
     nest = nest.apply("split", "out", inside[0], "xt", turn).apply("split", "out", "xt", "xi", columns)
+    around = [*blocks, *("ci" if blocks and axis == "c" else axis for axis in around)]
     nest = nest.apply("order", "out", *around, *inside)
     nest = nest.apply("unroll", "out", *inside).apply("turn", "out", around[-1])
     nest = nest.apply("compute_at", "strip", "out", "y")
@@ -166,8 +174,8 @@ def _guesses(
     choices = dict(knobs)
     first = {name: values[0] for name, values in choices.items()}
 
-    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
-        """The legal assignments that differ in some knobs from another, the cheapest first."""
+    def legal(around: Mapping[str, Choice], *open_knobs: str) -> list[tuple[float, float, dict[str, Choice]]]:
+        """The legal assignments that differ in some knobs from another, with price and scratch memory, by price."""
         found = []
         for values in itertools.product(*(choices[knob] for knob in open_knobs)):
             guess = {**around, **dict(zip(open_knobs, values, strict=True))}
@@ -177,21 +185,32 @@ def _guesses(
                     price = _estimate(counts) + site.waits(counts, core.pipeline)
                     price *= _LESS_FLASH if guess["weights"] == "scratch" else 1
                     found.append((price, counts["scratch"], guess))
-        return [guess for *_, guess in sorted(found, key=lambda each: each[:2])]
+        return sorted(found, key=lambda each: each[:2])
+
+    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
+        """Those assignments, the first one's channels in blocks where that takes less memory at nearly that price."""
+        found = legal(around, *open_knobs)
+        if not found:
+            return []
+        least, _, best = found[0]
+        near = [(scratch, price, guess) for price, scratch, guess in legal(best, "block") if price <= _NEAR * least]
+        *_, small = min(near, key=lambda each: each[:2])
+        return [small, *(guess for *_, guess in found)]
 
     if site == ANYWHERE:
         return cheapest(first, "patch", "tile", "loop", "held")
     guesses = _guesses(what, knobs, core, ANYWHERE)
-    near = cheapest(guesses[0], "loop", "strips", "weights") if guesses else []
-    return [*near, *guesses]
+    return [*cheapest(guesses[0], "loop", "strips", "weights"), *cheapest(first, "tile", "loop", "block"), *guesses]
 
 
 def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> dict[str, Choice] | None:
     """The best guess whose vectors fit the registers in the order of the core."""
     for guess in _guesses(what, tuple(knobs.items()), core, site):
         with suppress(BackendError):
-            PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline).functions()
-            return guess
+            kernel = PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline)
+            if site.holds(kernel.counts()):
+                kernel.functions()
+                return guess
     return None
 
 
@@ -200,5 +219,6 @@ def _estimate(counts: Mapping[str, float]) -> float:
     vectors = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"]
     turn = vectors + counts["moved"] + counts["shifted"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
-    starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"]
-    return turn + alone + starts + counts["packed"] / 4 + 11 * counts["expanded"]
+    starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"] + 10 * counts["streams"]
+    packed = counts["packed"] / 4 + counts["block_columns"] / 2
+    return turn + alone + starts + packed + 11 * counts["expanded"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
@@ -158,7 +158,7 @@ class ElementwiseKernel:
         symbol, text = with_symbol(kind, PRELUDE + "\n".join(lines))
         size = 8 * self.what.size
         in_place = tuple(
-            (v.numbers[0], 0)
+            Overlap(v.numbers[0], 0)
             for v in self.what.values
             if v.op == "input" and v.varies == {FLAT} and 8 * v.numbers[1] >= size
         )

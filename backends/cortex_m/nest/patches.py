@@ -212,7 +212,19 @@ class PatchKernel:
     @cached_property
     def over(self) -> str:
         """The hardware loop: along `x`, or over strips `ys` or channels `c` with a whole row of turns in its block."""
-        return next(loop.name for loop in self.nest.stages["out"] if loop.how == "turn")
+        (turning,) = (loop for loop in self.nest.stages["out"] if loop.how == "turn")
+        return "c" if turning.axis == "c" else turning.name
+
+    @property
+    def block(self) -> int:
+        """Output channels whose strips are packed together."""
+        first = next(loop for loop in self.nest.stages["out"] if loop.axis == "c")
+        return first.step if first.step > 1 else self.what.channels
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels."""
+        return self.what.channels // self.block
 
     @property
     def unrolled(self) -> int:
@@ -224,7 +236,7 @@ class PatchKernel:
         """How often the hardware loop turns; a strip that starts early, and turns of a row that are left, stay out."""
         geometry = self.what.geometry
         if self.over == "c":
-            return self.what.channels
+            return self.block
         if self.over == "ys":
             return self.strips - (geometry.rows % self.patches.rows > 0)
         return (geometry.columns // self.turn) // self.unrolled
@@ -234,7 +246,7 @@ class PatchKernel:
     @property
     def pixel(self) -> int:
         """Bytes of a column of a strip."""
-        return self.what.geometry.channels * PATCH
+        return self.block // self.what.multiples * PATCH
 
     @property
     def strip_columns(self) -> int:
@@ -254,10 +266,14 @@ class PatchKernel:
         return self.patches.row_groups * self.group_bytes
 
     @property
+    def _zero_bytes(self) -> int:
+        """Bytes of zero points that stand for a row outside of the image: those of a column serve all of a block's."""
+        return self.block if self.blocks > 1 else self.what.geometry.width * self.what.geometry.channels
+
+    @property
     def _zeros(self) -> int:
         """Bytes of the row of zero points, with what loads that are ahead read behind the last strip."""
-        geometry = self.what.geometry
-        row = round_up(geometry.width * geometry.channels, VECTOR)
+        geometry, row = self.what.geometry, round_up(self._zero_bytes, VECTOR)
         if not self._hoisted:
             return row
         patches = self.patches
@@ -368,6 +384,12 @@ class PatchKernel:
         image_out = geometry.rows * geometry.columns * self.what.channels
         last_strip, last_row = self.strip_count - self.strips, max(0, geometry.rows - patches.rows)
         first_row = f"(row < {last_row} ? row : {last_row})"
+        first = " + first" if self.blocks > 1 else ""
+
+        def of(size: int) -> str:
+            """C of the bytes before those of a block's first channel."""
+            return f"{first} * {size}" if first else ""
+
         return [
             *self._pack_function(),
             *(self._expand_function() if self._expands else []),
@@ -388,16 +410,22 @@ class PatchKernel:
                 else []
             ),
             f"  for (int image = 0; image < {geometry.batch}; image++, in += {image_in}, out += {image_out})",
+            *(
+                [f"  for (int first = 0; first < {self.what.channels}; first += {self.block})"]
+                if self.blocks > 1
+                else []
+            ),
             f"  for (int group = 0; group < {self.strip_count}; group += {self.strips}) {{",
             f"    const int start = group < {last_strip} ? group : {last_strip};",
             f"    for (int s = 0; s < {self.strips}; s++) {{",
             f"      const int row = (start + s) * {patches.rows};",
             f"      const int y = {first_row} * {geometry.stride[0]} - {geometry.pad[0]};",
             f"      for (int g = 0; g < {patches.row_groups}; g++)",
-            f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes}, in, zeros, y + g * {PATCH});",
+            f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes},",
+            f"             in{first}, zeros, y + g * {PATCH});",
             "    }",
-            f"    const int8_t *weights = {'expanded' if self._expands else weights};",
-            f"    const int32_t *factors = {factors};",
+            f"    const int8_t *weights = {'expanded' if self._expands else weights}{of(self.weight_bytes)};",
+            f"    const int32_t *factors = {factors}{of(self.what.fields)};",
             *(f"    {line}" for line in self._walk(first_row)),
             "  }",
             "}",
@@ -420,7 +448,7 @@ class PatchKernel:
             return []
         right = (geometry.pad[2] + geometry.width) * self.pixel
         lines = ["const int8x16_t zero = vdupq_n_s8(range[3]);"]
-        fills = [("zeros", 0, geometry.width * geometry.channels, "1", "0")]
+        fills = [("zeros", 0, self._zero_bytes, "1", "0")]
         count, step = str(self.strips * self.patches.row_groups), str(self.group_bytes)
         fills += [("scratch", 0, geometry.pad[2] * self.pixel, count, step)]
         fills += [("scratch", right, geometry.pad[3] * self.pixel, count, step)]
@@ -437,6 +465,8 @@ class PatchKernel:
         """C of `pack`: interleave input rows y..y+3 behind the left padding; rows outside the image are zero points."""
         geometry = self.what.geometry
         row_bytes = geometry.width * geometry.channels
+        if self.blocks > 1:
+            return self._pack_block_function(row_bytes)
         whole, rest = divmod(row_bytes, VECTOR)
         lines = [
             "INLINE void pack(int8_t *restrict to, const int8_t *in, const int8_t *zeros, int y)",
@@ -461,6 +491,25 @@ class PatchKernel:
             loads = ", ".join(right.replace("@", f"r{row}") for row in range(PATCH))
             lines.append(f"  vst4q_s8(to, (int8x16x4_t){{{{{loads}}}}});")
         return [*lines, "}"]
+
+    def _pack_block_function(self, row_bytes: int) -> list[str]:
+        """C of `pack` for a block of channels, which is whole vectors: column by column."""
+        geometry = self.what.geometry
+        lines = [
+            "INLINE void pack(int8_t *restrict to, const int8_t *in, const int8_t *zeros, int y)",
+            "{",
+            f"  to += {geometry.pad[2] * self.pixel};",
+        ]
+        for row in range(PATCH):
+            inside = f"(unsigned)(y + {row}) < {geometry.height}"
+            lines.append(f"  const int8_t *r{row} = {inside} ? in + (y + {row}) * {row_bytes} : zeros;")
+            lines.append(f"  const int step{row} = {inside} ? {geometry.channels} : 0;")
+        advance = ", ".join(f"r{row} += step{row}" for row in range(PATCH))
+        lines.append(f"  for (int x = 0; x < {geometry.width}; x++, {advance}, to += {self.pixel}) {{")
+        for at in range(0, self.block, VECTOR):
+            loads = ", ".join(f"vldrbq_s8(r{row} + {at})" for row in range(PATCH))
+            lines.append(f"    vst4q_s8(to + {PATCH * at}, (int8x16x4_t){{{{{loads}}}}});")
+        return [*lines, "  }", "}"]
 
     def _expand_function(self) -> list[str]:
         """C of `expand`: the stored columns of every channel out of its weights alone."""
@@ -530,7 +579,7 @@ class PatchKernel:
         """C that computes all channels of the strips, given C of the output row of `row`."""
         geometry, channels = self.what.geometry, self.what.channels
         step = geometry.stride[1] * self.pixel
-        output = f"out + {first_row} * {geometry.columns * channels}"
+        output = f"out + {first_row} * {geometry.columns * channels}" + (" + first" if self.blocks > 1 else "")
         each_strip = [f"for (int s = 0; s < {self.strips}; s++, strip += {self.strip_bytes}) {{"]
         shared = "lookup, weights, columns, places, zero_point, low, high"
         if self.over == "c":
@@ -561,7 +610,9 @@ class PatchKernel:
             if self._looped < self.strips:
                 single = f"single(strip + s * {self.strip_bytes}, o, {shared});"
                 lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, [single])
-        each = f"for (int c = 0; c < {channels}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
+        each = (
+            f"for (int c = 0; c < {self.block}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
+        )
         return [each, *(f"  {line}" for line in lines), "}"]
 
     def _strip(self, head: list[str], output: str, calls: list[str]) -> list[str]:
@@ -822,6 +873,8 @@ class PatchKernel:
             )
         if self._general + len(self._pointers) > _GENERAL:
             raise BackendError("pointers and factors do not fit the registers")
+        if self.blocks > 1 and (self.what.multiples > 1 or self.block % VECTOR):
+            raise BackendError("a block of channels is whole vectors of inputs")
         if len(self.starts) * (8 + 2 * len(self.patches.uses)) > _MOST_UNROLLED and self.over != "x":
             raise BackendError(f"a row of {len(self.starts)} turns is too long to unroll")
         if self._mask and self._looped > 1:
@@ -851,7 +904,7 @@ class PatchKernel:
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
         shifted = products * (len(patches.cells) - 1) if patches.deep else 0
-        entries = self.strips * parts if self.over == "c" else self.what.channels * self._entries
+        entries = self.strips * parts * self.blocks if self.over == "c" else self.what.channels * self._entries
         visits = groups * parts * (self.strips if self.over == "c" else 1)
         read = 4 * self.what.fields * self.what.channels * visits
         reloaded = turns * patches.per_turn * (len(patches.uses) - self.held)
@@ -880,7 +933,14 @@ class PatchKernel:
             "strips": self.strips,
             "expanded": self.what.channels * -(-self.weight_bytes // VECTOR) * self._expands,
             "constants_read": read,
-            "streams": 2 * visits,
+            "blocks": self.blocks,
+            "block_columns": groups
+            * self.strips
+            * patches.row_groups
+            * geometry.width
+            * self.blocks
+            * (self.blocks > 1),
+            "streams": 2 * visits * self.blocks,
         }
         return {name: float(value) for name, value in counts.items()}
 

@@ -11,6 +11,7 @@ from golden_files import assert_golden
 from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE
+from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.nest import lanes
 from tosaic.backends.cortex_m.nest.elementwise import Elementwise, scheduled
 from tosaic.support.mlir import ir
@@ -153,7 +154,7 @@ def test_what_it_cannot_do_exactly_is_left_to_the_generic_path(build):
 
 def test_an_integer_output_may_take_the_place_of_an_input():
     task = task_of(_residual_add((1, 4, 4, 16)))
-    assert task.generate(task.default()).in_place == ((0, 0), (1, 0))
+    assert task.generate(task.default()).in_place == (Overlap(0, 0), Overlap(1, 0))
 
 
 def _random(seed: int) -> Build:

@@ -12,7 +12,7 @@ import pytest
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.firmware.build import Firmware, build_firmware
 from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
@@ -51,7 +51,7 @@ ADD = KernelSource(
     "c",
     "void add(const signed char *a, const signed char *b, signed char *y, const void *params, void *scratch)"
     "{ (void)params; (void)scratch; for (int i = 0; i < 64; i++) y[i] = (signed char)(a[i] + b[i]); }",
-    in_place=((0, 0),),
+    in_place=(Overlap(0, 0),),
 )
 OFFSETS = np.arange(64, dtype=np.int8)
 

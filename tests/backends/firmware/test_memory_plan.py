@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.target import Layout, Memory, Target
@@ -53,7 +53,9 @@ def programs(draw, sharing: bool = True) -> Program:
         names = [f"t{number}_{i}" for i in range(draw(st.integers(1, 2)))]
         for name in names:
             sizes[name] = draw(st.integers(1, 3000))
-        in_place = [(0, 0)] if sharing and draw(st.booleans()) else []
+        in_place = (
+            [Overlap(0, 0, draw(st.sampled_from([None, 0, 32, 1000])))] if sharing and draw(st.booleans()) else []
+        )
         if draw(st.integers(0, 3)) == 0:
             read = tuple(Port(name, 3, 0) for name in reads[:1])
             written_to = tuple(Port(name, 4, 3008 * i) for i, name in enumerate(names))
@@ -108,14 +110,17 @@ def test_a_chain_needs_its_largest_pair():
 
 
 def test_in_place_kernels_share_one_buffer():
-    made = program({"x": 160, "a": 160, "y": 160}, [kernel("x", "a", in_place=[(0, 0)]), kernel("a", "y", 0, [(0, 0)])])
+    made = program(
+        {"x": 160, "a": 160, "y": 160},
+        [kernel("x", "a", in_place=[Overlap(0, 0)]), kernel("a", "y", 0, [Overlap(0, 0)])],
+    )
     plan = plan_memory(made, board(1 << 20))
     check_plan(made, plan)
     assert plan.arena_bytes == 160
 
 
 def test_an_input_that_lives_on_is_not_overwritten():
-    calls = [kernel("x", "a", in_place=[(0, 0)]), kernel(["x", "a"], "y")]
+    calls = [kernel("x", "a", in_place=[Overlap(0, 0)]), kernel(["x", "a"], "y")]
     plan = plan_memory(program({"x": 160, "a": 160, "y": 160}, calls), board(1 << 20))
     assert plan.placements["x"].offset != plan.placements["a"].offset
 
@@ -167,3 +172,18 @@ def test_everything_is_aligned():
 def test_a_read_before_any_write_is_an_error():
     with pytest.raises(BackendError, match="`k_y` reads `a` before anything writes it"):
         program({"x": 1, "a": 1, "y": 1}, [kernel("a", "y")])
+
+
+def test_an_output_may_begin_before_the_input_that_it_overwrites():
+    made = program({"x": 1600, "y": 800}, [kernel("x", "y", in_place=[Overlap(0, 0, 160)])])
+    plan = plan_memory(made, board(1 << 20))
+    assert plan.arena_bytes == 1760
+    assert plan.placements["y"].offset + 160 <= plan.placements["x"].offset
+
+
+def test_an_output_too_near_behind_the_beginning_of_its_input_is_noticed():
+    made = program({"x": 1600, "y": 800}, [kernel("x", "y", in_place=[Overlap(0, 0, 160)])])
+    plan = plan_memory(made, board(1 << 20))
+    near = {**plan.placements, "x": replace(plan.placements["x"], offset=144)}
+    with pytest.raises(BackendError, match="`y` overlaps memory that the call uses"):
+        check_plan(made, replace(plan, placements=near))

@@ -35,6 +35,31 @@ def net():
     return _made(Net())
 
 
+class Tall(nn.Module):
+    """Convolutions of a tall image, a block with a shortcut among them: f32[1, 3, 48, 16] -> f32[1, 5]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.expand = nn.Conv2d(16, 48, 1)
+        self.filter = nn.Conv2d(48, 48, 3, padding=1, groups=48)
+        self.project = nn.Conv2d(48, 16, 1)
+        self.down = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.classifier = nn.Linear(32, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = x + self.project(torch.relu(self.filter(torch.relu(self.expand(x)))))
+        x = torch.relu(self.down(x))
+        return self.classifier(x.mean((2, 3)))
+
+
+def tall():
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 3, 48, 16, generator=torch.Generator().manual_seed(1))
+    return Tall().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 

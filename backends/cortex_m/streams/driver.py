@@ -1,0 +1,263 @@
+"""The kernel of a stream in C: it calls the kernels of its stages on strips of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
+from tosaic.backends.cortex_m.kernels.emit import Params
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.streams.stage import Argument
+from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.target import Core
+
+Strips = Mapping[tuple[int, int], KernelSource]
+"""The kernel of each stage, by its number and the rows that a call makes."""
+
+_WITH_VECTORS = (
+    PRELUDE
+    + """\
+INLINE void slide(int8_t *to, const int8_t *from, int32_t bytes)
+{
+  for (; bytes >= 64; bytes -= 64, from += 64, to += 64) {
+    const int8x16_t a = vldrbq_s8(from), b = vldrbq_s8(from + 16), c = vldrbq_s8(from + 32), d = vldrbq_s8(from + 48);
+    vstrbq_s8(to, a), vstrbq_s8(to + 16, b), vstrbq_s8(to + 32, c), vstrbq_s8(to + 48, d);
+  }
+  for (; bytes > 0; bytes -= 16, from += 16, to += 16)
+    vstrbq_s8(to, vldrbq_s8(from));
+}
+INLINE void fill(int8_t *to, int8_t value, int32_t bytes)
+{
+  for (; bytes > 0; bytes -= 16, to += 16)
+    vstrbq_s8(to, vdupq_n_s8(value));
+}
+"""
+)
+_WITHOUT_VECTORS = """\
+#include <stdint.h>
+#include <string.h>
+#define INLINE static inline __attribute__((always_inline))
+INLINE void slide(int8_t *to, const int8_t *from, int32_t bytes)
+{
+  memmove(to, from, bytes);
+}
+INLINE void fill(int8_t *to, int8_t value, int32_t bytes)
+{
+  memset(to, value, bytes);
+}
+"""
+
+
+def stream_kernel(plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> KernelSource:
+    """The kernel of a planned stream.
+
+    Args:
+        strips: the kernels of its stages; copies have none.
+        resident: stages whose params are copied to scratch memory once, where every call then reads them.
+    """
+    return _Driver(plan, strips, resident, core).source()
+
+
+class _Driver:
+    def __init__(self, plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> None:
+        self._plan, self._strips, self._core = plan, strips, core
+        self._stream, self._params = plan.stream, Params()
+        blocks = dict.fromkeys(source.params for source in strips.values() if source.params)
+        at = {block: self._params.add(_whole_vectors(block)) for block in blocks}
+        self._at = {key: at[source.params] for key, source in strips.items() if source.params}
+        self._end = 0
+        self._windows = {name: self._reserve(window.size) for name, window in plan.windows.items()}
+        kept = dict.fromkeys(strips[key].params for key in self._at if key[0] in resident)
+        self._kept = {at[block]: (self._reserve(len(block)), round_up(len(block), VECTOR)) for block in kept}
+        self._resident = {key: self._kept[self._at[key]][0] for key in self._at if key[0] in resident}
+        self._staged = self._reserve(max((self._staged_bytes(number) for number in range(len(plan.units))), default=0))
+        self._inner = self._reserve(max((source.scratch_bytes for source in strips.values()), default=0))
+
+    def _reserve(self, size: int) -> int:
+        offset = self._end
+        self._end = round_up(offset + size, VECTOR)
+        return offset
+
+    def _staged_bytes(self, number: int) -> int:
+        """Bytes of the strips of a stage's arguments that have planes."""
+        made = self._plan.units[number]
+        return sum(
+            argument.planes * argument.rows.count(made) * argument.bytes
+            for argument in self._stream.stages[number].arguments
+            if argument.rows and argument.planes > 1
+        )
+
+    def source(self) -> KernelSource:
+        plan, stream = self._plan, self._stream
+        parts = {source.symbol: source for source in self._strips.values()}
+        lines = [f"void {part.symbol}({', '.join(_prototype(part, self._strips, stream))});" for part in parts.values()]
+        arguments = [f"const int8_t *in{i}" for i in range(len(stream.inputs))]
+        arguments += [f"int8_t *out{i}" for i in range(len(stream.outputs))]
+        lines += [
+            f"void @SYMBOL@({', '.join(arguments)}, const int8_t *params, int8_t *scratch)",
+            "{",
+            *(f"  {line}" for line in self._begin()),
+            f"  for (int32_t end = {plan.rows};; end += {plan.rows}) {{",
+            *(f"    {line}" for line in self._ends()),
+            *(f"    {line}" for number in range(len(plan.units)) for line in self._stage(number)),
+            f"    if (e{len(plan.units) - 1} == {stream.stages[-1].height})",
+            "      return;",
+            "  }",
+            "}",
+        ]
+        prelude = _WITH_VECTORS if self._core.mve else _WITHOUT_VECTORS
+        symbol, text = with_symbol("stream", prelude + "\n".join(lines) + "\n")
+        return KernelSource(
+            symbol,
+            "c",
+            text,
+            bytes(self._params),
+            self._end,
+            tuple(Overlap(i, o, lead) for (i, o), lead in plan.leads.items()),
+            tuple(dict.fromkeys(library for part in parts.values() for library in part.libraries)),
+            tuple(parts.values()),
+        )
+
+    def _begin(self) -> list[str]:
+        """Buffers, padding above, and params that stay in scratch memory."""
+        lines = [f"int32_t {', '.join(f'd{number} = 0' for number in range(len(self._plan.units)))};"]
+        for name, window in self._plan.windows.items():
+            number = self._number(name)
+            lines.append(f"int8_t *const w{number} = scratch + {self._windows[name]};")
+            lines.append(f"int32_t f{number} = {-window.above};")
+            if window.above:
+                lines.append(f"fill(w{number}, {_signed(window.padding)}, {window.above * window.bytes});")
+        for source, (offset, size) in self._kept.items():
+            lines.append(f"slide(scratch + {offset}, params + {source}, {size});")
+        return lines
+
+    def _ends(self) -> list[str]:
+        """How many rows each stage shall have made, from the last to the first."""
+        stream = self._stream
+        last = len(stream.stages) - 1
+        lines = [f"const int32_t e{last} = {_least('end', stream.stages[last].height)};"]
+        for number in reversed(range(last)):
+            height, made = stream.stages[number].height, stream.writes[number]
+            needed = "0"
+            for reader, argument in stream.readers(made):
+                if argument.rows:
+                    wanted = _affine(argument.rows.stride, f"e{reader}", argument.rows.end(0))
+                    needed = wanted if needed == "0" else f"({needed} > {wanted} ? {needed} : {wanted})"
+            ends = _least(needed, height)
+            if made in stream.outputs:
+                ends = f"e{last} == {stream.stages[last].height} ? {height} : {ends}"
+            lines.append(f"const int32_t e{number} = {ends};")
+        return lines
+
+    def _stage(self, number: int) -> list[str]:
+        stage, name = self._stream.stages[number], self._stream.writes[number]
+        window, lines = self._plan.windows.get(name), list[str]()
+        if window:
+            below = f" + (e{number} == {stage.height} ? {window.below} : 0)" if window.below else ""
+            low = f"d{number}"
+            for reader, rows in window.readers:
+                first = _affine(rows.stride, f"d{reader}", -rows.before)
+                low = f"({low} < {first} ? {low} : {first})"
+            lines += [
+                f"if (e{number}{below} - f{number} > {window.rows}) {{",
+                f"  const int32_t low = {low};",
+                f"  const int8_t *kept = w{number} + (low - f{number}) * {window.bytes};",
+                f"  slide(w{number}, kept, (d{number} - low) * {window.bytes});",
+                f"  f{number} = low;",
+                "}",
+            ]
+        lines += self._calls(number)
+        if window and window.below:
+            lines.append(f"if (d{number} == {stage.height})")
+            at = f"w{number} + (d{number} - f{number}) * {window.bytes}"
+            lines.append(f"  fill({at}, {_signed(window.padding)}, {window.below * window.bytes});")
+        return lines
+
+    def _calls(self, number: int) -> list[str]:
+        stage = self._stream.stages[number]
+        if not stage.function:
+            (argument,), (name,) = stage.arguments, self._stream.reads[number]
+            source, to = self._rows(number, name, argument), self._result(number)
+            return [f"slide({to}, {source}, (e{number} - d{number}) * {stage.bytes});", f"d{number} = e{number};"]
+        unit, counts = self._plan.units[number], self._plan.calls[number]
+        lines = []
+        if unit in counts:
+            head = f"for (; d{number} + {unit} <= e{number}; d{number} += {unit})"
+            lines += [f"{head} {{", *(f"  {line}" for line in self._call(number, unit)), "}"]
+        if unit > 1 and 1 in counts:
+            lines += [
+                f"for (; d{number} < e{number}; d{number}++) {{",
+                *(f"  {line}" for line in self._call(number, 1)),
+                "}",
+            ]
+        return lines
+
+    def _call(self, number: int, made: int) -> list[str]:
+        stage, part = self._stream.stages[number], self._strips[number, made]
+        lines, pointers, staged = [], list[str](), self._staged
+        for name, argument in zip(self._stream.reads[number], stage.arguments, strict=True):
+            if argument.rows is None or argument.planes == 1:
+                pointers.append(self._rows(number, name, argument))
+                continue
+            size, plane = argument.rows.count(made) * argument.bytes, argument.height * argument.bytes
+            for index in range(argument.planes):
+                source = f"{self._rows(number, name, argument)} + {index * plane}"
+                lines.append(f"slide(scratch + {staged + index * size}, {source}, {size});")
+            pointers.append(f"scratch + {staged}")
+            staged += argument.planes * size
+        key = number, made
+        params = f"params + {self._at[key]}" if key in self._at else "params"
+        if key in self._resident:
+            params = f"scratch + {self._resident[key]}"
+        passed = ", ".join([*pointers, self._result(number), params, f"scratch + {self._inner}"])
+        return [*lines, f"{part.symbol}({passed});"]
+
+    def _rows(self, number: int, name: str, argument: Argument) -> str:
+        """C of where the rows of an argument begin that a stage's next row is made of."""
+        if argument.rows is None:
+            return self._whole(name)
+        first = _affine(argument.rows.stride, f"d{number}", -argument.rows.before)
+        if name in self._windows:
+            made = self._number(name)
+            return f"w{made} + ({first} - f{made}) * {argument.bytes}"
+        return f"{self._whole(name)} + {first} * {argument.bytes}"
+
+    def _result(self, number: int) -> str:
+        """C of where a stage's next row lies."""
+        name, size = self._stream.writes[number], self._stream.stages[number].bytes
+        if name in self._windows:
+            return f"w{number} + (d{number} - f{number}) * {size}"
+        return f"{self._whole(name)} + d{number} * {size}"
+
+    def _whole(self, name: str) -> str:
+        if name in self._stream.inputs:
+            return f"in{self._stream.inputs.index(name)}"
+        return f"out{self._stream.outputs.index(name)}"
+
+    def _number(self, name: str) -> int:
+        return self._stream.writes.index(name)
+
+
+def _prototype(part: KernelSource, strips: Strips, stream: Stream) -> list[str]:
+    number = next(number for (number, _), source in strips.items() if source.symbol == part.symbol)
+    tensors = ["const void *"] * len(stream.stages[number].arguments)
+    return [*tensors, "void *", "const void *", "void *"]
+
+
+def _whole_vectors(block: bytes) -> np.ndarray:
+    return np.frombuffer(block.ljust(round_up(len(block), VECTOR), b"\0"), np.uint8)
+
+
+def _affine(factor: int, variable: str, offset: int) -> str:
+    product = variable if factor == 1 else f"{factor} * {variable}"
+    return f"({product} {'-' if offset < 0 else '+'} {abs(offset)})" if offset else f"({product})"
+
+
+def _least(value: str, most: int) -> str:
+    return f"{value} < {most} ? {value} : {most}"
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte

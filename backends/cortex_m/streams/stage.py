@@ -1,0 +1,232 @@
+"""A kernel function as a stage of a stream: which rows of what it reads make a row of its result, and the same function
+on a strip of rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tosaic.support.attributes import ints_of
+from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
+from tosaic.support.mlir import (
+    constant_shape,
+    constant_value,
+    element_type,
+    functions,
+    ir,
+    numpy_dtype,
+    parse,
+    shape_of,
+)
+from tosaic.support.tosa_ops import CONSTANT, POINTWISE, data_operands
+from tosaic.support.values import is_argument, producer
+
+_WINDOWS = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3, "tosa.max_pool2d": None, "tosa.avg_pool2d": None}
+"""Ops with a window, and the operand that says what stands around the image; a pool may have no rows around it."""
+_TO_CHANNELS_LAST = (0, 2, 3, 1)
+_ROWS = 1
+"""The axis of rows of an image with its channels last."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand,
+    from row `stride * first - before` on; rows before the first and behind the last are those of the padding."""
+
+    stride: int = 1
+    before: int = 0
+    reach: int = 1
+
+    def first(self, row: int) -> int:
+        """The first row that `row` is made of, negative in the padding."""
+        return self.stride * row - self.before
+
+    def count(self, rows: int) -> int:
+        """The rows that `rows` rows are made of."""
+        return self.stride * (rows - 1) + self.reach
+
+    def end(self, rows: int) -> int:
+        """The row behind the last that the first `rows` rows are made of."""
+        return self.first(0) + self.count(rows)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a stage reads.
+
+    Args:
+        rows: which rows make one of the result; None where every row needs all of it.
+        height: rows that it has; `bytes` of one.
+        planes: images one behind the other, each of `height` rows; 1 but where channels come first.
+        padding: the byte that rows around it are filled with.
+    """
+
+    rows: Rows | None
+    height: int
+    bytes: int
+    planes: int = 1
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel function that makes its result row by row.
+
+    Args:
+        function: its text.
+        arguments: in order.
+        height: rows of the result; `bytes` of one.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...]
+    height: int
+    bytes: int
+
+
+def stage_of(function: ir.Operation) -> Stage | None:
+    """The stage that a `func.func` of tosa ops is; None where a row of its result needs what is no strip of rows.
+
+    Args:
+        function: one result (1, H, W, C) of more than one row, of ops that keep rows apart: windows, pointwise ops,
+            concatenations of channels, and a transpose of channels to the end.
+    """
+    rows = _rows(function)
+    if rows is None:
+        return None
+    (result,) = returned(function)
+    paddings = _paddings(function)
+    arguments = tuple(_argument(a, rows.get(a), paddings.get(a, 0)) for a in body_of(function).arguments)
+    _, height, width, channels = shape_of(result)
+    row = width * channels * _bytes(result)
+    if any(argument.rows and argument.bytes % 16 for argument in arguments) or row % 16:
+        return None
+    module = standalone(function)
+    (copy,) = functions(module).values()
+    return Stage(str(copy), arguments, height, row)
+
+
+def strip(stage: Stage, count: int) -> str:
+    """The text of the stage's function on the rows that `count` rows of the result are made of, none of it padding."""
+    module = parse(stage.function)
+    (function,) = functions(module).values()
+    rows = _rows(function)
+    assert rows is not None
+    with function.context, function.location:
+        for value, needed in rows.items():
+            axis = 2 if _is_planar(value) else _ROWS
+            extents = list(shape_of(value))
+            extents[axis] = needed.count(count)
+            value.set_type(ir.RankedTensorType.get(extents, element_type(value)))
+        for op in computing_ops(function):
+            if op.name in _WINDOWS:
+                _, _, left, right = ints_of(op, "pad")
+                op.attributes["pad"] = ir.DenseI64ArrayAttr.get([0, 0, left, right])
+            if op.name == "tosa.slice":
+                _slice_rows(op, count)
+        retype(function)
+    return str(function)
+
+
+def _rows(function: ir.Operation) -> dict[ir.Value, Rows] | None:
+    """For each value that is made row by row the rows behind a row of the result; None where something is not."""
+    results = returned(function)
+    if len(results) != 1 or len(shape_of(results[0])) != 4:
+        return None
+    batch, height, *_ = shape_of(results[0])
+    if batch != 1 or height == 1 or producer(results[0], *CONSTANT) is not None:
+        return None
+    found = {results[0]: Rows()}
+    for op in reversed(computing_ops(function)):
+        (made,) = op.results
+        if made not in found:
+            return None
+        needed = _needed(op, found[made])
+        if needed is None:
+            return None
+        for value, rows in needed.items():
+            if producer(value, *CONSTANT) is not None or found.setdefault(value, rows) != rows:
+                return None
+    return found
+
+
+def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
+    """The rows of each operand behind `rows` of the op's result; an operand without is read whole."""
+    image = op.operands[0]
+    if op.name in POINTWISE:
+        height = shape_of(op.results[0])[_ROWS]
+        operands = [o for o in data_operands(op) if len(shape_of(o)) == 4 and shape_of(o)[_ROWS] == height]
+        whole = [o for o in data_operands(op) if o not in operands]
+        if all(is_argument(o) or producer(o, *CONSTANT) is not None for o in whole):
+            return dict.fromkeys(operands, rows)
+        return None
+    if rows != Rows():
+        return None
+    if op.name in _WINDOWS and is_argument(image):
+        top, bottom, *_ = ints_of(op, "pad")
+        if (top or bottom) and _WINDOWS[op.name] is None:
+            return None
+        return {image: Rows(ints_of(op, "stride")[0], top, _span(op))}
+    if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
+        return dict.fromkeys(op.operands, rows)
+    if op.name == "tosa.slice" and is_argument(image):
+        return {image: Rows(before=-_dims(op.operands[1])[_ROWS])}
+    if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):
+        return {image: rows}
+    return None
+
+
+def _span(op: ir.Operation) -> int:
+    """Rows from the first to the last that a window covers."""
+    if "kernel" in op.attributes:
+        return ints_of(op, "kernel")[0]
+    shape = shape_of(op.operands[1])
+    height = shape[0] if op.name == "tosa.depthwise_conv2d" else shape[1]
+    return (height - 1) * ints_of(op, "dilation")[0] + 1
+
+
+def _slice_rows(op: ir.Operation, count: int) -> None:
+    """Let a slice, whose operand begins with the first row that it takes, take `count` of them."""
+    with ir.InsertionPoint(op):
+        for number, rows in ((1, 0), (2, count)):
+            dims = _dims(op.operands[number])
+            dims[_ROWS] = rows
+            op.operands[number] = constant_shape(dims)
+
+
+def _dims(value: ir.Value) -> list[int]:
+    """The numbers of a shape."""
+    numbers = constant_value(value)
+    assert numbers is not None
+    return [int(number) for number in numbers]
+
+
+def _paddings(function: ir.Operation) -> dict[ir.Value, int]:
+    """By argument of a window the byte that stands around it."""
+    found = {}
+    for op in computing_ops(function):
+        number = _WINDOWS.get(op.name)
+        if number is not None:
+            value = constant_value(op.operands[number])
+            found[op.operands[0]] = 0 if value is None or _bytes(op.operands[0]) > 1 else int(value.item()) & 0xFF
+    return found
+
+
+def _argument(value: ir.Value, rows: Rows | None, padding: int) -> Argument:
+    shape = shape_of(value)
+    if rows is None:
+        return Argument(None, 1, math.prod(shape) * _bytes(value))
+    if _is_planar(value):
+        _, planes, height, width = shape
+        return Argument(rows, height, width * _bytes(value), planes, padding)
+    _, height, width, channels = shape
+    return Argument(rows, height, width * channels * _bytes(value), 1, padding)
+
+
+def _is_planar(value: ir.Value) -> bool:
+    """Whether the value's channels come first: it is what a transpose puts last."""
+    return any(use.owner.operation.name == "tosa.transpose" for use in value.uses)
+
+
+def _bytes(value: ir.Value) -> int:
+    return numpy_dtype(element_type(value)).itemsize

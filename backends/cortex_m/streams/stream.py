@@ -1,0 +1,250 @@
+"""Kernels executed together, strip by strip of rows, so that tensors between them keep only the rows in use.
+
+The last stage makes `rows` rows a step; each other stage makes what these need and nobody has made before, so that
+nothing is computed twice. A tensor between stages is a window of rows that slides down in a buffer: what is still
+needed moves to the buffer's start when its end is reached. Rows of padding lie in the buffer too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage
+
+_FIRST_STEPS = 3
+"""Steps after which, up to the first end of a tensor, all do the same."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Stages in an order in which each reads what stands before it; only the last result is read by none of them.
+
+    Args:
+        reads: the tensors behind each stage's arguments; `writes` the one that it makes.
+        inputs, outputs: the tensors that lie in memory as a whole, in the order of the kernel's arguments.
+    """
+
+    stages: tuple[Stage, ...]
+    reads: tuple[tuple[str, ...], ...]
+    writes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def is_legal(self) -> bool:
+        """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
+        it, by a later one, and only the last result by none."""
+        for number, made in enumerate(self.writes):
+            arguments = [argument for _, argument in self.readers(made)]
+            if (number == len(self.writes) - 1) == bool(arguments):
+                return False
+            if any(argument.rows is None or argument.planes > 1 for argument in arguments):
+                return False
+        for name in {*self.inputs, *self.writes}:
+            if len({a.padding for reader, a in self.readers(name) if self.is_padded(reader, a)}) > 1:
+                return False
+        return self.writes[-1] in self.outputs
+
+    def with_copies(self) -> Stream:
+        """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it."""
+        stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
+        copies, whole = dict[str, str](), {*self.inputs, *self.outputs}
+        for stage, names, made in zip(self.stages, self.reads, self.writes, strict=True):
+            for name, argument in zip(names, stage.arguments, strict=True):
+                if name in whole and name not in copies and _reads_padding(argument, stage.height):
+                    copies[name] = f"rows of {name}"
+                    plain = Argument(Rows(), argument.height, argument.bytes)
+                    stages.append(Stage("", (plain,), argument.height, argument.bytes))
+                    reads.append((name,))
+                    writes.append(copies[name])
+            taken = [
+                copies[name] if argument.rows and name in copies else name
+                for name, argument in zip(names, stage.arguments, strict=True)
+            ]
+            stages.append(stage)
+            reads.append(tuple(taken))
+            writes.append(made)
+        return Stream(tuple(stages), tuple(reads), tuple(writes), self.inputs, self.outputs)
+
+    def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
+        """The stages that read a tensor, each with the argument that it is."""
+        return self._readers.get(tensor, ())
+
+    @cached_property
+    def _readers(self) -> dict[str, list[tuple[int, Argument]]]:
+        found: dict[str, list[tuple[int, Argument]]] = {}
+        for number, (stage, names) in enumerate(zip(self.stages, self.reads, strict=True)):
+            for name, argument in zip(names, stage.arguments, strict=True):
+                found.setdefault(name, []).append((number, argument))
+        return found
+
+    def is_padded(self, reader: int, argument: Argument) -> bool:
+        """Whether a stage reads rows around what its argument is."""
+        return _reads_padding(argument, self.stages[reader].height)
+
+
+def _reads_padding(argument: Argument, height: int) -> bool:
+    """Whether a stage of so many rows reads rows around an image."""
+    rows = argument.rows
+    return rows is not None and argument.planes == 1 and (rows.before > 0 or rows.end(height) > argument.height)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The buffer of a tensor between stages.
+
+    Args:
+        rows: that it holds; `bytes` of one.
+        above, below: rows of padding before the first and behind the last row, filled with the byte `padding`.
+        readers: the stages that read it, each with the rows that it needs.
+    """
+
+    rows: int
+    bytes: int
+    above: int
+    below: int
+    padding: int
+    readers: tuple[tuple[int, Rows], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.rows * self.bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stream with its step.
+
+    Args:
+        rows: of the last stage's result in a step.
+        slack: steps for which a window's buffer has room before what is needed is moved to its start.
+    """
+
+    stream: Stream
+    rows: int
+    slack: int = 0
+
+    @cached_property
+    def steps(self) -> int:
+        return -(-self.stream.stages[-1].height // self.rows)
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """Rows that each stage makes in a call, while no end is near; what is left over is made one by one."""
+        units = [0] * len(self.stream.stages)
+        units[-1] = min(self.rows, self.stream.stages[-1].height)
+        for number in reversed(range(len(units) - 1)):
+            made = [
+                argument.rows.stride * units[reader]
+                for reader, argument in self.stream.readers(self.stream.writes[number])
+                if argument.rows
+            ]
+            units[number] = min(max(made), self.stream.stages[number].height)
+        return tuple(units)
+
+    def ends(self, step: int) -> list[int]:
+        """The rows that each stage has made after a step."""
+        stages = self.stream.stages
+        ends = [0] * len(stages)
+        ends[-1] = min(self.rows * (step + 1), stages[-1].height)
+        for number in reversed(range(len(stages) - 1)):
+            made = self.stream.writes[number]
+            needed = [a.rows.end(ends[reader]) for reader, a in self.stream.readers(made) if a.rows]
+            if made in self.stream.outputs and step == self.steps - 1:
+                needed.append(stages[number].height)
+            ends[number] = min(max(needed), stages[number].height)
+        return ends
+
+    @cached_property
+    def windows(self) -> dict[str, Window]:
+        """The buffer of each tensor between stages, by its name."""
+        return {
+            name: self._window(number)
+            for number, name in enumerate(self.stream.writes)
+            if name not in self.stream.outputs
+        }
+
+    def _window(self, number: int) -> Window:
+        stage, name = self.stream.stages[number], self.stream.writes[number]
+        arguments = self.stream.readers(name)
+        readers = tuple((reader, argument.rows) for reader, argument in arguments if argument.rows)
+        above = max(0, *(rows.before for _, rows in readers))
+        below = max(0, *(rows.end(self.stream.stages[reader].height) - stage.height for reader, rows in readers))
+        padding = max(
+            (argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)), default=0
+        )
+        held = 0
+        for done, ends in self._moments:
+            end = ends[number] + (below if ends[number] == stage.height else 0)
+            held = max(held, end - min(done[number], *(rows.first(done[reader]) for reader, rows in readers)))
+        return Window(held + self.slack * self.units[number], stage.bytes, above, below, padding, readers)
+
+    @cached_property
+    def _moments(self) -> list[tuple[list[int], list[int]]]:
+        """The rows of each stage before and after every step, but for those in the middle, which do all the same."""
+        heights = [stage.height for stage in self.stream.stages]
+        found = [([0] * len(heights), self.ends(0))]
+        last = self.steps - 1
+        begun, ended = range(1, min(_FIRST_STEPS, last + 1)), list[int]()
+        for step in range(last, _FIRST_STEPS - 1, -1):
+            ended.append(step)
+            if all(end < height for end, height in zip(self.ends(step), heights, strict=True)):
+                break
+        return found + [(self.ends(step - 1), self.ends(step)) for step in (*begun, *reversed(ended))]
+
+    @cached_property
+    def calls(self) -> tuple[Mapping[int, int], ...]:
+        """How often each stage is called, by the rows that a call makes."""
+        counts = [Counter[int]() for _ in self.stream.stages]
+        alike = self.steps - len(self._moments)
+        for number, unit in enumerate(self.units):
+            counts[number][unit] = alike
+            for done, ends in self._moments:
+                whole, single = divmod(ends[number] - done[number], unit)
+                counts[number].update({unit: whole})
+                counts[number].update({1: single})
+        return tuple(+count for count in counts)
+
+    @cached_property
+    def leads(self) -> dict[tuple[int, int], int]:
+        """By input and output the bytes by which the output must begin before the input, where they share memory: then
+        no row is written that another still needs."""
+        stream = self.stream
+        leads = {(i, o): 0 for i in range(len(stream.inputs)) for o in range(len(stream.outputs))}
+        for before, ends in self._moments:
+            done = list(before)
+            for number, end in enumerate(ends):
+                if stream.writes[number] not in stream.outputs:
+                    done[number] = end
+                    continue
+                output = stream.outputs.index(stream.writes[number])
+                while done[number] < end:
+                    made = self.units[number] if done[number] + self.units[number] <= end else 1
+                    written = (done[number] + made) * stream.stages[number].bytes
+                    for index, name in enumerate(stream.inputs):
+                        needed = self._needed(name, done)
+                        if needed is not None:
+                            leads[index, output] = max(leads[index, output], written - needed)
+                    done[number] += made
+        return leads
+
+    def _needed(self, name: str, done: Sequence[int]) -> int | None:
+        """The byte of an input from which on stages that have `done` so many rows need it; None where none does."""
+        begins = [
+            max(0, argument.rows.first(done[reader])) * argument.bytes if argument.rows else 0
+            for reader, argument in self.stream.readers(name)
+            if done[reader] < self.stream.stages[reader].height
+        ]
+        return min(begins, default=None)
+
+    @property
+    def moved(self) -> int:
+        """Bytes that slide to the start of their buffers, all in all."""
+        kept = sum(
+            (window.rows - (1 + self.slack) * self.units[self.stream.writes.index(name)]) * window.bytes
+            for name, window in self.windows.items()
+        )
+        return kept * self.steps // (1 + self.slack)

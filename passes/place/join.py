@@ -1,0 +1,72 @@
+"""Calls of `main` become one: the functions of a stream are joined to one function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosaic.support.functions import body_of, callee_of, returned
+from tosaic.support.mlir import functions, ir
+from tosaic.support.tosa_ops import CONSTANT
+from tosaic.support.values import producer, users
+
+
+def join(module: ir.Module, names: Sequence[str], symbol: str) -> None:
+    """Replace the calls of the functions `names` in `main` by one call of a new function `symbol`, in place.
+
+    Args:
+        names: in the order of their calls, between which `main` holds nothing that reads what they make.
+    """
+    known = functions(module)
+    calls = [op.operation for op in body_of(known["main"]).operations if op.operation.name == "func.call"]
+    calls = [call for call in calls if callee_of(call) in names]
+    inside = set(calls)
+    read = dict.fromkeys(operand for call in calls for operand in call.operands)
+    inputs = [value for value in read if producer(value) not in inside and producer(value, *CONSTANT) is None]
+    outputs = [value for call in calls for value in call.results if any(user not in inside for user in users(value))]
+    with module.context, calls[-1].location:
+        _joined(module, [(call, known[callee_of(call)]) for call in calls], inputs, outputs, symbol)
+        call = ir.Operation.create(
+            "func.call",
+            results=[value.type for value in outputs],
+            operands=inputs,
+            attributes={"callee": ir.FlatSymbolRefAttr.get(symbol)},
+            ip=ir.InsertionPoint(calls[-1]),
+        )
+    for old, new in zip(outputs, call.results, strict=True):
+        old.replace_all_uses_with(new)
+    for old_call in reversed(calls):
+        old_call.erase()
+    for name in names:
+        known[name].erase()
+
+
+def _joined(
+    module: ir.Module,
+    parts: Sequence[tuple[ir.Operation, ir.Operation]],
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    symbol: str,
+) -> None:
+    """Append a function of copies of what the called functions hold; `parts` are calls with their functions."""
+    kind = ir.FunctionType.get([value.type for value in inputs], [value.type for value in outputs])
+    _, first = parts[0]
+    attributes = {name: first.attributes[name] for name in first.attributes}
+    attributes |= {"sym_name": ir.StringAttr.get(symbol), "function_type": ir.TypeAttr.get(kind)}
+    made = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
+    block = made.regions[0].blocks.append(*kind.inputs, arg_locs=[first.location] * len(inputs))
+    copies: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for call, function in parts:
+            for operand in call.operands:
+                if operand not in copies:
+                    copies[operand] = operand.owner.operation.clone().results[0]
+            arguments = body_of(function).arguments
+            copies.update((inner, copies[outer]) for inner, outer in zip(arguments, call.operands, strict=True))
+            *ops, _ = [op.operation for op in body_of(function).operations]
+            for op in ops:
+                copy = op.clone().operation
+                for index, operand in enumerate(list(op.operands)):
+                    copy.operands[index] = copies[operand]
+                copies.update(zip(op.results, copy.results, strict=True))
+            copies.update(zip(call.results, (copies[value] for value in returned(function)), strict=True))
+        ir.Operation.create("func.return", operands=[copies[value] for value in outputs])

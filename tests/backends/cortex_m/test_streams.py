@@ -1,0 +1,186 @@
+"""Streams: which rows make which, how much of a tensor is kept, and how far an output may lie over an input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tosa_graphs import Graph
+
+from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage, stage_of, strip
+from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.reference import evaluate
+from tosaic.support.mlir import functions, ir
+
+RNG = np.random.default_rng(5)
+
+
+def function_of(graph: Graph, result: ir.Value) -> tuple[ir.Module, ir.Operation]:
+    module = graph.module(result)
+    return module, functions(module)["main"]
+
+
+def convolution(graph: Graph, x: ir.Value, kernel: tuple[int, int], channels: int = 16, **window) -> ir.Value:
+    weights = RNG.integers(-128, 128, (channels, *kernel, 16)).astype(np.int8)
+    y = graph.conv2d(x, weights, RNG.integers(-4000, 4000, channels), input_zero=-7, **window)
+    return graph.requantize(y, "i8", 1e-3)
+
+
+def test_a_convolution_reads_windows_of_rows_and_the_zero_point_around_them():
+    graph = Graph()
+    x = graph.input((1, 9, 4, 16))
+    y = convolution(graph, x, (3, 3), pad=(1, 1, 1, 1), stride=(2, 1), dilation=(1, 1))
+    _, function = function_of(graph, y)
+    assert stage_of(function) == Stage(
+        str(function), (Argument(Rows(2, 1, 3), 9, 64, padding=-7 & 0xFF),), height=5, bytes=64
+    )
+
+
+def test_what_needs_more_than_a_strip_is_no_stage():
+    graph = Graph()
+    x = graph.input((1, 8, 4, 16))
+    wide = graph.op("cast", [x], (1, 8, 4, 16), "i32")
+    _, total = function_of(graph, graph.reduce("reduce_sum", wide, 1))
+    assert stage_of(total) is None
+    padded = Graph()
+    x = padded.input((1, 8, 4, 16))
+    _, pool = function_of(padded, padded.pool("max_pool2d", x, (3, 3), (1, 1), (1, 1, 1, 1)))
+    assert stage_of(pool) is None
+    odd = Graph()
+    _, short = function_of(odd, odd.clamp(odd.input((1, 8, 3, 5)), -3, 3))
+    assert stage_of(short) is None
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_strip_computes_those_rows(rows):
+    graph = Graph()
+    x = graph.input((1, 9, 4, 16))
+    y = convolution(graph, x, (3, 3), pad=(0, 0, 1, 1), stride=(2, 1), dilation=(1, 1))
+    module, function = function_of(graph, y)
+    image = RNG.integers(-128, 128, (1, 9, 4, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    stage = stage_of(function)
+    assert stage is not None
+    (argument,) = stage.arguments
+    assert argument.rows is not None
+    (part,) = evaluate(
+        f"module {{\n{strip(stage, rows)}\n}}\n", [image[:, argument.rows.first(1) :][:, : argument.rows.count(rows)]]
+    )
+    np.testing.assert_array_equal(part, whole[:, 1 : 1 + rows])
+
+
+def test_a_slice_begins_with_the_first_row_that_it_takes():
+    graph = Graph()
+    x = graph.input((1, 9, 4, 16))
+    module, function = function_of(graph, graph.slice(x, (0, 2, 1, 0), (1, 6, 2, 16)))
+    stage = stage_of(function)
+    assert stage is not None
+    assert stage.arguments[0].rows == Rows(before=-2)
+    image = RNG.integers(-128, 128, (1, 9, 4, 16)).astype(np.int8)
+    (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [image[:, 2:4]])
+    np.testing.assert_array_equal(part, evaluate(module, [image])[0][:, :2])
+
+
+def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[Rows, int]:
+    return Rows(stride, pad[0], kernel), (height + sum(pad) - kernel) // stride + 1
+
+
+@st.composite
+def plans(draw) -> Plan:
+    """A chain of windows, in which now and then a stage reads what an earlier one made, too."""
+    height = draw(st.integers(4, 40))
+    made, heights = ["x"], {"x": height}
+    stages, reads = [], []
+    for number in range(draw(st.integers(1, 6))):
+        source = made[-1]
+        kernel = draw(st.integers(1, min(5, heights[source])))
+        pad = draw(st.tuples(st.integers(0, kernel - 1), st.integers(0, kernel - 1)))
+        rows, out = window(heights[source], kernel, draw(st.integers(1, 3)), pad)
+        arguments, names = [Argument(rows, heights[source], 16, padding=9)], [source]
+        beside = [name for name in made[:-1] if heights[name] == out]
+        if beside and draw(st.booleans()):
+            other = draw(st.sampled_from(beside))
+            arguments.append(Argument(Rows(), out, 16))
+            names.append(other)
+        name = f"t{number}"
+        stages.append(Stage("function", tuple(arguments), out, 16))
+        reads.append(tuple(names))
+        made.append(name)
+        heights[name] = out
+    stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), (made[-1],))
+    return Plan(stream.with_copies(), draw(st.integers(1, 5)), draw(st.integers(0, 2)))
+
+
+class Memory:
+    """Which row lies where: a step-by-step execution of a plan that notices every row that is lost."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.stream = plan, plan.stream
+        self.lead = plan.leads[0, 0]
+        height = self.stream.readers("x")[0][1].height
+        self.whole = {self.lead + 16 * row: ("x", row) for row in range(height)}
+        self.done = [0] * len(self.stream.stages)
+        self.kept = {name: dict.fromkeys(range(-w.above, 0), "padding") for name, w in plan.windows.items()}
+
+    def read(self, number: int, made: int) -> None:
+        stage = self.stream.stages[number]
+        for name, argument in zip(self.stream.reads[number], stage.arguments, strict=True):
+            assert argument.rows is not None
+            first = argument.rows.first(self.done[number])
+            for row in range(first, first + argument.rows.count(made)):
+                if name == "x":
+                    assert self.whole[self.lead + 16 * row] == ("x", row)
+                else:
+                    inside = 0 <= row < argument.height
+                    assert self.kept[name][row] == (row if inside else "padding")
+
+    def write(self, number: int, made: int) -> None:
+        name = self.stream.writes[number]
+        for row in range(self.done[number], self.done[number] + made):
+            if name in self.kept:
+                self.kept[name][row] = row
+            else:
+                self.whole[16 * row] = (name, row)
+        self.done[number] += made
+
+    def slide(self, number: int, end: int) -> None:
+        name = self.stream.writes[number]
+        if name not in self.kept:
+            return
+        window, kept = self.plan.windows[name], self.kept[name]
+        below = window.below if end == self.stream.stages[number].height else 0
+        needed = min(rows.first(self.done[reader]) for reader, rows in window.readers)
+        assert end + below - min(needed, self.done[number]) <= window.rows
+        self.kept[name] = {row: what for row, what in kept.items() if row >= needed}
+
+    def run(self) -> None:
+        for step in range(self.plan.steps):
+            for number, end in enumerate(self.plan.ends(step)):
+                self.slide(number, end)
+                while self.done[number] < end:
+                    unit = self.plan.units[number]
+                    made = unit if self.done[number] + unit <= end else 1
+                    self.read(number, made)
+                    self.write(number, made)
+                name, height = self.stream.writes[number], self.stream.stages[number].height
+                if name in self.kept and self.done[number] == height:
+                    below = self.plan.windows[name].below
+                    self.kept[name] |= dict.fromkeys(range(height, height + below), "padding")
+        last = self.stream.writes[-1]
+        made = [self.whole[16 * row] for row in range(self.stream.stages[-1].height)]
+        assert made == [(last, row) for row in range(self.stream.stages[-1].height)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(plans())
+def test_no_row_is_lost_while_somebody_needs_it(plan):
+    Memory(plan).run()
+
+
+@settings(max_examples=100, deadline=None)
+@given(plans())
+def test_every_row_is_made_once(plan):
+    ends = plan.ends(plan.steps - 1)
+    for counts, end in zip(plan.calls, ends, strict=True):
+        assert sum(rows * calls for rows, calls in counts.items()) == end

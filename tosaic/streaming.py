@@ -1,0 +1,531 @@
+"""Which kernels run together as streams, so that the model fits: fusion cuts, strip heights and resident weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tosaic.assembly import assemble
+from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.linalg import kernel_module
+from tosaic.backends.cortex_m.streams.stage import Stage, stage_of, strip
+from tosaic.backends.cortex_m.streams.stream import Plan, Stream
+from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
+from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.memory_plan import lifetimes, live_bytes, overlaps, plan_memory, program_blocks
+from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.target import Memory
+from tosaic.passes.place.join import join
+from tosaic.support.errors import OutOfMemoryError
+from tosaic.support.functions import body_of, callee_of
+from tosaic.support.mlir import copy_of, element_type, functions, ir
+from tosaic.tuning import Tuner
+
+_HEIGHTS = (1, 2, 4, 8, 16)
+"""Rows of the last result in a step."""
+_LONGEST = 24
+"""Calls in a stream."""
+_CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
+"""What a call of a strip's kernel costs beyond its work, and a byte that slides."""
+_SMALL_PARAMS = 4096
+_MOST_SAVED = 64
+_TRIES = 4
+"""Times that a limit is lowered because a plan of the memory cannot do without gaps."""
+_NEAR = 1.01
+_LEAN = (2048, 4096, 8192)
+"""Working memory that is tried for strips, and for kernels where memory is short."""
+_LEAST_SCRATCH = 2048
+"""Working memory of a strip's kernel, until it is generated."""
+
+Tasks = Mapping[str, KernelTask | StreamTask]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What executes the calls `first` to `last` of the program: a stream, or the kernel of one call.
+
+    Args:
+        rows: of the last result in a step; 0 where a kernel alone makes all.
+        resident: which stages' params are copied to scratch memory: none, those of few bytes, or all.
+        lean: whether the kernel of a call alone is held to little working memory.
+    """
+
+    first: int
+    last: int
+    rows: int = 0
+    resident: str = "none"
+    lean: bool = False
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a segment takes.
+
+    Args:
+        bytes: that are live while it runs.
+        cost: in the tuner's objective.
+        sized: whether the bytes are those of generated kernels; measured, whether the cost is that of a trial.
+    """
+
+    bytes: int
+    cost: float
+    sized: bool = False
+    measured: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A way to run the program: segments one after another.
+
+    Args:
+        bytes: the most that is live at once; what an arena needs at least.
+        cost: in the tuner's objective.
+    """
+
+    segments: tuple[Segment, ...]
+    bytes: int
+    cost: float
+    measured: bool
+
+    @property
+    def streams(self) -> tuple[Segment, ...]:
+        """The segments that are streams."""
+        return tuple(segment for segment in self.segments if segment.rows)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A placed module with streams.
+
+    Args:
+        tasks: of its CPU functions; those of streams with the kernels of their strips.
+        members: by stream the functions that it executes together.
+    """
+
+    module: ir.Module
+    tasks: Tasks
+    members: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def to_tune(self) -> dict[str, KernelTask]:
+        """The tasks of kernels: of functions, and of the strips of streams under names of their own."""
+        found = {name: task for name, task in self.tasks.items() if isinstance(task, KernelTask)}
+        for name, task in self.tasks.items():
+            for part in task.strips if isinstance(task, StreamTask) else ():
+                found[f"{name} {part.stage} {part.rows}"] = part.task
+        return found
+
+
+class Fitter:
+    """The ways to run a placed module's calls, with what is known of their price.
+
+    Args:
+        placed: `main` calls one function per NPU region and CPU kernel.
+        regions: the compiled command stream of each NPU function.
+        tasks: of the CPU functions, proven.
+    """
+
+    def __init__(
+        self, tuner: Tuner, placed: ir.Module, regions: Mapping[str, NpuRegion], tasks: Mapping[str, KernelTask]
+    ) -> None:
+        self._tuner, self._placed, self._regions, self._tasks = tuner, placed, regions, tasks
+        self._kernels = tuner.choose(tasks)
+        self._program = self._assembled(placed, {name: kernel.source for name, kernel in self._kernels.items()})
+        main = body_of(functions(placed)["main"])
+        self._calls = [op.operation for op in main.operations if op.operation.name == "func.call"]
+        self._names = [callee_of(call) for call in self._calls]
+        self._prices: dict[Segment, Price | None] = {}
+        self._errors: dict[tuple[int, int], list[float]] = {}
+        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
+
+    # What is asked.
+
+    def fastest_within(self, limit: int) -> Fit | None:
+        """The fastest way to run the program with so many bytes live at once, all of it measured; None without one.
+
+        Estimates guide the search. It ends where nothing promises to be faster by more than a hundredth.
+        """
+        while (hoped := self._cheapest(limit)) is not None and not hoped.measured:
+            known = self._cheapest(limit, measured=True)
+            if known is not None and known.cost <= _NEAR * hoped.cost:
+                return known
+            prices = {s: price for s in hoped.segments if s.rows or s.lean if (price := self._price(s)) is not None}
+            rough = [segment for segment, price in prices.items() if not price.sized]
+            if rough:
+                self._size(rough)
+            else:
+                self._measure([segment for segment, price in prices.items() if not price.measured])
+        return hoped
+
+    def front(self) -> list[Fit]:
+        """The ways that no other beats in both bytes and cost, the fastest first, each measured."""
+        found: list[Fit] = []
+        limit = max(price.bytes for price in self._alone)
+        while (fit := self.fastest_within(limit)) is not None:
+            found.append(fit)
+            limit = min(fit.bytes - 1, int(fit.bytes * 0.97))
+        return found
+
+    def chosen(self) -> Fitted:
+        """The program as it is where that fits the fastest memory of the arena, else the fastest way that does.
+
+        Raises:
+            OutOfMemoryError: no way fits the arena at all; the message says what the least is.
+        """
+        fastest, *slower = self._tuner.target.layout.arena
+        limit = fastest.size
+        for _ in range(_TRIES):
+            fit = self.fastest_within(limit)
+            if fit is None:
+                break
+            fitted = self.built(fit)
+            over = self._planned(fitted) - fastest.size
+            if over <= 0:
+                return fitted
+            limit -= over
+        if slower:
+            return self.built(self._as_it_is())
+        raise OutOfMemoryError(
+            f"the model needs more memory than `{self._tuner.target.name}` has for its arena",
+            why=f"{fastest.name} has {fastest.size} B, and the least that does is {self._least()} B",
+            hint="a larger arena, a target with more memory, or smaller activations",
+        )
+
+    def _least(self) -> int:
+        """The fewest bytes, but for a few percent, with which some way to run the program is known."""
+        limit = max(price.bytes for price in self._alone) // _MOST_SAVED
+        while (fit := self.fastest_within(limit)) is None:
+            limit += max(1, limit // 25)
+        return fit.bytes
+
+    def retuned(self, fitted: Fitted) -> Fitted:
+        """The same streams with the best kernels that trials have found since for their strips, where that pays."""
+        tasks = dict(fitted.tasks)
+        for name, task in fitted.tasks.items():
+            if isinstance(task, StreamTask):
+                better = replace(task, strips=tuple(map(self._retuned, task.strips)))
+                self._tuner.try_once([better])
+                if self._cost(better) < self._cost(task):
+                    tasks[name] = better
+        return replace(fitted, tasks=tasks)
+
+    def _retuned(self, strip: Strip) -> Strip:
+        record = self._tuner.record(strip.task)
+        return replace(strip, schedule=record.schedule) if record else strip
+
+    def _cost(self, task: KernelTask | StreamTask) -> float:
+        record = self._tuner.record(task)
+        return math.inf if record is None else float(record.measurement.cost(self._tuner.objective) or 0)
+
+    def _as_it_is(self) -> Fit:
+        segments = tuple(Segment(number, number) for number in range(len(self._calls)))
+        return Fit(segments, max(p.bytes for p in self._alone), sum(p.cost for p in self._alone), True)
+
+    def _planned(self, fitted: Fitted) -> int:
+        """Bytes of the arena."""
+        sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
+        program = self._assembled(fitted.module, sources)
+        roomy = replace(self._tuner.target.layout.arena[0], size=1 << 30)
+        layout = replace(self._tuner.target.layout, arena=(roomy,))
+        return plan_memory(program, replace(self._tuner.target, layout=layout)).arena_bytes
+
+    def _assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> Program:
+        names = [f"input_{i}" for i in range(len(body_of(functions(module)["main"]).arguments))]
+        return assemble(module, sources, self._regions, dict.fromkeys([*sources, *self._regions], ""), names)
+
+    def built(self, fit: Fit) -> Fitted:
+        """The module with the streams of a fit, and the tasks of its CPU functions."""
+        module, tasks, members = copy_of(self._placed), dict[str, KernelTask | StreamTask](self._tasks), {}
+        for segment in fit.segments:
+            if segment.lean:
+                tasks[self._names[segment.first]] = self._task(segment)
+        for number, segment in enumerate(fit.streams):
+            names, symbol = self._names[segment.first : segment.last + 1], f"cpu_{number}_stream"
+            join(module, names, symbol)
+            tasks = {name: task for name, task in tasks.items() if name not in names}
+            tasks[symbol] = self._task(segment)
+            members[symbol] = names
+        return Fitted(module, tasks, members)
+
+    # Search.
+
+    def _cheapest(self, limit: int, measured: bool = False) -> Fit | None:
+        """The cheapest sequence of segments within a limit, by what is known of their prices, or of `measured` ones."""
+        count = len(self._calls)
+        best: list[tuple[float, Fit] | None] = [(0.0, Fit((), 0, 0.0, True)), *[None] * count]
+        by_end: dict[int, list[tuple[Segment, Price]]] = {}
+        for segment, price in self._priced(limit):
+            if measured and not price.measured:
+                continue
+            by_end.setdefault(segment.last, []).append((segment, price))
+        for end in range(count):
+            for segment, price in by_end.get(end, ()):
+                before = best[segment.first]
+                if before is None:
+                    continue
+                fit = before[1]
+                cost = fit.cost + price.cost
+                known = best[end + 1]
+                if known is None or (cost, max(fit.bytes, price.bytes)) < (known[0], known[1].bytes):
+                    whole = fit.measured and price.measured
+                    joined = Fit((*fit.segments, segment), max(fit.bytes, price.bytes), cost, whole)
+                    best[end + 1] = (cost, joined)
+        last = best[count]
+        return last[1] if last else None
+
+    def _priced(self, limit: int) -> Iterator[tuple[Segment, Price]]:
+        """Every segment that fits, with its price."""
+        hot = [number for number in range(len(self._calls)) if self._alone[number].bytes > limit]
+        for number, alone in enumerate(self._alone):
+            if alone.bytes <= limit:
+                yield Segment(number, number), alone
+            elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
+                lean = Segment(number, number, lean=True)
+                price = self._price(lean)
+                if price is not None and price.bytes <= limit:
+                    yield lean, price
+        for first, last in self._streamable:
+            if not any(first <= number <= last for number in hot):
+                continue
+            for segment in self._ways(first, last):
+                price = self._price(segment)
+                if price is not None and price.bytes <= limit:
+                    yield segment, price
+
+    def _ways(self, first: int, last: int) -> Iterator[Segment]:
+        height = self._stages[last].height  # type: ignore[union-attr]
+        sizes = [len(self._source(number).params) for number in range(first, last + 1)]
+        residents = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
+        residents += ["all"] if max(sizes) > _SMALL_PARAMS else []
+        for rows in _HEIGHTS:
+            if 2 * rows <= height or rows == 1:
+                for resident in residents:
+                    yield Segment(first, last, rows, resident)
+
+    def _price(self, segment: Segment) -> Price | None:
+        """What a stream costs, estimated until it is measured; None where it was found wrong."""
+        if segment not in self._prices:
+            self._prices[segment] = self._estimate(segment)
+        price = self._prices[segment]
+        if price is None or price.measured:
+            return price
+        return replace(price, cost=price.cost * self._error(segment))
+
+    def _error(self, segment: Segment) -> float:
+        """What streams of the same calls, else of any, were measured to cost beyond their estimates."""
+        same = self._errors.get((segment.first, segment.last))
+        known = same or [error for errors in self._errors.values() for error in errors]
+        return sum(known) / len(known) if known else 1.0
+
+    def _estimate(self, segment: Segment) -> Price:
+        if segment.lean:
+            alone, scratch = self._alone[segment.first], self._source(segment.first).scratch_bytes
+            return replace(alone, bytes=alone.bytes - max(0, scratch - _LEAST_SCRATCH), sized=False, measured=False)
+        plan = self._plan(segment)
+        kept = self._resident(plan, segment)
+        scratch = sum(window.size for window in plan.windows.values()) + _LEAST_SCRATCH
+        cost = sum(self._alone[number].cost for number in range(segment.first, segment.last + 1))
+        calls = [sum(counts.values()) for counts in plan.calls]
+        cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
+        for number, source in self._own_sources(plan, segment):
+            size = len(source.params)
+            if number in kept:
+                scratch += size
+                cost += _CYCLES_OF_BYTE * size
+            else:
+                site = Site(self._tuner.target.layout.constants)
+                counts = {"constants_read": float(size), "streams": 2.0}
+                cost += (calls[number] - 1) * self._waits(site.waits(counts, self._tuner.target.core.pipeline))
+        return Price(self._bytes(segment, scratch, plan.leads), cost)
+
+    def _waits(self, cycles: float) -> float:
+        return cycles if self._tuner.objective == "cycles" else 0.0
+
+    # What is known of calls.
+
+    @cached_property
+    def _stages(self) -> list[Stage | None]:
+        """The stage of each call; None of one that cannot be part of a stream."""
+        known = functions(self._placed)
+        return [
+            stage_of(known[name])
+            if name in self._tasks and self._tasks[name].exact and _takes_bytes(known[name])
+            else None
+            for name in self._names
+        ]
+
+    @cached_property
+    def _alone(self) -> list[Price]:
+        """The price of each call's kernel alone."""
+        blocks, leads = program_blocks(self._program, 1), overlaps(self._program)
+        costs = {name: kernel.record.measurement for name, kernel in self._kernels.items() if kernel.record}
+        prices = []
+        for number, name in enumerate(self._names):
+            cost = costs[name].cost(self._tuner.objective) if name in costs else 0
+            prices.append(Price(live_bytes(blocks, leads, number), float(cost or 0), True, True))
+        return prices
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        return lifetimes(self._program)
+
+    @cached_property
+    def _streamable(self) -> list[tuple[int, int]]:
+        """First and last call of what may be a stream."""
+        found = []
+        for first in range(len(self._calls)):
+            for last in range(first + 1, min(first + _LONGEST, len(self._calls))):
+                if self._stages[last] is None or self._stages[first] is None:
+                    break
+                if self._stream(first, last) is not None:
+                    found.append((first, last))
+        return found
+
+    def _stream(self, first: int, last: int) -> Stream | None:
+        """The stream of some calls; None where they are none."""
+        stages = [stage for stage in self._stages[first : last + 1] if stage is not None]
+        calls = self._program.calls[first : last + 1]
+        if len(stages) < len(calls):
+            return None
+        reads = tuple(tuple(map(self._program.storage, call.reads)) for call in calls)
+        writes = tuple(self._program.storage(call.writes[0]) for call in calls)
+        spans = self._spans
+        inputs = tuple(dict.fromkeys(name for names in reads for name in names if name not in writes))
+        outputs = tuple(name for name in writes if spans[name][1] > last)
+        found = Stream(tuple(stages), reads, writes, inputs, outputs)
+        return found.with_copies() if found.is_legal() else None
+
+    def _plan(self, segment: Segment) -> Plan:
+        key = segment.first, segment.last, segment.rows
+        if key not in self._plans:
+            stream = self._stream(segment.first, segment.last)
+            assert stream is not None
+            self._plans[key] = Plan(stream, segment.rows)
+        return self._plans[key]
+
+    def _source(self, number: int) -> KernelSource:
+        call = self._program.calls[number]
+        assert isinstance(call, KernelCall)
+        return call.kernel
+
+    def _own_sources(self, plan: Plan, segment: Segment) -> list[tuple[int, KernelSource]]:
+        """The stages that are no copies, each with the kernel of its call alone."""
+        return [(number, self._source(segment.first + index)) for index, number in enumerate(_kernels(plan))]
+
+    def _resident(self, plan: Plan, segment: Segment) -> list[int]:
+        most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.resident]
+        return [number for number, source in self._own_sources(plan, segment) if 0 < len(source.params) <= most]
+
+    def _bytes(self, segment: Segment, scratch: int, leads: Mapping[tuple[int, int], int]) -> int:
+        """Bytes that are live while a stream runs."""
+        spans, buffers = self._spans, self._program.buffers
+        stream = self._plan(segment).stream
+        beside = sum(buffers[name].size for name, (begin, end) in spans.items() if begin < segment.first <= end)
+        saved = 0
+        for (read, made), lead in leads.items():
+            old, new = stream.inputs[read], stream.outputs[made]
+            if old in spans and spans[old][1] <= segment.last:
+                sizes = buffers[old].size, buffers[new].size
+                saved = max(saved, sum(sizes) - max(lead + sizes[0], sizes[1]))
+        return beside + sum(buffers[name].size for name in stream.outputs) + scratch - saved
+
+    # Streams as tasks.
+
+    def _task(self, segment: Segment) -> KernelTask | StreamTask:
+        """The task of a stream, with the best known kernels of its strips, or of a call's lean kernel."""
+        if segment not in self._tasks_of:
+            self._tasks_of[segment] = self._new_task(segment)
+        return self._tasks_of[segment]
+
+    def _new_task(self, segment: Segment) -> KernelTask | StreamTask:
+        if segment.lean:
+            return _lean(self._tasks[self._names[segment.first]], self._tuner.target.layout.constants)
+        plan = self._plan(segment)
+        module = copy_of(self._placed)
+        join(module, self._names[segment.first : segment.last + 1], "stream")
+        kernel = kernel_module(functions(module)["stream"], "main")
+        (function,) = functions(kernel).values()
+        core, kept = self._tuner.target.core, self._resident(plan, segment)
+        strips: list[Strip] = []
+        for index, number in enumerate(_kernels(plan)):
+            whole = self._tasks[self._names[segment.first + index]]
+            strips += self._strips(plan, number, whole, resident=number in kept)
+        return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
+
+    def _strips(self, plan: Plan, number: int, whole: KernelTask, resident: bool) -> list[Strip]:
+        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be."""
+        stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
+        known: Strip | None = None
+        found = []
+        for rows in sorted(counts, key=lambda rows: rows != unit):
+            constants = None if resident else self._tuner.target.layout.constants
+            task = _lean(replace(whole, function=strip(stage, rows), inputs=()), constants)
+            record = self._tuner.record(task)
+            schedule = record.schedule if record else task.default()
+            if known is not None and _packs_alike(task, known):
+                schedule = known.schedule
+            known = Strip(number, rows, task, schedule)
+            found.append(known)
+        return found
+
+    def _size(self, segments: Sequence[Segment]) -> None:
+        """Find out what memory streams really take."""
+        for segment in segments:
+            task, price = self._task(segment), self._estimate(segment)
+            scratch = task.generate(task.default()).scratch_bytes
+            if isinstance(task, StreamTask):
+                size = self._bytes(segment, scratch, task.plan.leads)
+            else:
+                size = self._alone[segment.first].bytes - self._source(segment.first).scratch_bytes + scratch
+            self._prices[segment] = replace(price, bytes=size, sized=True)
+
+    def _measure(self, segments: Sequence[Segment]) -> None:
+        """Find out what streams really cost."""
+        tasks = [self._task(segment) for segment in segments]
+        self._tuner.try_once(tasks)
+        for segment, task in zip(segments, tasks, strict=True):
+            record, price = self._tuner.record(task), self._prices[segment]
+            cost = record.measurement.cost(self._tuner.objective) if record else None
+            if price is None or cost is None:
+                self._prices[segment] = None
+                continue
+            self._prices[segment] = replace(price, cost=float(cost), measured=True)
+            if segment.rows:
+                self._errors.setdefault((segment.first, segment.last), []).append(cost / price.cost)
+
+
+def _kernels(plan: Plan) -> list[int]:
+    """The stages that are no copies."""
+    return [number for number, stage in enumerate(plan.stream.stages) if stage.function]
+
+
+def _takes_bytes(function: ir.Operation) -> bool:
+    """Whether a function takes int8 only, for which random data may stand."""
+    return all(str(element_type(argument)) == "i8" for argument in body_of(function).arguments)
+
+
+def _lean(task: KernelTask, constants: Memory | None) -> KernelTask:
+    """The task held to little working memory, as little as the family of its best guess has a schedule for."""
+    usual = replace(task, site=Site(constants))
+    for most in _LEAN:
+        lean = replace(task, site=Site(constants, most))
+        if _family(lean) == _family(usual):
+            return lean
+    return usual
+
+
+def _family(task: KernelTask) -> str:
+    """The family of a task's best guess."""
+    name, _, _ = task.space.variants[0].name.partition(".")
+    return name
+
+
+def _packs_alike(task: KernelTask, known: Strip) -> bool:
+    """Whether a strip's kernel may have the schedule of another with the same params."""
+    if known.schedule not in task.space:
+        return False
+    return task.generate(known.schedule).params == known.task.generate(known.schedule).params
