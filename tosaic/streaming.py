@@ -20,7 +20,7 @@ from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.target import Memory
 from tosaic.passes.place.join import join
 from tosaic.support.errors import OutOfMemoryError
-from tosaic.support.functions import body_of, callee_of
+from tosaic.support.functions import body_of, callee_of, returned
 from tosaic.support.mlir import copy_of, element_type, functions, ir
 from tosaic.tuning import Tuner
 
@@ -234,8 +234,10 @@ class Fitter:
         return plan_memory(program, replace(self._tuner.target, layout=layout)).arena_bytes
 
     def _assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> Program:
-        names = [f"input_{i}" for i in range(len(body_of(functions(module)["main"]).arguments))]
-        return assemble(module, sources, self._regions, dict.fromkeys([*sources, *self._regions], ""), names)
+        main = functions(module)["main"]
+        inputs = [f"input_{i}" for i in range(len(body_of(main).arguments))]
+        outputs = [f"output_{i}" for i in range(len(returned(main)))]
+        return assemble(module, sources, self._regions, dict.fromkeys([*sources, *self._regions], ""), inputs, outputs)
 
     def built(self, fit: Fit) -> Fitted:
         """The module with the streams of a fit, and the tasks of its CPU functions."""
