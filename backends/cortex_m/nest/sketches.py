@@ -24,8 +24,8 @@ _SHALLOW = 64
 _NEAR = 1.01
 # Kernels with weights in registers whose turns are ordered before one is chosen.
 _COMPARED = 12
-# Bytes of working memory that are worth as much as all cycles.
-_DEAR_SCRATCH = 1 << 17
+# Bytes of working memory that are worth as much as all cycles, where a statement may walk over any number of pixels.
+_DEAR_SCRATCH = 1 << 14
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -122,7 +122,7 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 counts = _verified(what, name, assigned(guess)).counts()
                 if site.holds(counts):
                     cycles = estimate(counts) + site.waits(counts, what.finish.pipeline)
-                    cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH
+                    cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
                     found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
