@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tosaic.accuracy import measure_accuracy
-from tosaic.backends.reference import evaluate
+from tosaic.backends.reference import evaluate, serialize
 from tosaic.frontend import Capture, import_program, quantize, run_float
 from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decomposition import decomposed
@@ -129,6 +129,7 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
         floats = sum(any("f32" in str(result.type) for result in op.results) for op in walk(integers))
         for output in measure_accuracy(
             integers,
+            serialize(integers),
             [[_stored(x) for x in inputs]],
             [run_float(capture, inputs)],
             [run_float(quantized, inputs)],
