@@ -121,7 +121,9 @@ class Memory:
         height = self.stream.readers("x")[0][1].height
         self.whole = {self.lead + 16 * row: ("x", row) for row in range(height)}
         self.done = [0] * len(self.stream.stages)
-        self.kept = {name: dict.fromkeys(range(-w.above, 0), "padding") for name, w in plan.windows.items()}
+        self.kept: dict[str, dict[int, int | str]] = {
+            name: dict.fromkeys(range(-window.above, 0), "padding") for name, window in plan.windows.items()
+        }
 
     def read(self, number: int, made: int) -> None:
         stage = self.stream.stages[number]
@@ -166,7 +168,7 @@ class Memory:
                 name, height = self.stream.writes[number], self.stream.stages[number].height
                 if name in self.kept and self.done[number] == height:
                     below = self.plan.windows[name].below
-                    self.kept[name] |= dict.fromkeys(range(height, height + below), "padding")
+                    self.kept[name].update(dict.fromkeys(range(height, height + below), "padding"))
         last = self.stream.writes[-1]
         made = [self.whole[16 * row] for row in range(self.stream.stages[-1].height)]
         assert made == [(last, row) for row in range(self.stream.stages[-1].height)]
