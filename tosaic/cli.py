@@ -155,6 +155,19 @@ def tune(as_json: bool, **arguments) -> None:
 
 @main.command()
 @compiling
+@as_json
+@console.reports_errors
+def fit(as_json: bool, **arguments) -> None:
+    """List ways to run MODEL in ever less memory, the fastest first; `compile --arena-size` builds one."""
+    options = _options(**arguments)
+    from tosaic.compilation import fit_model
+    from tosaic.report import fit_result, print_fit
+
+    console.show(fit_model(options), as_json, fit_result, print_fit)
+
+
+@main.command()
+@compiling
 @click.option("--data", required=True, help="Samples: .npz, .npy, a folder of them, or file.py:function.")
 @click.option("--labels", help="Right classes, for top-1 and top-5: .npy, or file.py:function.")
 @click.option("--metric", help="file.py:function of (outputs, labels) that returns a number.")

@@ -53,7 +53,7 @@ from tosaic.passes import (
 from tosaic.placement import Placement, place_on
 from tosaic.progress import Stations
 from tosaic.proof import KernelProof, prove_firmware
-from tosaic.streaming import Fitted, Fitter
+from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
 from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
@@ -192,6 +192,19 @@ def tune_model(options: CompileOptions) -> TuningResult:
         *_, fitted = _fitted(options, middle, tuner, stations)
         with stations.station("tune"):
             return tuner.tune(fitted.to_tune, stations.tuning)
+
+
+def fit_model(options: CompileOptions) -> list[Point]:
+    """Ways to run a model in ever less memory, the fastest first; their trials are recorded.
+
+    Raises:
+        Error: as `compile_model`.
+    """
+    stations = Stations()
+    with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
+        _, _, fitter, _ = _fitted(options, lower_model(options, stations), tuner, stations)
+        with stations.station("front"):
+            return list(fitter.front())
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:

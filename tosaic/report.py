@@ -17,6 +17,7 @@ from tosaic.layers import LayerAccuracy, worst
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.running import RunReport
 from tosaic.sensitivity import Cost, Sensitivity
+from tosaic.streaming import Point
 from tosaic.tuner.tune import TuningResult
 
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
@@ -238,6 +239,20 @@ def print_targets(targets: Iterable[Target]) -> None:
             speed = ["-" if number is None else f"{number:g}" for number in (memory.bytes_per_cycle, memory.latency)]
             table.add_row(*names, use, memory.name, f"{memory.base:#010x}", f"{memory.size // 1024:,} KiB", *speed)
             names = ["", "", ""]
+    stdout.print(table)
+
+
+def fit_result(points: Sequence[Point]) -> dict:
+    """What `fit --json` prints."""
+    return {"points": msgspec.to_builtins(list(points))}
+
+
+def print_fit(points: Sequence[Point]) -> None:
+    """Each way to run a model: what it takes, and what runs strip by strip."""
+    table = Table("--arena-size", "cost", "of the fastest", "calls in streams", box=None)
+    for point in points:
+        streams = ", ".join(f"{names[0]} .. {names[-1]}" for names in point.streams)
+        table.add_row(f"{point.arena:,}", f"{point.cost:,.0f}", f"{point.cost / points[0].cost:.3f}", streams)
     stdout.print(table)
 
 

@@ -22,6 +22,7 @@ from tosaic.passes.place.join import join
 from tosaic.support.errors import OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, returned
 from tosaic.support.mlir import copy_of, element_type, functions, ir
+from tosaic.tuner.measurement import Objective
 from tosaic.tuning import Tuner
 
 _HEIGHTS = (1, 2, 4, 8, 16)
@@ -31,6 +32,7 @@ _LONGEST = 24
 _CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
 """What a call of a strip's kernel costs beyond its work, and a byte that slides."""
 _SMALL_PARAMS = 4096
+_FINENESS = 7 / 8
 _MOST_SAVED = 64
 _TRIES = 4
 """Times that a limit is lowered because a plan of the memory cannot do without gaps."""
@@ -94,6 +96,21 @@ class Fit:
     def streams(self) -> tuple[Segment, ...]:
         """The segments that are streams."""
         return tuple(segment for segment in self.segments if segment.rows)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A way to run a program.
+
+    Args:
+        arena: bytes; as `--arena-size` they are enough.
+        cost: in the tuner's objective, with the arena in the fastest memory.
+        streams: the functions that each stream executes together.
+    """
+
+    arena: int
+    cost: float
+    streams: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -161,23 +178,23 @@ class Fitter:
                 self._measure([segment for segment, price in prices.items() if not price.measured])
         return hoped
 
-    def front(self) -> list[Fit]:
-        """The ways that no other beats in both bytes and cost, the fastest first, each measured."""
-        found: list[Fit] = []
+    def front(self) -> Iterator[Point]:
+        """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before."""
         limit = max(price.bytes for price in self._alone)
         while (fit := self.fastest_within(limit)) is not None:
-            found.append(fit)
-            limit = min(fit.bytes - 1, int(fit.bytes * 0.97))
-        return found
+            streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
+            yield Point(self._planned(self.built(fit)), fit.cost, streams)
+            limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
 
     def chosen(self) -> Fitted:
-        """The program as it is where that fits the fastest memory of the arena, else the fastest way that does.
+        """The fastest way to run the program that fits the fastest memory of the arena, and takes no more of it than
+        without streams.
 
         Raises:
             OutOfMemoryError: no way fits the arena at all; the message says what the least is.
         """
         fastest, *slower = self._tuner.target.layout.arena
-        limit = fastest.size
+        limit = min(fastest.size, max((price.bytes for price in self._alone), default=0))
         for _ in range(_TRIES):
             fit = self.fastest_within(limit)
             if fit is None:
@@ -280,8 +297,9 @@ class Fitter:
         return last[1] if last else None
 
     def _priced(self, limit: int) -> Iterator[tuple[Segment, Price]]:
-        """Every segment that fits, with its price."""
-        hot = [number for number in range(len(self._calls)) if self._alone[number].bytes > limit]
+        """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
+        most = max(price.bytes for price in self._alone)
+        hot = [number for number, price in enumerate(self._alone) if price.bytes > min(limit, most - 1)]
         for number, alone in enumerate(self._alone):
             if alone.bytes <= limit:
                 yield Segment(number, number), alone
@@ -330,22 +348,25 @@ class Fitter:
         plan = self._plan(segment)
         kept = self._resident(plan, segment)
         scratch = sum(window.size for window in plan.windows.values()) + _LEAST_SCRATCH
-        cost = sum(self._alone[number].cost for number in range(segment.first, segment.last + 1))
+        cost = sum(self._costs_of_work[number] for number in range(segment.first, segment.last + 1))
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
         for number, source in self._own_sources(plan, segment):
             size = len(source.params)
+            waits = self._waits(size)
             if number in kept:
                 scratch += size
-                cost += _CYCLES_OF_BYTE * size
+                cost += _CYCLES_OF_BYTE * size + waits
             else:
-                site = Site(self._tuner.target.layout.constants)
-                counts = {"constants_read": float(size), "streams": 2.0}
-                cost += (calls[number] - 1) * self._waits(site.waits(counts, self._tuner.target.core.pipeline))
+                cost += calls[number] * waits
         return Price(self._bytes(segment, scratch, plan.leads), cost)
 
-    def _waits(self, cycles: float) -> float:
-        return cycles if self._tuner.objective == "cycles" else 0.0
+    def _waits(self, size: int) -> float:
+        """What one reading of so many bytes of params costs beyond the instructions."""
+        if self._tuner.objective != "cycles":
+            return 0.0
+        counts = {"constants_read": float(size), "streams": 2.0}
+        return Site(self._tuner.target.layout.constants).waits(counts, self._tuner.target.core.pipeline)
 
     # What is known of calls.
 
@@ -370,6 +391,14 @@ class Fitter:
             cost = costs[name].cost(self._tuner.objective) if name in costs else 0
             prices.append(Price(live_bytes(blocks, leads, number), float(cost or 0), True, True))
         return prices
+
+    @cached_property
+    def _costs_of_work(self) -> list[float]:
+        """What each call's kernel alone costs but for waiting for memory."""
+        objective: Objective = "instructions" if self._tuner.objective == "instructions" else "core-cycles"
+        records = {name: kernel.record for name, kernel in self._kernels.items()}
+        found = [records.get(name) for name in self._names]
+        return [float((record.measurement.cost(objective) if record else 0) or 0) for record in found]
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:

@@ -17,11 +17,6 @@ def streamed(succeed, tmp_path_factory):
     return whole, succeed("compile", MODEL, "--records", records, "--arena-size", limit, "-o", folder / "small"), limit
 
 
-def test_what_fits_as_it_is_has_no_stream(streamed):
-    whole, *_ = streamed
-    assert not any("stream" in kernel["name"] for kernel in whole["kernels"])
-
-
 def test_streams_fit_into_the_limit_and_are_exact(streamed, succeed):
     _, small, limit = streamed
     assert small["arena_bytes"] <= limit
@@ -38,6 +33,15 @@ def test_every_op_of_a_stream_is_in_the_report(streamed):
 def test_streams_are_verified_call_by_call(streamed, succeed):
     _, small, _ = streamed
     assert succeed("verify", small["build"], "--inputs", 1)["exact"]
+
+
+def test_the_front_trades_memory_for_speed(streamed, succeed):
+    _, small, limit = streamed
+    points = succeed("fit", MODEL, "--records", f"{small['build']}/../records.db")["points"]
+    sizes = [point["arena"] for point in points]
+    assert sizes[-1] <= limit
+    assert sizes == sorted(sizes, reverse=True)
+    assert any(len(stream) > 1 for stream in points[-1]["streams"])
 
 
 def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tmp_path):
