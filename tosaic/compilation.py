@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -189,9 +189,11 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        *_, fitted = _fitted(options, middle, tuner, stations)
+        _, proofs, _, fitted = _fitted(options, middle, tuner, stations)
         with stations.station("tune"):
-            return tuner.tune(fitted.to_tune, stations.tuning)
+            tuned = tuner.tune(fitted.to_tune, stations.tuning)
+        proven = sum(proof.tried for proof in proofs.values())
+        return replace(tuned, measured=tuned.measured + proven, reused=tuned.reused - proven)
 
 
 def fit_model(options: CompileOptions) -> list[Point]:

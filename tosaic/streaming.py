@@ -21,6 +21,7 @@ from tosaic.backends.target import Memory
 from tosaic.passes.place.join import join
 from tosaic.support.errors import OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, returned
+from tosaic.support.locations import describe
 from tosaic.support.mlir import copy_of, element_type, functions, ir
 from tosaic.tuner.measurement import Objective
 from tosaic.tuning import Tuner
@@ -206,11 +207,12 @@ class Fitter:
             limit -= over
         if slower:
             return self.built(self._as_it_is())
-        raise OutOfMemoryError(
-            f"the model needs more memory than `{self._tuner.target.name}` has for its arena",
-            why=f"{fastest.name} has {fastest.size} B, and the least that does is {self._least()} B",
-            hint="a larger arena, a target with more memory, or smaller activations",
-        )
+        try:
+            plan_memory(self._program, self._tuner.target)
+        except OutOfMemoryError as error:
+            why = f"{error.why}; strip by strip, {self._least()} B do"
+            raise OutOfMemoryError(error.what, where=error.where, why=why, hint=error.hint) from None
+        return self.built(self._as_it_is())
 
     def _least(self) -> int:
         """The fewest bytes, but for a few percent, with which some way to run the program is known."""
@@ -254,7 +256,8 @@ class Fitter:
         main = functions(module)["main"]
         inputs = [f"input_{i}" for i in range(len(body_of(main).arguments))]
         outputs = [f"output_{i}" for i in range(len(returned(main)))]
-        return assemble(module, sources, self._regions, dict.fromkeys([*sources, *self._regions], ""), inputs, outputs)
+        where = {name: describe(function.location) for name, function in functions(module).items()}
+        return assemble(module, sources, self._regions, where, inputs, outputs)
 
     def built(self, fit: Fit) -> Fitted:
         """The module with the streams of a fit, and the tasks of its CPU functions."""

@@ -236,7 +236,8 @@ def _move_result(module: ir.Module) -> None:
 
 def _truncating(source: KernelSource) -> KernelSource:
     """Requantization that does not round."""
-    return replace(source, text=source.text.replace("vqrdmulh", "vqdmulh").replace("vrshl", "vshl"))
+    text = source.text.replace("vqrdmulh", "vqdmulh").replace("vqrdmlash", "vqdmlash").replace("vrshl", "vshl")
+    return replace(source, text=text)
 
 
 def _other_params(source: KernelSource) -> KernelSource:

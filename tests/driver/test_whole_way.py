@@ -66,6 +66,7 @@ def test_compile_says_where_each_op_runs(builds, target):
         "import",
         "passes",
         "place",
+        "fit",
         "prove",
         "generate",
         "firmware",

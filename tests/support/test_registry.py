@@ -63,6 +63,6 @@ def test_a_file_that_does_not_import_is_named(fruits, tmp_path):
 
 
 def test_an_entry_point_to_nothing_is_named(fruits, tmp_path, monkeypatch):
-    install(fruits, "medlar", "", tmp_path, monkeypatch)
     with pytest.raises(Error, match="the extension `medlar:Added` does not import"):
+        install(fruits, "medlar", "", tmp_path, monkeypatch)
         fruits.known()
