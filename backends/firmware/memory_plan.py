@@ -182,12 +182,27 @@ def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placeme
     capacities = [memory.size for memory in target.layout.arena]
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
+    candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
     fitted = [(order, first_fit(order, capacities, leads)) for order in candidates]
     plans = [(_score(placed), order) for order, placed in fitted if placed is not None]
     if not plans:
         return None
     score, order = min(plans, key=lambda plan: plan[0])
     return _climb(order, score, capacities, leads, _lower_bound(blocks, leads))
+
+
+def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
+    """The order with each output that begins before an input in front of it, as it must lie below."""
+    blocks = {block.name: block for block in order}
+    below = {old: blocks[new] for (old, new), lead in leads.items() if lead}
+    found: dict[Block, None] = {}
+    for block in order:
+        above, first = block, [block]
+        while above.name in below and below[above.name] not in first:
+            above = below[above.name]
+            first.append(above)
+        found |= dict.fromkeys(reversed(first))
+    return list(found)
 
 
 def first_fit(order: Iterable[Block], capacities: Sequence[int], leads: Leads) -> list[Placement] | None:

@@ -181,6 +181,11 @@ def test_an_output_may_begin_before_the_input_that_it_overwrites():
     assert plan.placements["y"].offset + 160 <= plan.placements["x"].offset
 
 
+def test_a_larger_input_makes_room_below_it_for_its_output():
+    made = program({"x": 1600, "y": 800}, [kernel("x", "y", 480, [Overlap(0, 0, 160)])])
+    assert plan_memory(made, board(2240)).arena_bytes == 2240
+
+
 def test_an_output_too_near_behind_the_beginning_of_its_input_is_noticed():
     made = program({"x": 1600, "y": 800}, [kernel("x", "y", in_place=[Overlap(0, 0, 160)])])
     plan = plan_memory(made, board(1 << 20))
