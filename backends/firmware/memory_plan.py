@@ -16,6 +16,7 @@ ALIGNMENT = 16
 _CLIMB_BUDGET = 1_000_000
 """Comparisons of two blocks that hill climbing may spend."""
 _CLIMB_ROUNDS = 300
+_UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,15 @@ def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placeme
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
-    fitted = [(order, first_fit(order, capacities, leads)) for order in candidates]
-    plans = [(_score(placed), order) for order, placed in fitted if placed is not None]
-    if not plans:
-        return None
-    score, order = min(plans, key=lambda plan: plan[0])
-    return _climb(order, score, capacities, leads, _lower_bound(blocks, leads))
+    # An order that does not fit yet may be climbed from to one that does.
+    for sizes in (capacities, [*capacities[:-1], _UNLIMITED]):
+        fitted = [(order, first_fit(order, sizes, leads)) for order in candidates]
+        plans = [(_score(placed), order) for order, placed in fitted if placed is not None]
+        if plans:
+            score, order = min(plans, key=lambda plan: plan[0])
+            found = _climb(order, score, sizes, leads, _lower_bound(blocks, leads))
+            return found if all(p.end <= capacities[p.memory] for p in found) else None
+    return None
 
 
 def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
