@@ -152,14 +152,14 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 def _fitted(
     options: CompileOptions, middle: Middle, tuner: Tuner, stations: Stations
 ) -> tuple[dict[str, KernelTask], dict[str, KernelProof], Fitter, Fitted]:
-    """The tasks of the CPU functions, proven, and the program with as many of them in streams as its memory asks."""
+    """The tasks of the CPU functions, proven, and the program with those in streams that gain; none where kernels are compared."""
     placed, regions = middle.placement.module, middle.placement.regions
     tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
     with stations.station("prove"):
         proofs = tuner.prove(tasks)
     with stations.station("fit"):
         fitter = Fitter(tuner, placed, regions, tasks)
-        return tasks, proofs, fitter, fitter.chosen()
+        return tasks, proofs, fitter, fitter.chosen() if options.kernels == "all" else fitter.as_it_is()
 
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:

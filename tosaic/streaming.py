@@ -206,13 +206,13 @@ class Fitter:
                 return fitted
             limit -= over
         if slower:
-            return self.built(self._as_it_is())
+            return self.as_it_is()
         try:
             plan_memory(self._program, self._tuner.target)
         except OutOfMemoryError as error:
             why = f"{error.why}; strip by strip, {self._least()} B do"
             raise OutOfMemoryError(error.what, where=error.where, why=why, hint=error.hint) from None
-        return self.built(self._as_it_is())
+        return self.as_it_is()
 
     def _least(self) -> int:
         """The fewest bytes, but for a few percent, with which some way to run the program is known."""
@@ -240,9 +240,9 @@ class Fitter:
         record = self._tuner.record(task)
         return math.inf if record is None else float(record.measurement.cost(self._tuner.objective) or 0)
 
-    def _as_it_is(self) -> Fit:
-        segments = tuple(Segment(number, number) for number in range(len(self._calls)))
-        return Fit(segments, max(p.bytes for p in self._alone), sum(p.cost for p in self._alone), True)
+    def as_it_is(self) -> Fitted:
+        """The program without streams."""
+        return Fitted(copy_of(self._placed), dict(self._tasks))
 
     def _planned(self, fitted: Fitted) -> int:
         """Bytes of the arena."""
