@@ -152,7 +152,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 def _fitted(
     options: CompileOptions, middle: Middle, tuner: Tuner, stations: Stations
 ) -> tuple[dict[str, KernelTask], dict[str, KernelProof], Fitter, Fitted]:
-    """The tasks of the CPU functions, proven, and the program with those in streams that gain; none where kernels are compared."""
+    """The tasks of the CPU functions, proven, and the program with streams where they gain and all kernels compete."""
     placed, regions = middle.placement.module, middle.placement.regions
     tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
     with stations.station("prove"):
