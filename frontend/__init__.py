@@ -1,6 +1,6 @@
 """PyTorch in, TOSA on f32 with quant casts out."""
 
-from tosaic.frontend.advice import calibration_advice, quantization_advice
+from tosaic.frontend.advice import calibration_advice, joined_advice
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
@@ -16,8 +16,8 @@ __all__ = [
     "import_program",
     "input_statistics",
     "is_tosa_file",
+    "joined_advice",
     "load_float",
-    "quantization_advice",
     "quantize",
     "read_labels",
     "read_samples",

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
 
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, computed, is_float, is_quantized
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.lowerings.op_quantization import Joined
 from tosaic.frontend.lowerings.registry import op_quantization
@@ -32,27 +31,8 @@ def calibration_advice(capture: Capture) -> tuple[Advice, ...]:
     return tuple(found)
 
 
-def quantization_advice(program: ExportedProgram) -> tuple[Advice, ...]:
-    """What stays float32 in a quantized program, and operands that a concatenation's scale is too coarse for."""
-    return (*_floats(program), *_joined(program))
-
-
-def _floats(program: ExportedProgram) -> Iterator[Advice]:
-    """A cast that is not folded stands at one end at least of what stays float."""
-    if not is_quantized(program):
-        return
-    for node in computed(program):
-        if node.target not in QUANTIZE + DEQUANTIZE and is_float(node) and _is_float_island(node):
-            hint = "use ops that have a quantized form, or keep it in float knowingly"
-            yield Advice(f"`{node.target}` stays float32", str(origin(node)), hint)
-
-
-def _is_float_island(node: Node) -> bool:
-    """Whether the op is within no quantized unit: its result reaches a quantize by no pointwise region."""
-    return op_quantization(node) is None and not any(user.target in QUANTIZE for user in node.users)
-
-
-def _joined(program: ExportedProgram) -> Iterator[Advice]:
+def joined_advice(program: ExportedProgram) -> Iterator[Advice]:
+    """Operands that a concatenation's scale is too coarse for."""
     for node in program.graph.nodes:
         if not isinstance(op_quantization(node), Joined):
             continue

@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
+from tosaic.frontend.lowerings.op_quantization import OneToOne
+from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import failure, origin
 from tosaic.support.errors import ModelError
 
@@ -29,6 +31,15 @@ def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> N
 
 class _Calibration(Interpreter):
     def run_node(self, n: Node) -> Any:
+        op = op_quantization(n)
+        if isinstance(op, OneToOne) and op.inside and any(user.op == "call_module" for user in n.users):
+            args, options = self.fetch_args_kwargs_from_env(n)
+            if not op.inside(*args, **options).isfinite().all():
+                raise ModelError(
+                    f"`{n.target}` overflows in float32", where=str(origin(n)),
+                    why="what it computes inside is infinite, so that PyTorch's result is not the op's",
+                    hint="scale what it reads, or exclude this op to have what PyTorch gives",
+                )  # fmt: skip
         try:
             return super().run_node(n)
         except ValueError as error:

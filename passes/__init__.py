@@ -3,6 +3,7 @@
 from tosaic.passes.module_pass import PASSES, ModulePass, create, register
 from tosaic.passes.phases import PHASES, Phase, npu_phases, phases_of, place_phase, run_phase, run_phases
 from tosaic.passes.pipeline import parse_pipeline, print_pipeline
+from tosaic.passes.quantize.floats_left import FloatsLeft
 from tosaic.passes.runner import (
     Callback,
     PassTimes,
@@ -18,6 +19,7 @@ __all__ = [
     "PASSES",
     "PHASES",
     "Callback",
+    "FloatsLeft",
     "ModulePass",
     "PassTimes",
     "Phase",

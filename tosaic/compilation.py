@@ -27,7 +27,7 @@ from tosaic.frontend import (
     import_program,
     input_statistics,
     is_tosa_file,
-    quantization_advice,
+    joined_advice,
     quantize,
     read_samples,
     read_tosa,
@@ -41,6 +41,7 @@ from tosaic.options import CompileOptions, QuantizationOptions
 from tosaic.passes import (
     PHASES,
     Callback,
+    FloatsLeft,
     Phase,
     VerifyEach,
     dump_ir,
@@ -229,7 +230,8 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-    meaning, alternatives = _run_passes(options, stations, module, dumping)
+    left = FloatsLeft()
+    meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
     with stations.station("check"):
         flatbuffer = serialize(parse(meaning))
         accuracy = _accuracy(captured, program, meaning, flatbuffer)
@@ -240,7 +242,8 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
     warnings = (
         *calibration_advice(captured),
-        *quantization_advice(program),
+        *left.advice,
+        *joined_advice(program),
         *noisy_outputs(accuracy, layers, options.model),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, shape
@@ -32,7 +33,12 @@ def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) ->
     return b.reshape(b.composite("softmax", [x], body, axis=_i64(axis)), dims)
 
 
-@lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne())
+def _square_sum(x: Tensor, normalized: Sequence[int], *_options: object) -> Tensor:
+    axes = tuple(range(-len(normalized), 0))
+    return (x - x.mean(axes, keepdim=True)).square().sum(axes)
+
+
+@lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne(inside=_square_sum))
 def layer_norm(
     b: Builder,
     node: Node,

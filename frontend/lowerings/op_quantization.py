@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from torch import Tensor
 from torch.fx import Node
 
 
@@ -40,10 +41,13 @@ class OneToOne:
         result: least and greatest real value of the result, where they are known: its range never goes beyond them.
         saturation: limits of the operand beyond which the result is constant, or in gelu's case within 2e-4 of it:
             what this op alone reads needs no range beyond them.
+        inside: of the op's arguments, what it computes on its way to the result. Where that overflows, PyTorch's
+            result is not the op's.
     """
 
     result: tuple[float, float] | None = None
     saturation: tuple[float, float] | None = None
+    inside: Callable[..., Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,13 @@ def quantization_of(value: ir.Value) -> Quantization:
 
 
 def stays_float(op: ir.Operation) -> bool:
-    """Whether the user keeps `op` in f32."""
+    """Whether `op` is kept in f32: by the user, or because no TABLE follows it."""
     return "tosaic.float" in op.attributes
+
+
+def is_kept_float(op: ir.Operation) -> bool:
+    """Whether the user keeps `op` in f32."""
+    return stays_float(op) and isinstance(op.attributes["tosaic.float"], ir.UnitAttr)
 
 
 def quantized_view(value: ir.Value) -> tuple[ir.Value, Quantization] | None:

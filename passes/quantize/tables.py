@@ -89,7 +89,7 @@ def table_of(value: ir.Value, out: Quantization) -> ir.Value | None:
         if tables is not None:
             return _interpolated(storage(expression.source, quantization), tables, out)
         for op in expression.ops:
-            op.attributes["tosaic.float"] = ir.UnitAttr.get()
+            op.attributes["tosaic.float"] = ir.StringAttr.get("no TABLE follows it")
     return None
 
 

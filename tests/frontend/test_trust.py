@@ -18,7 +18,7 @@ from tosaic.frontend import (
     Capture,
     calibration_advice,
     import_program,
-    quantization_advice,
+    joined_advice,
     quantize,
     run_float,
 )
@@ -26,7 +26,7 @@ from tosaic.frontend.canonical import arguments, canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
 from tosaic.frontend.lowerings.registry import registered
-from tosaic.passes import run_phases
+from tosaic.passes import FloatsLeft, run_phases
 from tosaic.support.errors import Advice, Error, ModelError
 from tosaic.support.mlir import walk
 
@@ -263,8 +263,23 @@ class Layer(nn.Module):
         return self.function(self, *x)
 
 
-def floats(capture: Capture, activations: str = "int8") -> list[Advice]:
-    return [one for one in quantization_advice(quantize(capture, activations)) if "float32" in one.what]
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_a_layer_norm_that_overflows_in_pytorch_names_its_line(activations):
+    (x,), *_ = batches = normal(2, 8, size=4e19)
+    capture = captured(Layer(lambda m, x: F.layer_norm(x, (8,))), *batches)
+    assert not run_float(capture, (x,))[0].any() and F.layer_norm(x.double(), (8,)).all()
+    with pytest.raises(ModelError, match=r"`aten\.layer_norm\.default` overflows in float32") as error:
+        quantize(capture, activations)
+    assert "test_trust.py" in error.value.where
+    kept = import_program(quantize(capture, activations, ("layer_norm",)), ("layer_norm",))
+    run_phases(kept, ["legalize", "quantize"])
+    assert not evaluate(kept, [x.numpy()])[0].any()
+
+
+def floats(capture: Capture, activations: str = "int8", exclude: tuple[str, ...] = ()) -> list[Advice]:
+    left = FloatsLeft()
+    run_phases(import_program(quantize(capture, activations, exclude), exclude), ["legalize", "quantize"], [left])
+    return left.advice
 
 
 @pytest.mark.parametrize(
@@ -308,7 +323,7 @@ def test_a_coarse_concatenation_is_named():
         fine = model.layers[0](x)
         return torch.cat((x * 1000, fine), 1), fine
 
-    (found,) = quantization_advice(quantize(captured(Layer(function, nn.Linear(8, 8)), *normal(6, 8))))
+    (found,) = joined_advice(quantize(captured(Layer(function, nn.Linear(8, 8)), *normal(6, 8))))
     assert "finer steps than the result" in found.what
     assert "test_trust.py" in found.where
 
@@ -372,6 +387,10 @@ def test_what_no_int16_table_can_follow_stays_in_f32():
             return torch.sin(x)
 
     capture = captured(Wave(), *[(torch.linspace(-900, 900, 400)[None] + i,) for i in range(2)])
+    (found,) = floats(capture, "int16")
+    assert found.what.startswith("`aten.sin.default` stays float32: lines between the entries of int16 TABLEs are too")
+    assert "test_trust.py" in found.where
+    assert floats(capture, "int16", ("sin",)) == floats(capture) == []
     assert sqnr(capture, "int16") > 38
     module = import_program(quantize(capture, "int16"))
     run_phases(module, ["legalize", "quantize"])
