@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tosaic.accuracy import measure_accuracy
+from tosaic.accuracy import compute, measure_accuracy
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.frontend import Capture, import_program, quantize, run_float
 from tosaic.frontend.canonical import canonical
@@ -127,12 +127,9 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
         integers = import_program(quantized)
         run_phases(integers, ["legalize", "quantize"])
         floats = sum(any("f32" in str(result.type) for result in op.results) for op in walk(integers))
+        computed = [compute(integers, serialize(integers), [_stored(x) for x in inputs])]
         for output in measure_accuracy(
-            integers,
-            serialize(integers),
-            [[_stored(x) for x in inputs]],
-            [run_float(capture, inputs)],
-            [run_float(quantized, inputs)],
+            integers, computed, [run_float(capture, inputs)], [run_float(quantized, inputs)]
         ):
             if output.is_other_function:
                 int8 = f"wrong: {output.quanta} quanta from PyTorch's simulation"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from tosaic.frontend.canonical import arguments, canonical
@@ -25,6 +28,9 @@ from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.support.errors import ModelError
 from tosaic.support.tosa_ops import MOST_AXES
+
+Model: TypeAlias = str | nn.Module | ExportedProgram
+Calibration: TypeAlias = str | Path | Tensor | np.ndarray | Iterable[Any] | None
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class Capture:
 
 
 def capture(
-    model: str,
-    calibration: str | Path | None = None,
+    model: Model,
+    calibration: Calibration = None,
     inputs: Any = None,
     nhwc: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -70,8 +76,8 @@ def capture(
 
     Args:
         model: a `.pt2` or `.onnx` file, `file.py:factory` where the factory returns (module, example inputs[,
-            calibration batches]), or `zoo:NAME`.
-        calibration: what `read_samples` reads.
+            calibration batches]), or `zoo:NAME`; or a module or program itself, which stays as it is.
+        calibration: what `read_samples` reads, or samples, each nested as the example inputs are.
         inputs: example inputs in place of the model's own: its arguments, or a dict of keyword arguments. They may be
             nested; what is no tensor among them is constant.
         nhwc: let inputs of four axes come with their channels last; the data above are in the model's layout.
@@ -82,6 +88,8 @@ def capture(
     """
     shapes = shapes or {}
     name, module, example, given = _load(model, inputs, shapes)
+    if _are_calls(calibration):
+        given = calibration
     program, example = _exported(module, example, shapes)
     names = result_names(program)
     examples = tensors_of(example, example)
@@ -89,7 +97,7 @@ def capture(
     _check_weights(program)
     _check_inputs(program, examples)
     batches = [tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example) for sample in given]
-    if calibration is not None:
+    if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, _input_names(program), examples, "calibration")
     batches = batches or [examples]
     for batch in batches:
@@ -100,28 +108,47 @@ def capture(
     return Capture(name, decomposed(canonical(program)), examples, tuple(batches), names)
 
 
+def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:
+    """Whether it is samples, and nothing that `read_samples` takes apart."""
+    return calibration is not None and not isinstance(calibration, str | Path | Tensor | np.ndarray)
+
+
 def _load(
-    model: str, inputs: Any, shapes: Mapping[str, Sequence[int]]
+    model: Model, inputs: Any, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable[Any]]:
     """A name, a model, example inputs, and samples to calibrate with."""
+    if not isinstance(model, str):
+        return _given(model, inputs)
     if model.startswith("zoo:"):
         from tosaic import zoo
 
         name = model.removeprefix("zoo:")
         module, examples, batches = zoo.load(name)
-        return name, module.eval(), as_call(examples if inputs is None else inputs), batches
+        return name, module, as_call(examples if inputs is None else inputs), batches
     if is_function(model):
         module, own_inputs, samples = _call_factory(model)
-        return model.rpartition(":")[2], module.eval(), as_call(own_inputs if inputs is None else inputs), samples
+        return model.rpartition(":")[2], module, as_call(own_inputs if inputs is None else inputs), samples
     if model.endswith(".pt2"):
         program = read_program(Path(model))
         saved: Call = program.example_inputs or ((), {})
         return Path(model).stem, program, saved if inputs is None else as_call(inputs), ()
     if model.endswith(".onnx"):
         module, own_inputs = read_onnx(Path(model), shapes)
-        return Path(model).stem, module.eval(), as_call(own_inputs if inputs is None else inputs), ()
+        return Path(model).stem, module, as_call(own_inputs if inputs is None else inputs), ()
     hint = "give file.py:factory, zoo:NAME, or a .pt2, .onnx, .tflite, .tosa or .mlir file"
     raise ModelError(f"`{model}` is not a model", hint=hint)
+
+
+def _given(model: nn.Module | ExportedProgram, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable]:
+    if isinstance(model, ExportedProgram):
+        program = copy.deepcopy(model)  # capture flattens it in place
+        saved: Call = program.example_inputs or ((), {})
+        return "program", program, saved if inputs is None else as_call(inputs), ()
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"a {type(model).__name__} is no model", hint="an nn.Module, an ExportedProgram, or a file")
+    if inputs is None:
+        raise ModelError(f"`{type(model).__name__}` needs example inputs", hint="a tensor, or a tuple of all arguments")
+    return type(model).__name__, model, as_call(inputs), ()
 
 
 def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:
@@ -150,7 +177,7 @@ def _exported(
 
 def _export(module: nn.Module, example: Call) -> ExportedProgram:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _evaluating(module):
             warnings.simplefilter("ignore")
             return torch.export.export(module, *example)
     except Exception as error:
@@ -159,6 +186,19 @@ def _export(module: nn.Module, example: Call) -> ExportedProgram:
             why=f"{type(error).__name__}: {_first_line(error)}",
             hint="run torch.export.export on it by itself to see the whole message",
         ) from error
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, which it leaves as it was."""
+    modes = [(each, each.training) for each in module.modules()]
+    if not isinstance(module, GraphModule):  # an exported one has no modes
+        module.eval()
+    try:
+        yield
+    finally:
+        for each, training in modes:
+            each.training = training
 
 
 def _check_weights(program: ExportedProgram) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,25 @@ Batch = tuple[Tensor, ...]
 _SUFFIXES = (".npz", ".npy")
 
 
-def read_samples(source: str | Path, names: Sequence[str], examples: Batch, role: str = "data") -> list[Batch]:
+def read_samples(
+    source: str | Path | Tensor | np.ndarray | Iterable[Any], names: Sequence[str], examples: Batch, role: str = "data"
+) -> list[Batch]:
     """Samples, each one tensor for each of a model's inputs.
 
     Args:
         source: an `.npz` of arrays named after the inputs, or in their order, whose leading axis counts samples; an
             `.npy` of a model with one input; a folder of such files, which are read in the order of their names; or
-            `file.py:function`, which returns samples (each a tensor or array, or a tuple of them).
+            `file.py:function`, which returns samples (each a tensor or array, or a tuple of them); or these samples.
         examples: a sample of the right shape.
         role: what messages call the file.
 
     Raises:
         ModelError: it cannot be read, holds no sample, or its arrays do not fit the inputs.
     """
-    if is_function(str(source)):
-        made = call(str(source))
-        rows = [tuple(row) if isinstance(row, tuple | list) else (row,) for row in _sequence(str(source), made)]
+    if not isinstance(source, str | Path):
+        rows, source = _tuples(source), "calibration"
+    elif is_function(str(source)):
+        rows = _tuples(_sequence(str(source), call(str(source))))
     else:
         rows = [row for file in _files(Path(source), role) for row in _rows(file, names)]
     if not rows:
@@ -55,6 +58,10 @@ def read_labels(source: str | Path, count: int) -> np.ndarray:
     if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
         raise ModelError(f"the labels in {source} are {labels.dtype} {list(labels.shape)}", why=f"{count} integers fit")
     return labels.astype(np.int64)
+
+
+def _tuples(samples: Iterable[Any]) -> list[tuple[Any, ...]]:
+    return [tuple(sample) if isinstance(sample, tuple | list) else (sample,) for sample in samples]
 
 
 def _sequence(source: str, made: Any) -> Sequence[Any]:

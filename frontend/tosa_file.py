@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 
@@ -51,9 +52,9 @@ class TosaFile:
     warnings: tuple[Advice, ...]
 
 
-def is_tosa_file(model: str) -> bool:
-    """Whether a model's name is that of such a file."""
-    return Path(model).suffix in _READERS
+def is_tosa_file(model: object) -> TypeGuard[str]:
+    """Whether a model is the name of such a file."""
+    return isinstance(model, str) and Path(model).suffix in _READERS
 
 
 def read_tosa(path: Path) -> TosaFile:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r'"([^"]+)":(\d+)(?::\d+)?')
 _ATEN = re.compile(r'aten = "([^"]+)"')
+_MODULE = re.compile(r'nn_module_stack = "([^"]*)"')
 
 
 def describe(location: ir.Location) -> str:
@@ -22,3 +23,9 @@ def describe(location: ir.Location) -> str:
     place, aten = _PLACE.search(text), _ATEN.search(text)
     parts = [f"{Path(place[1]).name}:{place[2]}"] if place else []
     return " ".join([*parts, aten[1]] if aten else parts)
+
+
+def module_of(location: ir.Location) -> str:
+    """The path of the module that made an op, e.g. `features.3.conv`; empty where the location has none."""
+    found = _MODULE.search(str(location))
+    return found[1] if found else ""

@@ -35,6 +35,20 @@ def bit_width(value: ir.Value) -> int:
     return element_type(value).width
 
 
+def multiplications(op: ir.Operation) -> int:
+    """The multiply-accumulates of a convolution or matrix product; 0 for every other op."""
+    kind = op.name.removeprefix("tosa.")
+    if kind == "matmul":
+        return math.prod(shape_of(op.results[0])) * shape_of(op.operands[0])[-1]
+    if kind not in ("conv2d", "conv3d", "depthwise_conv2d", "transpose_conv2d"):
+        return 0
+    weights = shape_of(op.operands[1])
+    if kind == "transpose_conv2d":  # each pixel of the input meets all weights
+        return math.prod(shape_of(op.operands[0])[:-1]) * math.prod(weights)
+    taps = math.prod(weights[:2]) if kind == "depthwise_conv2d" else math.prod(weights[1:])
+    return math.prod(shape_of(op.results[0])) * taps
+
+
 def byte_size(value: ir.Value) -> int:
     """The bytes of a tensor as numpy holds it."""
     return math.prod(shape_of(value)) * numpy_dtype(element_type(value)).itemsize

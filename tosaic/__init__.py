@@ -2,10 +2,10 @@
 
 import tosaic
 
-options = tosaic.CompileOptions("zoo:resnet8", tosaic.find_target("corstone-300"))
-build = tosaic.compile_model(options, Path("build/resnet8"))
-report = tosaic.run_build(build, samples)
-assert report.exact
+build = tosaic.compile(module, example_inputs, target="corstone-300", calibration=samples)
+run = build.run(x)                  # on the simulated board; run.outputs, run.exact
+build.profile()                     # a DataFrame: where each op runs, why, and what it costs
+build.report("report.html")
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from tosaic.support.errors import Error
 
 if TYPE_CHECKING:
+    from tosaic.api import compile, tune
     from tosaic.build import Build
-    from tosaic.compilation import compile_model, tune_model
     from tosaic.options import CompileOptions, QuantizationOptions, Tuning
     from tosaic.report import print_compile_report, print_run_report
-    from tosaic.running import reference_outputs, run_build
+    from tosaic.running import Run
     from tosaic.targets import find_target
 
 __version__ = "0.1.0"
@@ -30,14 +30,13 @@ _HOME = {
     "Build": "build",
     "CompileOptions": "options",
     "QuantizationOptions": "options",
+    "Run": "running",
     "Tuning": "options",
-    "compile_model": "compilation",
+    "compile": "api",
     "find_target": "targets",
     "print_compile_report": "report",
     "print_run_report": "report",
-    "reference_outputs": "running",
-    "run_build": "running",
-    "tune_model": "compilation",
+    "tune": "api",
 }
 
 __all__ = [
@@ -45,15 +44,14 @@ __all__ = [
     "CompileOptions",
     "Error",
     "QuantizationOptions",
+    "Run",
     "Tuning",
     "__version__",
-    "compile_model",
+    "compile",
     "find_target",
     "print_compile_report",
     "print_run_report",
-    "reference_outputs",
-    "run_build",
-    "tune_model",
+    "tune",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,29 +51,41 @@ class OutputAccuracy:
         return self.agreement_db < AGREED_DB and self.sqnr_db < self.simulated_db - LOST_DB
 
 
+class Computed(NamedTuple):
+    """A sample as the firmware takes it, and what the integer module makes of it."""
+
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+
+
+def compute(meaning: ir.Module, flatbuffer: bytes, sample: Arrays) -> Computed:
+    """Quantize a sample of the float model, and execute the integer module on it.
+
+    Args:
+        meaning, flatbuffer: the integer module, and what it is serialized to.
+    """
+    main = functions(meaning)["main"]
+    taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
+    pairs = zip(sample, taken, body_of(main).arguments, strict=True)
+    stored = [_stored(array, kind, element_type(value)) for array, kind, value in pairs]
+    return Computed(stored, evaluate(flatbuffer, stored))
+
+
 def measure_accuracy(
-    meaning: ir.Module,
-    flatbuffer: bytes,
-    inputs: Sequence[Arrays],
-    floats: Sequence[Arrays],
-    simulated: Sequence[Arrays],
+    meaning: ir.Module, computed: Sequence[Computed], floats: Sequence[Arrays], simulated: Sequence[Arrays]
 ) -> tuple[OutputAccuracy, ...]:
     """Each output that is a quantized or a float tensor.
 
     Args:
-        meaning, flatbuffer: the integer module, and what it is serialized to.
-        inputs: samples as the float model takes them.
-        floats, simulated: what the float model and the quantized program make of each sample in PyTorch.
+        meaning: the integer module.
+        computed: what it makes of each sample.
+        floats, simulated: what the float model and the quantized program make of it in PyTorch.
     """
-    main = functions(meaning)["main"]
-    taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
-    given = interface_quantizations(main, "res_attrs", returned(main))
-    rows = []
-    for sample in inputs:
-        pairs = zip(sample, taken, body_of(main).arguments, strict=True)
-        stored = [_stored(array, kind, element_type(value)) for array, kind, value in pairs]
-        found = zip(evaluate(flatbuffer, stored), given, strict=True)
-        rows.append([array if kind is None else kind.dequantize(array) for array, kind in found])
+    given = interface_quantizations(functions(meaning)["main"], "res_attrs", returned(functions(meaning)["main"]))
+    rows = [
+        [array if kind is None else kind.dequantize(array) for array, kind in zip(each.outputs, given, strict=True)]
+        for each in computed
+    ]
     measured = []
     for index, kind in enumerate(given):
         ours, real, theirs = ([row[index] for row in column] for column in (rows, floats, simulated))

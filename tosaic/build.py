@@ -10,17 +10,26 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Tensor
+from tosaic.accuracy import Computed
+from tosaic.backends.firmware.build import Firmware, Tensor
 from tosaic.console import stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
 from tosaic.support.scratch import held
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tosaic.npu_execution import NpuChoice
+    from tosaic.running import Run
+
 SEAL = "SHA256SUMS"
+SAMPLES = "samples.npz"
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,54 @@ class Build:
     def placed(self) -> ir.Module:
         """The module as it was placed on the processors."""
         return self._module("placed.mlirbc")
+
+    @cached_property
+    def samples(self) -> list[Computed]:
+        """The calibration samples that it carries, as the firmware takes them, with the outputs of the integer module.
+
+        Raises:
+            Error: they cannot be read.
+        """
+        tensors = [("input", self.manifest.firmware.inputs), ("output", self.manifest.firmware.outputs)]
+        try:
+            with np.load(self.folder / SAMPLES, allow_pickle=False) as file:
+                columns = [[list(file[f"{kind}.{tensor.name}"]) for tensor in some] for kind, some in tensors]
+        except (OSError, ValueError, KeyError) as error:
+            raise Error(f"cannot read `{self.folder / SAMPLES}`", why=str(error), hint="compile again") from None
+        inputs, outputs = (map(list, zip(*column, strict=True)) for column in columns)
+        return list(map(Computed, inputs, outputs))
+
+    def run(self, *inputs: Any, npu: NpuChoice = "emulator", runner: str = "qemu") -> Run:
+        """Run the firmware on the simulated board, and hold its outputs against the reference.
+
+        Args:
+            inputs: a tensor or array for each of the model's inputs: one sample, or several along a leading axis;
+                floats are quantized. None takes the samples that the build carries.
+            npu, runner: see `run_build`.
+
+        Raises:
+            Error: an input does not fit, or the run failed.
+        """
+        from tosaic.running import run_build, split_samples
+
+        given = [np.asarray(array) for array in inputs]
+        samples = split_samples(self, given) if given else [list(sample.inputs) for sample in self.samples]
+        return run_build(self, samples, npu=npu, runner=runner)
+
+    @cached_property
+    def measured(self) -> Run:
+        """A run on the first sample that the build carries."""
+        return self.run(*self.samples[0].inputs)
+
+    def profile(self) -> DataFrame:
+        """Each op in the order of execution, a row each with the columns of `OpProfile`.
+
+        Raises:
+            Error: pandas is not installed, or the run failed.
+        """
+        from tosaic.profile import data_frame
+
+        return data_frame(self.measured)
 
     def _module(self, name: str) -> ir.Module:
         try:
@@ -121,6 +178,15 @@ def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
+
+
+def write_samples(folder: Path, firmware: Firmware, computed: Sequence[Computed]) -> None:
+    """Write `samples.npz`, as `Build.samples` reads it: arrays `input.NAME` and `output.NAME`, samples first."""
+    tensors = [("input", firmware.inputs), ("output", firmware.outputs)]
+    rows = [[array for arrays in each for array in arrays] for each in computed]
+    names = [f"{kind}.{tensor.name}" for kind, some in tensors for tensor in some]
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    np.savez_compressed(folder / SAMPLES, **{name: np.stack(column) for name, column in columns})
 
 
 def seal(folder: Path) -> None:

@@ -236,7 +236,10 @@ def accuracy(
 @console.reports_errors
 def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed: int, npu: str, runner: str,
         output: Path | None, as_json: bool) -> None:  # fmt: skip
-    """Run a build on the simulated board and compare it with the reference, to the bit."""
+    """Run a build on the simulated board and compare it with the reference, to the bit.
+
+    Without --input and --random it runs the calibration samples that the build carries.
+    """
     from tosaic.build import Build
     from tosaic.npu_execution import NpuChoice
     from tosaic.report import print_run_report, run_result
@@ -245,9 +248,12 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     from tosaic.verification import print_verification, verify_build
 
     loaded = Build.load(build)
-    if bool(inputs) == bool(random_samples):
-        raise tosaic.Error("say what to run on", hint="either --input x.npy or --random N")
-    samples = read_samples(loaded, inputs) if inputs else draw(loaded, random_samples or 1, seed)
+    if inputs and random_samples:
+        raise tosaic.Error("--input and --random exclude each other", hint="leave out one, or both")
+    if random_samples:
+        samples = draw(loaded, random_samples, seed)
+    else:
+        samples = read_samples(loaded, inputs) if inputs else [list(sample.inputs) for sample in loaded.samples]
     chosen: NpuChoice = "reference" if npu == "reference" else "emulator"
     result = run_build(loaded, samples, npu=chosen, runner=runner, output=output or build / "run")
     judged = None if result.defined else verify_build(loaded, samples, runner)

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.export import ExportedProgram
 
 import tosaic
-from tosaic.accuracy import OutputAccuracy, check_accuracy, measure_accuracy
+from tosaic.accuracy import Computed, OutputAccuracy, check_accuracy, compute, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.build import Build, replacing, seal
+from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import (
     Capture,
@@ -76,6 +75,7 @@ class Middle:
         calibration: each input over the data that ranges were taken from.
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
         flatbuffer: the same, serialized for the reference model.
+        computed: calibration samples, and what the integer module makes of them.
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
@@ -86,6 +86,7 @@ class Middle:
     calibration: Sequence[InputStatistics]
     meaning: bytes
     flatbuffer: bytes
+    computed: Sequence[Computed]
     accuracy: Sequence[OutputAccuracy]
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
@@ -126,9 +127,10 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             if isinstance(middle.captured, Capture):
                 save_float(middle.captured, folder / "float.pt2")
+            write_samples(folder, firmware, middle.computed)
         manifest = Manifest(
             tosaic=tosaic.__version__,
-            model=options.model,
+            model=options.model_name,
             target=target,
             environment=tuner.environment,
             firmware=firmware,
@@ -139,6 +141,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
             trials=_trials(proofs, tuned),
+            objective=tuner.objective,
             warnings=tuple(middle.warnings),
             seconds=stations.seconds,
         )
@@ -223,7 +226,11 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     wanted = options.quantization
     with stations.station("capture"):
         captured = capture(
-            options.model, options.calibration, nhwc=options.input_layout == "nhwc", shapes=options.shapes
+            options.model,
+            options.calibration,
+            options.inputs,
+            nhwc=options.input_layout == "nhwc",
+            shapes=options.shapes,
         )
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
@@ -234,7 +241,11 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
     with stations.station("check"):
         flatbuffer = serialize(parse(meaning))
-        accuracy = _accuracy(captured, program, meaning, flatbuffer)
+        batches = captured.calibration[:_ACCURACY_SAMPLES]
+        integer = parse(meaning)
+        computed = [compute(integer, flatbuffer, [tensor.numpy() for tensor in batch]) for batch in batches]
+        in_pytorch = (run_float_on(each, batches) for each in (captured, program))
+        accuracy = measure_accuracy(integer, computed, *in_pytorch)
         layers = measure_layers(program, wanted.exclude, captured.calibration[0])
         if options.prove:
             check_layers(layers)
@@ -244,18 +255,18 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         *calibration_advice(captured),
         *left.advice,
         *joined_advice(program),
-        *noisy_outputs(accuracy, layers, options.model),
+        *noisy_outputs(accuracy, layers, options.model_name),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
-    return Middle(captured, calibration, meaning, flatbuffer, accuracy, layers, warnings, placement, samples)
+    return Middle(captured, calibration, meaning, flatbuffer, computed, accuracy, layers, warnings, placement, samples)
 
 
 def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     """A module that is its own meaning: there is no float model to hold it against."""
     if given := [name for name, value in _of_float_models(options).items() if value]:
-        raise Error(f"{given[0]} needs a float model", why=f"{options.model} is TOSA, which is compiled as it is")
+        raise Error(f"{given[0]} needs a float model", why=f"{options.model_name} is TOSA, which is compiled as it is")
     with stations.station("import"):
-        file = read_tosa(Path(options.model))
+        file = read_tosa(Path(options.model_name))
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     meaning, alternatives = _run_passes(options, stations, file.module, dumping)
     inputs = random_inputs(alternatives[0], options.tuning.seed)
@@ -265,7 +276,9 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
         inputs = [tensor.numpy() for tensor in first]
     placement, samples = _place(options, stations, alternatives, inputs, dumping)
     calibration = [_statistics(array) for array in inputs]
-    return Middle(file, calibration, meaning, serialize(parse(meaning)), (), (), file.warnings, placement, samples)
+    flatbuffer = serialize(parse(meaning))
+    computed = [compute(parse(meaning), flatbuffer, inputs)]
+    return Middle(file, calibration, meaning, flatbuffer, computed, (), (), file.warnings, placement, samples)
 
 
 def _of_float_models(options: CompileOptions) -> dict[str, object]:
@@ -327,20 +340,6 @@ def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
     return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
-def _accuracy(
-    captured: Capture, program: ExportedProgram, meaning: bytes, flatbuffer: bytes
-) -> tuple[OutputAccuracy, ...]:
-    """On the first calibration samples, as PyTorch computes them in float and simulates them quantized."""
-    samples = captured.calibration[:_ACCURACY_SAMPLES]
-    return measure_accuracy(
-        parse(meaning),
-        flatbuffer,
-        [[tensor.numpy() for tensor in sample] for sample in samples],
-        run_float_on(captured, samples),
-        run_float_on(program, samples),
-    )
-
-
 def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) -> KernelRecord:
     measured = kernel.record.measurement if kernel.record else None
     proof = proofs.get(kernel.task.key)
@@ -355,6 +354,7 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
         trial_cycles_with_memory=measured.cycles_with_memory if measured else None,
         refuted=tuple(proof.refuted) if proof else (),
         trace=tuple(map(str, kernel.task.trace(kernel.schedule))),
+        curve=kernel.curve,
     )
 
 

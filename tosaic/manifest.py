@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from tosaic.accuracy import OutputAccuracy
-from tosaic.backends.ethos_u.vela import NpuOp, NpuPort, NpuRegion, VelaOptions
+from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor
+from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, VelaOptions
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
 from tosaic.layers import LayerAccuracy
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import computing_ops
-from tosaic.support.locations import describe
+from tosaic.support.locations import describe, module_of
 from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.support.names import Name
+from tosaic.support.values import multiplications
 from tosaic.tuner.database import Environment
+from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True)
 class PlacedOp:
-    """An op of the placed module: its result's shape, the function that holds it, the user's line behind it, why it is
-    not on the NPU, and Vela's cycles for it there; what Vela computes within another op has none of its own."""
+    """An op of the placed module.
+
+    Args:
+        shape: of its result.
+        function: the kernel or NPU region that holds it.
+        where, module: the user's line behind it, and the path of its module.
+        reason: why it is not on the NPU.
+        macs: its multiply-accumulates.
+        npu_cycles, npu_bound, npu_traffic: Vela's of it, as `NpuOp` has them; what Vela computes within another op has
+            none of its own.
+    """
 
     op: str
     shape: tuple[int, ...]
     processor: str
     function: str
     where: str
+    module: str
     reason: str
+    macs: int
     npu_cycles: int | None = None
+    npu_bound: str = ""
+    npu_traffic: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,7 @@ class KernelRecord:
             right from wrong.
         refuted: schedules that were tried before it and did not equal the reference, each with what was found.
         trace: the schedule's primitives, where the kernel is a nest.
+        curve: the number of each trial that was better than all before it, and what it cost; see `Manifest.objective`.
     """
 
     name: str
@@ -65,6 +82,7 @@ class KernelRecord:
     trial_cycles_with_memory: int | None
     refuted: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
+    curve: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,7 @@ class RegionRecord:
     inputs: tuple[NpuPort, ...]
     outputs: tuple[NpuPort, ...]
     ops: tuple[NpuOp, ...]
+    tensors: tuple[NpuTensor, ...]
 
     @staticmethod
     def of(name: str, region: NpuRegion) -> RegionRecord:
@@ -97,6 +116,7 @@ class RegionRecord:
             inputs=region.inputs,
             outputs=region.outputs,
             ops=region.ops,
+            tensors=region.tensors,
         )
 
 
@@ -143,6 +163,7 @@ class Manifest:
         calibration: of each input.
         ops: of the placed module, in order.
         regions: of the NPU.
+        objective: what tuning minimizes: `cycles` (with memory), `core-cycles` or `instructions`.
         seconds: that each station took.
     """
 
@@ -158,6 +179,7 @@ class Manifest:
     kernels: tuple[KernelRecord, ...]
     regions: tuple[RegionRecord, ...]
     trials: TrialCounts
+    objective: Objective
     warnings: tuple[Advice, ...]
     seconds: Mapping[str, float]
     format: int = FORMAT
@@ -213,15 +235,34 @@ def placed_ops(placed: ir.Module, regions: Mapping[str, NpuRegion]) -> tuple[Pla
         if name == "main":
             continue
         processor = text_of(function, "tosaic.processor")
-        cycles = Counter[int]()
-        for scheduled in regions[name].ops if processor == "npu" else ():
-            cycles[scheduled.index] += scheduled.cycles
-        for number, op in enumerate(computing_ops(function)):
-            reason = text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else ""
-            kind = op.name.removeprefix("tosa.").upper()
-            rows.append(
-                PlacedOp(
-                    kind, shape_of(op.results[0]), processor, name, describe(op.location), reason, cycles.get(number)
-                )
-            )
+        scheduled: dict[int, list[NpuOp]] = {}
+        for npu_op in regions[name].ops if processor == "npu" else ():
+            scheduled.setdefault(npu_op.index, []).append(npu_op)
+        rows += [
+            _placed_op(op, processor, name, scheduled.get(number, ()))
+            for number, op in enumerate(computing_ops(function))
+        ]
     return tuple(rows)
+
+
+def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Sequence[NpuOp]) -> PlacedOp:
+    """
+    Args:
+        scheduled: the parts in which Vela runs it.
+    """
+    traffic = Counter[str]()
+    for part in scheduled:
+        traffic.update(part.traffic)
+    return PlacedOp(
+        op=op.name.removeprefix("tosa.").upper(),
+        shape=shape_of(op.results[0]),
+        processor=processor,
+        function=function,
+        where=describe(op.location),
+        module=module_of(op.location),
+        reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
+        macs=multiplications(op),
+        npu_cycles=sum(part.cycles for part in scheduled) if scheduled else None,
+        npu_bound=max(scheduled, key=lambda part: part.cycles).bound if scheduled else "",
+        npu_traffic=dict(traffic),
+    )

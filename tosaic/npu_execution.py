@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator import EmulationError, execute
-from tosaic.backends.ethos_u.vela import NpuPort, op_of_command
+from tosaic.backends.ethos_u.schedule import op_of_command
+from tosaic.backends.ethos_u.vela import NpuPort
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.build import Build

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 
 from tosaic.backends.target import Target
 from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Objective
+
+if TYPE_CHECKING:
+    from tosaic.frontend.capture import Calibration, Model
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
 InputLayout = Literal["model", "nhwc"]
@@ -61,9 +64,11 @@ class Tuning:
 @dataclass(frozen=True)
 class CompileOptions:
     """Args:
-    model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`.
+    model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`; or an nn.Module or
+        ExportedProgram itself.
     target: where the firmware runs.
-    calibration: inputs to calibrate with, as `read_samples` of the frontend reads them; the model's own when None.
+    inputs: example inputs in place of the model's own: a tensor, a tuple of arguments, or a dict of keyword arguments.
+    calibration: inputs to calibrate with, as `capture` of the frontend takes them; the model's own when None.
     shapes: of inputs by name, for a model that takes several.
     input_layout: `nhwc` where the firmware takes images with their channels last.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
@@ -74,9 +79,10 @@ class CompileOptions:
     verify_each: compare the module on random inputs before and after every pass that promises to be exact.
     """
 
-    model: str
+    model: Model
     target: Target
-    calibration: str | Path | None = None
+    inputs: Any = None
+    calibration: Calibration = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_layout: InputLayout = "model"
     quantization: QuantizationOptions = QuantizationOptions()
@@ -87,3 +93,8 @@ class CompileOptions:
     verify_each: bool = False
     prove: bool = True
     min_sqnr: float | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model as the user named it, or the name of its class."""
+        return self.model if isinstance(self.model, str) else type(self.model).__name__

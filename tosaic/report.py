@@ -15,7 +15,7 @@ from tosaic.build import Build
 from tosaic.console import stderr, stdout
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.npu_execution import DESCRIPTION
-from tosaic.running import RunReport
+from tosaic.running import Run
 from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
 from tosaic.tuner.tune import TuningResult
@@ -119,7 +119,7 @@ def print_tuning_report(result: TuningResult) -> None:
         stdout.print("interrupted; what was measured is recorded, and the same command goes on from there")
 
 
-def run_result(report: RunReport) -> dict:
+def run_result(report: Run) -> dict:
     """What `run --json` prints."""
     return {
         "build": str(report.build.folder),
@@ -138,7 +138,7 @@ def run_result(report: RunReport) -> dict:
     }
 
 
-def print_run_report(report: RunReport) -> None:
+def print_run_report(report: Run) -> None:
     """Cost per call, exactness and noise."""
     table = Table("call", "on", "from", box=None)
     shown = [column for column in _COSTS if getattr(report.board, column) is not None]
@@ -279,7 +279,7 @@ def _print_facts(facts: list[tuple[str, str]]) -> None:
     stdout.print(table)
 
 
-def _exactness(report: RunReport) -> str:
+def _exactness(report: Run) -> str:
     if report.exact:
         return f"yes, {len(report.samples)} samples"
     if report.defined:
@@ -316,13 +316,13 @@ def _npu(target: Target) -> str:
     return f"{target.accelerator}, {mode}, {system}"
 
 
-def _cpu_cost(report: RunReport) -> str:
+def _cpu_cost(report: Run) -> str:
     """Only what is known: a runner may count nothing, a core have no cycle model."""
     costs = [(getattr(report.board, column), heading) for column, heading in _COSTS.items()]
     return ", ".join(f"{count:,} {heading}" for count, heading in costs if count is not None) or "not counted"
 
 
-def _memory_traffic(report: RunReport) -> str:
+def _memory_traffic(report: Run) -> str:
     used = [traffic for traffic in report.board.traffic if traffic.read or traffic.written]
     texts = (
         f"{each.memory}: {each.read:,} B read, {each.written:,} B written, {each.waits:,} cycles waited"

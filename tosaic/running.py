@@ -28,7 +28,7 @@ Sample = list[np.ndarray]
 
 
 @dataclass(frozen=True)
-class RunReport:
+class Run:
     """What a run showed.
 
     Args:
@@ -57,6 +57,16 @@ class RunReport:
     def exact(self) -> bool:
         return not self.difference
 
+    @property
+    def outputs(self) -> list[np.ndarray]:
+        """One array for each of the model's outputs, in its units, with the samples along its first axis.
+
+        The output's own first axis becomes that where it has size 1.
+        """
+        rows = [self.build.dequantize_outputs(list(row)) for row in self.board.outputs]
+        columns = [[row[index] for row in rows] for index in range(len(rows[0]))]
+        return [(np.concatenate if some[0].shape[:1] == (1,) else np.stack)(some) for some in columns]
+
 
 def run_build(
     build: Build,
@@ -65,7 +75,7 @@ def run_build(
     npu: NpuChoice = "emulator",
     runner: str = "qemu",
     output: Path | None = None,
-) -> RunReport:
+) -> Run:
     """Run a build on `samples` and compare every output with the reference model's.
 
     Args:
@@ -82,7 +92,7 @@ def run_build(
     memories = build.manifest.target.layout.memories
     board = run_firmware(build.elf, build.manifest.firmware, quantized, on, npu_for(build, npu), memories=memories)
     expected = reference_outputs(build, quantized)
-    return RunReport(
+    return Run(
         build=build,
         samples=quantized,
         board=board,
@@ -121,10 +131,19 @@ def read_samples(build: Build, files: Sequence[Path]) -> list[Sample]:
     Raises:
         Error: a file does not read, or its shape is neither a sample nor a batch of samples.
     """
+    names = [tensor.name for tensor in build.manifest.firmware.inputs]
+    return split_samples(build, [array for file in files for array in _read(file, names)])
+
+
+def split_samples(build: Build, arrays: Sequence[np.ndarray]) -> list[Sample]:
+    """The samples in one array for each of the model's inputs: one, or several along a leading axis.
+
+    Raises:
+        Error: another number of arrays, one of a shape that is neither, or other numbers of samples.
+    """
     tensors = build.manifest.firmware.inputs
-    arrays = [array for file in files for array in _read(file, [tensor.name for tensor in tensors])]
     if len(arrays) != len(tensors):
-        raise Error(f"the model takes {len(tensors)} inputs, got {len(arrays)}", hint="one --input per model input")
+        raise Error(f"the model takes {len(tensors)} inputs, got {len(arrays)}", hint="one for each input of the model")
     split = [_split(array, tensor.name, list(tensor.shape)) for array, tensor in zip(arrays, tensors, strict=True)]
     if len({len(samples) for samples in split}) != 1:
         raise Error("the inputs hold different numbers of samples", why=", ".join(str(len(s)) for s in split))
@@ -165,7 +184,7 @@ def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:
         return [sample.reshape(shape) for sample in array]
     if shape[:1] == [1] and list(array.shape[1:]) == shape[1:]:
         return [sample[None] for sample in array]
-    raise Error(f"`{name}` has the shape {shape}, the file has {list(array.shape)}")
+    raise Error(f"`{name}` has the shape {shape}, got {list(array.shape)}")
 
 
 def _against_float(

@@ -271,7 +271,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _command(options: CompileOptions, quantization: QuantizationOptions) -> str:
-    words = ["tosaic compile", options.model, f"--target {options.target.name}"]
+    words = ["tosaic compile", options.model_name, f"--target {options.target.name}"]
     words += [f"--accelerator {options.target.accelerator}"] if options.target.accelerator else []
     words += [f"--memory-mode {options.target.memory_mode}"] if options.target.memory_mode else []
     words += [f"--system-config {options.target.system_config}"] if options.target.system_config else []

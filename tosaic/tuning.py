@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ class ChosenKernel:
     Args:
         record: the trial that won; None where no trial can tell right from wrong.
         trials: how many schedules of its task have a record; one is the proof of the default alone.
+        curve: the number of each trial that was better than all before it, and its cost.
     """
 
     task: AnyTask
@@ -53,6 +55,7 @@ class ChosenKernel:
     source: KernelSource
     record: Record | None
     trials: int
+    curve: tuple[tuple[int, int], ...]
 
 
 class Tuner:
@@ -172,8 +175,9 @@ class Tuner:
         for name, task in tasks.items():
             record = self.record(task)
             schedule = record.schedule if record else task.default()
-            trials = len(self.database.records(task.key))
-            chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, trials)
+            records = self.database.records(task.key)
+            curve = tuple(_improvements(records, self.objective))
+            chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, len(records), curve)
         return chosen
 
     @contextmanager
@@ -183,6 +187,16 @@ class Tuner:
             return
         with LocalWorkers(min(batches, self.options.workers or os.cpu_count() or 1)) as workers:
             yield workers
+
+
+def _improvements(records: Sequence[Record], objective: Objective) -> Iterator[tuple[int, int]]:
+    """The number of each trial that was better than all before it, from 1, and its cost."""
+    least = math.inf
+    for number, record in enumerate(records, 1):
+        cost = record.measurement.cost(objective) if record.measurement.ok else None
+        if cost is not None and cost < least:
+            least = cost
+            yield number, cost
 
 
 def _objective(core: Core, asked: Objective | None) -> Objective:

@@ -21,7 +21,7 @@ from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import CHAINED, State
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
-from tosaic.backends.ethos_u.vela import NpuOp, op_of_command
+from tosaic.backends.ethos_u.schedule import NpuOp, op_of_command
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
 _ELEMENTWISE = {

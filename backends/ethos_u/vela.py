@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,6 +13,7 @@ import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
+from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor, Schedule
 from tosaic.support.errors import BackendError, unknown_name
 from tosaic.support.processes import in_child
 
@@ -63,31 +64,6 @@ class NpuPort:
 
 
 @dataclass(frozen=True)
-class NpuOp:
-    """One op of the scheduled region.
-
-    Args:
-        op: the TOSA op it came from, e.g. `CONV2D`; empty where Vela made it of its own.
-        index: position of that op in `main`, constants not counted; -1 where there is none.
-        cycles: Vela's estimate.
-        macs: multiply-accumulates.
-        offsets: byte offsets, in the command words, of the ends of its commands.
-    """
-
-    op: str
-    index: int
-    cycles: int
-    macs: int
-    offsets: tuple[int, ...]
-
-
-def op_of_command(ops: Sequence[NpuOp], offset: int) -> NpuOp | None:
-    """The op of a TOSA graph whose commands include the one at this byte offset; Vela notes where they end."""
-    ends = ((end, op) for op in ops for end in op.offsets if end >= offset and op.op)
-    return min(ends, key=lambda pair: pair[0], default=(0, None))[1]
-
-
-@dataclass(frozen=True)
 class NpuRegion:
     """A compiled region, all plain data.
 
@@ -103,6 +79,7 @@ class NpuRegion:
         inputs, outputs: in the order of `main`'s arguments and results.
         cycles: Vela's estimate for one run.
         ops: the schedule, in order.
+        tensors: what lies in regions 1 and 2.
         memory: peak bytes per memory, as Vela names them.
     """
 
@@ -116,6 +93,7 @@ class NpuRegion:
     outputs: tuple[NpuPort, ...]
     cycles: int
     ops: tuple[NpuOp, ...]
+    tensors: tuple[NpuTensor, ...]
     memory: Mapping[str, int]
 
     @property
@@ -200,7 +178,8 @@ def _vela_ini() -> str:
 
 def _region(compiled: Any, flatbuffer: bytes, target: Accelerator, options: VelaOptions) -> NpuRegion:
     graph = _TosaGraph(flatbuffer)
-    fast = compiled.scratch_fast
+    fast, staging = compiled.scratch_fast, compiled.perf_report.stagingMemoryArea
+    schedule = Schedule(compiled.opt_database, graph.op_names, staging if fast.region == 2 else "")
     return NpuRegion(
         accelerator=target.name,
         options=options,
@@ -211,7 +190,8 @@ def _region(compiled: Any, flatbuffer: bytes, target: Accelerator, options: Vela
         inputs=_ports(compiled.inputs, graph.inputs),
         outputs=_ports(compiled.outputs, graph.outputs),
         cycles=compiled.perf_report.totalCycles,
-        ops=_schedule(compiled.opt_database, graph),
+        ops=schedule.ops(),
+        tensors=schedule.tensors(),
         memory={name: used.peakUsage for name, used in compiled.perf_report.memories.items() if used.peakUsage},
     )
 
@@ -225,23 +205,6 @@ def _ports(tensors: Any, kinds: list[tuple[tuple[int, ...], str]]) -> tuple[NpuP
         NpuPort(tensor.region, tensor.address, tensor.size, shape, dtype)
         for tensor, (shape, dtype) in zip(tensors, kinds, strict=True)
     )
-
-
-def _schedule(database: Any, graph: _TosaGraph) -> tuple[NpuOp, ...]:
-    """Join Vela's tables: `perf` (one row an op), `queue` (command offsets) and `source` (the TOSA op)."""
-    rows = {name: [dict(zip(t.header, row, strict=True)) for row in t.data] for name, t in database.tables.items()}
-    source = {row["id"]: int(row["ext_key"]) for row in rows.get("source", [])}
-    offsets: dict[str, list[int]] = {}
-    for row in rows.get("queue", []):
-        offsets.setdefault(row["scheduled_id"], []).append(int(row["offset"]))
-    ops = []
-    for row in rows.get("perf", []):
-        index = source.get(row["source_id"], -1)
-        op = graph.op_names[index] if index >= 0 else ""
-        position = sum(not name.startswith("CONST") for name in graph.op_names[:index]) if index >= 0 else -1
-        macs, cycles = int(row["mac_count"] or 0), int(row["op_cycles"] or 0)
-        ops.append(NpuOp(op, position, cycles, macs, tuple(offsets.get(row["id"], ()))))
-    return tuple(ops)
 
 
 class _TosaGraph:

@@ -11,7 +11,7 @@ from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.emit import Constants, emit_header, emit_source
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
-from tosaic.backends.firmware.memory_plan import MemoryPlan, check_plan, plan_memory
+from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
@@ -42,11 +42,24 @@ class CallRecord:
 
 
 @dataclass(frozen=True)
+class PlannedBlock:
+    """`size` bytes at `offset` of the arena's share of a memory, in use from call `first` to call `last`, both
+    included; -1 is before the first call. `name` is a buffer's, or of the working memory of a call."""
+
+    name: str
+    memory: Name
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Firmware:
     """What was built.
 
     Args:
-        arena_bytes: of all arena memories; `memories` has the bytes of each by name.
+        arena_bytes: of all arena memories; `memories` has the bytes of each by name, `plan` what lies in them.
         flash_bytes: code, constants and initial data of `model.elf`.
     """
 
@@ -55,6 +68,7 @@ class Firmware:
     calls: tuple[CallRecord, ...]
     arena_bytes: int
     memories: Mapping[str, int]
+    plan: tuple[PlannedBlock, ...]
     flash_bytes: int
 
 
@@ -94,6 +108,7 @@ def build_firmware(
         calls=tuple(_call_record(call) for call in program.calls),
         arena_bytes=plan.arena_bytes,
         memories={memory.name: used for memory, used in zip(plan.memories, plan.used, strict=True)},
+        plan=tuple(_planned(placement, plan) for placement in plan.placements.values()),
         flash_bytes=_flash_bytes(folder / "model.elf"),
     )
     (folder / "memory_plan.txt").write_text(plan.table() + "\n")
@@ -116,6 +131,11 @@ def _write_sources(program: Program, plan: MemoryPlan, folder: Path) -> None:
     (folder / "constants.s").write_text(constants.assembly())
     for header in ("tosaic.h", "markers.h"):
         (folder / header).write_bytes((toolchain.SOURCES / header).read_bytes())
+    for kernel in program.kernels():
+        for part in (*kernel.parts, kernel):
+            (folder / "kernels").mkdir(exist_ok=True)
+            suffix = {"c": ".c", "mlir": ".mlir"}[part.language]
+            (folder / "kernels" / f"{part.symbol}{suffix}").write_text(part.text)
     (folder / "constants").mkdir(exist_ok=True)
     for name, data in constants.blocks.items():
         (folder / "constants" / f"{name}.bin").write_bytes(data)
@@ -177,6 +197,11 @@ def _flash_bytes(elf: Path) -> int:
 def _tensor(program: Program, interface: Interface) -> Tensor:
     buffer = program.buffers[interface.buffer]
     return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.quantization)
+
+
+def _planned(placement: Placement, plan: MemoryPlan) -> PlannedBlock:
+    block, memory = placement.block, plan.memories[placement.memory]
+    return PlannedBlock(block.name, memory.name, placement.offset, block.size, block.first, block.last)
 
 
 def _call_record(call: Call) -> CallRecord:

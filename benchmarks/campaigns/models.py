@@ -17,7 +17,7 @@ from benchmarks.campaigns.trials import Here, Outcome
 from tosaic.accuracy import NOISY_DB
 from tosaic.console import quiet_libraries
 from tosaic.options import QuantizationOptions, Tuning
-from tosaic.running import random_samples
+from tosaic.running import random_samples, run_build
 from tosaic.verification import verify_build
 
 TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
@@ -34,16 +34,16 @@ def _on(target: str, seed: int) -> Outcome:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name, quiet_libraries():
         folder = Path(name)
-        options = tosaic.CompileOptions(
-            f"{random_modules.__file__}:seed_{seed}",
-            tosaic.find_target(target),
-            quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
-            tuning=Tuning(records=folder / "records.db", executor=Here()),
-        )
         try:
-            build = tosaic.compile_model(options, folder / "build")
+            build = tosaic.compile(
+                f"{random_modules.__file__}:seed_{seed}",
+                target=target,
+                quantization=QuantizationOptions("int16" if seed % 10 == 9 else "int8"),
+                tuning=Tuning(records=folder / "records.db", executor=Here()),
+                output=folder / "build",
+            )
             samples = random_samples(build, 2, seed)
-            report = tosaic.run_build(build, samples)
+            report = run_build(build, samples)
             judged = None if report.defined else verify_build(build, samples)
         except tosaic.Error as error:
             return Outcome("refused", str(error), fault=_is_ours(error))

@@ -39,7 +39,6 @@ def main(targets: Sequence[str], trials: int, images: int, output: Path) -> None
 def compare(targets: Sequence[str], trials: int, images: int, output: Path) -> bool:
     """Whether every board's outputs equal the reference's, after printing all reports."""
     pixels, labels = (tensor[-HELD_BACK:][:images].numpy() for tensor in scans())
-    samples = [[image[None]] for image in pixels]
     table = Table("computed by", title=f"{len(labels)} held-back scans", title_justify="left", box=None)
     for column in (
         "digits right",
@@ -55,21 +54,20 @@ def compare(targets: Sequence[str], trials: int, images: int, output: Path) -> b
 
     exact = True
     for target in targets:
-        options = tosaic.CompileOptions(
-            model=f"{HERE / 'model.py'}:digits",
-            target=tosaic.find_target(target),
+        build = tosaic.compile(
+            f"{HERE / 'model.py'}:digits",
+            target=target,
             tuning=tosaic.Tuning(trials=trials, records=output / "records.db"),
+            output=output / target,
         )
-        build = tosaic.compile_model(options, output / target)
         tosaic.print_compile_report(build)
-        report = tosaic.run_build(build, samples, output=output / target / "run")
+        report = build.run(pixels)
         tosaic.print_run_report(report)
         exact = exact and report.exact
-        reference = _right(build, tosaic.reference_outputs(build, samples), labels)
-        table.add_row(f"reference model, int8, {target}", *reference)
         figures = (report.board.instructions, report.board.cycles, report.npu_cycles)
         sizes = (build.manifest.firmware.arena_bytes, build.manifest.firmware.flash_bytes)
-        right = _right(build, report.board.outputs, labels)
+        logits, segments = report.outputs
+        right = _right(logits, segments, labels)
         table.add_row(f"{target}, simulated board", *right, *(f"{figure:,}" for figure in (*figures, *sizes)))
 
     console = Console(width=None if sys.stdout.isatty() else 150)
@@ -88,10 +86,8 @@ def _accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((logits.argmax(1) == labels).mean())
 
 
-def _right(build: tosaic.Build, outputs: Sequence[Sequence[np.ndarray]], labels: np.ndarray) -> tuple[str, str]:
+def _right(logits: np.ndarray, segments: np.ndarray, labels: np.ndarray) -> tuple[str, str]:
     """The share of digits read right, and of seven-segment displays lit right."""
-    rows = [build.dequantize_outputs(list(row)) for row in outputs]
-    logits, segments = (np.concatenate([row[index] for row in rows]) for index in (0, 1))
     wanted = np.array([[int(lit) for lit in SEGMENTS[label]] for label in labels])
     return f"{_accuracy(logits, labels):.2%}", f"{(np.rint(segments) == wanted).all(1).mean():.2%}"
 

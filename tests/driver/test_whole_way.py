@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from conftest import NETS
 
-import tosaic as api
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.build import Build, seal
+from tosaic.running import reference_outputs
 from tosaic.targets import find_target
 
 MODEL = f"{NETS}:net"
@@ -148,9 +148,9 @@ def test_reports_for_people(tosaic, builds):
 def test_the_api_does_the_same(builds):
     build = Build.load(Path(builds["corstone-300"]["build"]))
     samples = [[np.zeros((1, 3, 12, 12), np.float32)]]
-    report = api.run_build(build, samples)
+    report = build.run(np.zeros((1, 3, 12, 12), np.float32))
     assert report.exact
-    assert np.array_equal(report.board.outputs[0][0], api.reference_outputs(build, samples)[0][0])
+    assert np.array_equal(report.board.outputs[0][0], reference_outputs(build, samples)[0][0])
 
 
 def test_a_model_of_the_zoo(succeed, tmp_path):

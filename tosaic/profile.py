@@ -1,0 +1,135 @@
+"""What each op of a build costs, in the order of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tosaic.backends.simulators.run import CallCost
+from tosaic.manifest import PlacedOp
+from tosaic.running import Run
+from tosaic.support.errors import Error
+from tosaic.support.functions import body_of, callee_of
+from tosaic.support.mlir import functions
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class OpProfile:
+    """An op, where it runs and why, and what it costs there.
+
+    What is computed within another op has no cost of its own: a kernel's stands at its first op, and Vela's at the op
+    that it fuses others into. Costs are None, too, where the runner does not count or the core has no cycle model.
+
+    Args:
+        op, shape: TOSA's name, and the shape of its result.
+        module, where: the path of its module, and the user's line.
+        processor, function: what runs it, and in which kernel or region.
+        reason: why it is not on the NPU.
+        macs: its multiply-accumulates.
+        instructions, cycles, cycles_with_memory: of the core.
+        npu_cycles: of the NPU, Vela's estimate.
+        bound: what most of its time goes to: a unit of the NPU, `core`, or a memory.
+        traffic: bytes read and written, of all memories.
+        sqnr_db: of the layer that it belongs to, on calibration data; the worst where it is part of several.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    module: str
+    where: str
+    processor: str
+    function: str
+    reason: str
+    macs: int
+    instructions: int | None
+    cycles: int | None
+    cycles_with_memory: int | None
+    npu_cycles: int | None
+    bound: str
+    traffic: int | None
+    sqnr_db: float | None
+
+    @property
+    def cost(self) -> int | None:
+        """Cycles of its processor, those that the core waits for memory included; instructions where none are known."""
+        return self.npu_cycles or self.cycles_with_memory or self.instructions
+
+
+def profile(run: Run) -> list[OpProfile]:
+    """Each op of a run's build."""
+    manifest = run.build.manifest
+    costs = {name: cost for name, cost in zip(called(run), run.board.calls, strict=True) if cost.processor == "cpu"}
+    number = {name: index for index, name in enumerate(called(run))}
+    worst: dict[str, float] = {}
+    for layer in manifest.layers:
+        for name in (*layer.names, _name(layer.module, layer.op)):
+            if layer.sqnr_db is not None:
+                worst[name] = min(layer.sqnr_db, worst.get(name, layer.sqnr_db))
+    ops = sorted(manifest.ops, key=lambda op: number[op.function])
+    return [_row(op, costs.pop(op.function, None), worst.get(_name(op.module, op.where.split(" ")[-1]))) for op in ops]
+
+
+def _name(module: str, aten: str) -> str:
+    """What `LayerAccuracy.names` call the op `aten.conv2d.default` of a module: `features.0:conv2d`."""
+    op = aten.split(".")[1] if aten.startswith("aten.") else aten
+    return f"{module}:{op}" if module else op
+
+
+def called(run: Run) -> list[str]:
+    """The function that each call of the firmware runs."""
+    main = body_of(functions(run.build.placed)["main"])
+    return [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
+
+
+def data_frame(run: Run) -> DataFrame:
+    """`profile` as a table.
+
+    Raises:
+        Error: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise Error("a DataFrame needs pandas", hint="pip install tosaic[report]") from None
+    rows = [asdict(row) for row in profile(run)]
+    counts = ["macs", "instructions", "cycles", "cycles_with_memory", "npu_cycles", "traffic"]
+    return pandas.DataFrame(rows).astype(dict.fromkeys(counts, "Int64"))
+
+
+def _row(op: PlacedOp, cost: CallCost | None, sqnr_db: float | None) -> OpProfile:
+    return OpProfile(
+        op=op.op,
+        shape=op.shape,
+        module=op.module,
+        where=op.where,
+        processor=op.processor,
+        function=op.function,
+        reason=op.reason,
+        macs=op.macs,
+        instructions=cost.instructions if cost else None,
+        cycles=cost.cycles if cost else None,
+        cycles_with_memory=cost.cycles_with_memory if cost else None,
+        npu_cycles=op.npu_cycles,
+        bound=_bound(cost) if cost else op.npu_bound,
+        traffic=_moved(cost) if cost else _total(op.npu_traffic),
+        sqnr_db=sqnr_db,
+    )
+
+
+def _bound(cost: CallCost) -> str:
+    slowest = max(cost.traffic, key=lambda traffic: traffic.waits, default=None)
+    if cost.cycles is None:
+        return ""
+    return slowest.memory if slowest and slowest.waits > cost.cycles else "core"
+
+
+def _moved(cost: CallCost) -> int | None:
+    return sum(each.read + each.written for each in cost.traffic) if cost.traffic else None
+
+
+def _total(traffic: Mapping[str, int]) -> int | None:
+    return sum(traffic.values()) or None
