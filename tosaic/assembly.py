@@ -43,7 +43,7 @@ def assemble(
         kernels: the kernel of each CPU function by function name.
         regions: the command stream of each NPU function by function name.
         where: the user's source line and op of each function, for reports.
-        input_names, output_names: how they are called in `model.h` and the manifest.
+        input_names, output_names: how they are called in the model's header and the manifest.
 
     Raises:
         BackendError: `main` holds an op that is none of those.
@@ -108,6 +108,7 @@ def _call(
             inputs=tuple(Port(n, p.region, p.address) for n, p in zip(inputs, region.inputs, strict=True)),
             outputs=tuple(Port(n, p.region, p.address) for n, p in zip(outputs, region.outputs, strict=True)),
             where=where.get(callee, ""),
+            header=region.header,
         )
     )
 

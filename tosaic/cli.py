@@ -64,6 +64,8 @@ compiling = _together(
     click.argument("model"),
     click.option("--target", default="cortex-m55", show_default=True,
                  help="A name that `tosaic targets` lists, or a TOML file."),
+    click.option("--name", default="model", show_default=True,
+                 help="What the firmware's symbols, header and archive are called after."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
     click.option("--memory-mode", help="What Vela assumes of the NPU's memories, e.g. Sram_Only."),

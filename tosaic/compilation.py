@@ -14,7 +14,8 @@ from tosaic.accuracy import Computed, OutputAccuracy, check_accuracy, compute, m
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.firmware.build import build_firmware
+from tosaic.backends.firmware.build import SelfTest, build_firmware
+from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
@@ -100,6 +101,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     Raises:
         Error: the model, the options or the target do not allow it; the message says which and what to do.
     """
+    check_name(options.name)
     stations = Stations()
     target = options.target
     library = CmsisNn.find(options.cmsis_nn)
@@ -118,7 +120,15 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             sources = {name: kernel.source for name, kernel in kernels.items()}
             names = middle.captured.input_names, middle.captured.output_names
             program = assemble(placed, sources, middle.placement.regions, where, *names)
-            firmware = build_firmware(program, target, folder, include=tuner.headers, libraries=tuner.archives)
+            firmware = build_firmware(
+                program,
+                target,
+                folder,
+                name=options.name,
+                include=tuner.headers,
+                libraries=tuner.libraries,
+                selftest=_selftest(middle),
+            )
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
@@ -164,6 +174,13 @@ def _fitted(
     with stations.station("fit"):
         fitter = Fitter(tuner, placed, regions, tasks)
         return tasks, proofs, fitter, fitter.chosen() if options.kernels == "all" else fitter.as_it_is()
+
+
+def _selftest(middle: Middle) -> SelfTest | None:
+    """A sample and what the integer module makes of it; None where TOSA does not define that to the bit."""
+    if not is_exact(functions(parse(middle.meaning))["main"]):
+        return None
+    return SelfTest(*map(tuple, middle.computed[0]))
 
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:

@@ -26,7 +26,7 @@ from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True)

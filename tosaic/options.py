@@ -77,6 +77,7 @@ class CompileOptions:
     prove: hold the integer module against the quantized model, and run the finished firmware against it.
     min_sqnr: the least signal to noise ratio of every output against the float model, in dB on calibration data.
     verify_each: compare the module on random inputs before and after every pass that promises to be exact.
+    name: what the firmware's symbols, header and archive are called after.
     """
 
     model: Model
@@ -93,6 +94,7 @@ class CompileOptions:
     verify_each: bool = False
     prove: bool = True
     min_sqnr: float | None = None
+    name: str = "model"
 
     @property
     def model_name(self) -> str:

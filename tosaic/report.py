@@ -39,6 +39,8 @@ def compile_result(build: Build) -> dict:
         "arena_bytes": manifest.firmware.arena_bytes,
         "memories": manifest.firmware.memories,
         "flash_bytes": manifest.firmware.flash_bytes,
+        "stack_bytes": manifest.firmware.stack_bytes,
+        "licenses": manifest.firmware.licenses,
         "npu_cycles": manifest.npu_cycles,
         "trials": manifest.trials.measured,
         "trials_reused": manifest.trials.reused,
@@ -70,6 +72,8 @@ def print_compile_report(build: Build) -> None:
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
+        ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
+        ("links", ", ".join(f"{of} ({spdx})" for of, spdx in manifest.firmware.licenses.items()) or "no other code"),
         ("NPU cycles", f"{manifest.npu_cycles:,} (Vela's estimate)" if manifest.regions else "none"),
         (
             "trials",

@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.build import Library
 from tosaic.backends.firmware.memory_plan import scratch_room
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
@@ -87,6 +88,16 @@ class Tuner:
             include=self.headers,
             libraries=tuple(self.archives.values()),
         )
+
+    @property
+    def libraries(self) -> dict[str, Library]:
+        """What kernels may link, with its licenses.
+
+        Raises:
+            BackendError: a library has no license with it.
+        """
+        licenses = self.library.licenses if self.library else ()
+        return {name: Library(archive, tuple(licenses)) for name, archive in self.archives.items()}
 
     def __enter__(self) -> Tuner:
         return self

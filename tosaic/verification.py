@@ -332,7 +332,7 @@ def _outside_calls(expected: Sequence[Arrays], traced: Sequence[Arrays], defined
         why = "every call equals its function, but the functions together do not equal the integer module: a pass " \
               "changed its meaning; `tosaic compile --verify-each` names it"  # fmt: skip
         return Beginning(None, "passes", "", "", why)
-    why = "`libmodel.a`, linked anew, gives the right outputs, and `model.elf` does not: compile again"
+    why = "the archive, linked anew, gives the right outputs, and `model.elf` does not: compile again"
     return Beginning(None, "model.elf", "", "", why)
 
 

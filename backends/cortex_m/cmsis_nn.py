@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import CLANG, newlib_headers, target_flags
 from tosaic.backends.target import Core
 from tosaic.support.cache import cached
@@ -36,7 +37,14 @@ MAX_POOL = "arm_max_pool_s8"
 AVERAGE_POOL = "arm_avgpool_s8"
 FUNCTIONS = (CONVOLVE, DEPTHWISE, FULLY_CONNECTED, FULLY_CONNECTED_PER_CHANNEL, MAX_POOL, AVERAGE_POOL)
 
-_FLAGS = ("-O3", "-ffunction-sections", "-fdata-sections", "-DCMSIS_NN_USE_SINGLE_ROUNDING", "-w")
+_FLAGS = (
+    "-O3",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fstack-size-section",
+    "-DCMSIS_NN_USE_SINGLE_ROUNDING",
+    "-w",
+)
 _DEFINITION = re.compile(r"^(?![#/*\s])[^;]*?\b(arm_\w+)\([^;]*$", re.MULTILINE)
 
 
@@ -73,6 +81,16 @@ class CmsisNn:
         """Header folders, for callers too. Older versions need CMSIS-Core, which lies beside the registry's copy."""
         core = self.root.parent / "cmsis_core" / "Include"
         return [self.root / "Include", *([core] if core.is_dir() else [])]
+
+    @property
+    def licenses(self) -> list[License]:
+        """Of the library, and of the CMSIS-Core beside the registry's copy, whose functions are inlined.
+
+        Raises:
+            BackendError: a copy has no license with it.
+        """
+        folders = {"CMSIS-NN": self.root, "CMSIS-Core": self.root.parent / "cmsis_core"}
+        return [License(name, "Apache-2.0", _license(folder)) for name, folder in folders.items() if folder.is_dir()]
 
     @property
     def missing(self) -> list[str]:
@@ -130,3 +148,10 @@ class CmsisNn:
         run_tool("llvm-ar-22", ["rcs", target, *objects])
         for made in objects:
             made.unlink()
+
+
+def _license(folder: Path) -> Path:
+    found = next((folder / name for name in ("LICENSE", "LICENSE.txt") if (folder / name).is_file()), None)
+    if found is None:
+        raise BackendError(f"there is no license in {folder}", why="firmware that links it must bring it along")
+    return found

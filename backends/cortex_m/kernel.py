@@ -62,6 +62,14 @@ class KernelSource:
     parts: tuple[KernelSource, ...] = ()
 
 
+class License(NamedTuple):
+    """Under which license a library that firmware links is: an SPDX identifier, and the file with the text."""
+
+    of: str
+    spdx: str
+    text: Path
+
+
 @dataclass(frozen=True)
 class Workload:
     """What a family recognized in a kernel function.

@@ -36,7 +36,7 @@ _SCALAR_FLOATS = "noimplicitfloat"
 # clang-22 may drop the end of a loop around a gather of LLVM's own (`llvm.masked.gather`, which the loop vectorizer and
 # MLIR's vector.gather make); a kernel that wants a gather calls `llvm.arm.mve.vldr.gather.offset` itself.
 _OPTIMIzATION = ("-O3", "-fno-unroll-loops", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections",
-                 "-mllvm", "-enable-arm-maskedgatscat=false")  # fmt: skip
+                 "-fstack-size-section", "-mllvm", "-enable-arm-maskedgatscat=false")  # fmt: skip
 
 
 @dataclass(frozen=True)

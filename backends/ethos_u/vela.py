@@ -101,6 +101,11 @@ class NpuRegion:
         """The command words, little-endian, without the container."""
         return command_words(self.command_stream).tobytes()
 
+    @property
+    def header(self) -> bytes:
+        """The container's words before the commands, which end it."""
+        return self.command_stream.removesuffix(self.commands)
+
 
 def compile_region(flatbuffer: bytes, accelerator: str, options: VelaOptions = VelaOptions()) -> NpuRegion:
     """Compile `main` of a serialized TOSA module.

@@ -1,18 +1,25 @@
-"""Build the firmware of a program: sources, objects, `libmodel.a`, and `model.elf` for the simulators."""
+"""Build the firmware of a program: sources, objects, the kit that ships, and `model.elf` for the simulators."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.emit import Constants, emit_header, emit_source
+from tosaic.backends.firmware.emit import Constants, emit_header, emit_selftest, emit_source, emit_static
+from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
 from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
+from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError
 from tosaic.support.names import Dtype, Name
@@ -59,10 +66,15 @@ class Firmware:
     """What was built.
 
     Args:
+        name: what its symbols begin with.
         arena_bytes: of all arena memories; `memories` has the bytes of each by name, `plan` what lies in them.
         flash_bytes: code, constants and initial data of `model.elf`.
+        stack_bytes: most that an inference takes, interrupts not counted, and the small driver where it calls an NPU;
+            None where the code does not tell.
+        licenses: of what is linked into it, as SPDX identifiers by the name of the library.
     """
 
+    name: Name
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     calls: tuple[CallRecord, ...]
@@ -70,6 +82,33 @@ class Firmware:
     memories: Mapping[str, int]
     plan: tuple[PlannedBlock, ...]
     flash_bytes: int
+    stack_bytes: int | None
+    licenses: Mapping[str, str]
+
+    @property
+    def has_npu(self) -> bool:
+        """Whether it calls an NPU."""
+        return any(call.processor == "npu" for call in self.calls)
+
+    def symbol(self, kernel: str) -> str:
+        """How a kernel is called in it."""
+        return f"{self.name}_{kernel}"
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Inputs, and the outputs that the firmware must give for them, to the bit."""
+
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A support library that kernels name: its archive, and under which licenses its code is."""
+
+    archive: Path
+    licenses: tuple[License, ...] = ()
 
 
 def build_firmware(
@@ -77,32 +116,47 @@ def build_firmware(
     target: Target,
     folder: Path,
     *,
+    name: str = "model",
     include: Sequence[Path] = (),
-    libraries: Mapping[str, Path] | None = None,
+    libraries: Mapping[str, Library] | None = None,
+    selftest: SelfTest | None = None,
 ) -> Firmware:
-    """Write and build everything into `folder`.
+    """Write and build everything into `folder`; its folder `kit` is what ships.
 
     Args:
+        name: what symbols begin with.
         include: header folders of C kernels.
-        libraries: the archive of each support library that kernels name.
+        libraries: each support library that kernels name.
+        selftest: what `NAME_selftest` runs; without, there is none.
 
     Raises:
         OutOfMemoryError: the arena does not fit the target.
         BackendError: a kernel does not compile, or the image does not link.
+        Error: no model can be called so.
     """
+    check_name(name)
     program.check()
     plan = plan_memory(program, target)
     check_plan(program, plan)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_sources(program, plan, folder)
-    objects = [*_compile_model(target, folder), *_compile_kernels(program, target, folder, include)]
-    if target.accelerator and any(isinstance(call, NpuCall) for call in program.calls):
-        registers = find_accelerator(target.accelerator).registers
-        objects.append(toolchain.runtime_object("npu.c", target.core, f"-DTOSAIC_NPU_ADDRESS={registers:#x}u"))
-    archives = _archives(program, libraries or {})
-    _archive(folder / "libmodel.a", objects, archives)
-    _link_elf(program, target, folder)
-    firmware = Firmware(
+    linked = _libraries(program, libraries or {})
+    has_npu = any(isinstance(call, NpuCall) for call in program.calls)
+    header = partial(emit_header, program, plan, name, tested=selftest is not None)
+    _write_headers(name, header(), folder / "kit" / "include")
+    _write_sources(program, plan, name, folder, selftest)
+    objects = _compile_model(name, target, folder)
+    kernels = _compile_kernels(program, target, folder, include)
+    copies = prefixed(kernels, [library.archive for library in linked], name, folder / "objects" / name)
+    archive = _archive(folder / f"lib{name}.a", [*objects, *copies])
+    licenses = [part for library in linked for part in library.licenses]
+    drivers = [_driver(source, target, folder) for source in ("npu", "ethosu")] if has_npu else []
+    write_kit(folder / "kit", name, target.core, [archive, *drivers], licenses)
+    _simulator_main(program, name, target, folder)
+    _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
+    stack_bytes = _stack_bytes(name, target, folder, has_npu)
+    _write_headers(name, header(stack_bytes=stack_bytes), folder / "kit" / "include")
+    (folder / "memory_plan.txt").write_text(plan.table() + "\n")
+    return Firmware(
+        name=name,
         inputs=tuple(_tensor(program, interface) for interface in program.inputs),
         outputs=tuple(_tensor(program, interface) for interface in program.outputs),
         calls=tuple(_call_record(call) for call in program.calls),
@@ -110,45 +164,78 @@ def build_firmware(
         memories={memory.name: used for memory, used in zip(plan.memories, plan.used, strict=True)},
         plan=tuple(_planned(placement, plan) for placement in plan.placements.values()),
         flash_bytes=_flash_bytes(folder / "model.elf"),
+        stack_bytes=stack_bytes,
+        licenses={part.of: part.spdx for part in licenses},
     )
-    (folder / "memory_plan.txt").write_text(plan.table() + "\n")
-    return firmware
 
 
-def simulator_objects(folder: Path, core: Core, has_npu: bool) -> list[Path]:
-    """What the ELF of a build folder is linked from: the simulator's `main`, the runtime, `libmodel.a`."""
+def simulator_objects(folder: Path, name: str, core: Core, has_npu: bool) -> list[Path]:
+    """What the ELF of a build folder is linked from: the simulator's `main`, the runtime, the model."""
     objects = [*toolchain.runtime_objects(core), folder / "objects" / "simulator_main.o"]
     if has_npu:
         objects.append(toolchain.runtime_object("npu_bridge.c", core))
-    return [*objects, folder / "libmodel.a"]
+    return [*objects, *_shipped(folder, name, has_npu)]
 
 
-def _write_sources(program: Program, plan: MemoryPlan, folder: Path) -> None:
-    constants = Constants()
-    emit_source(program, plan, constants)  # the first pass collects the constants that the text declares
-    (folder / "model.c").write_text(emit_source(program, plan, constants))
-    (folder / "model.h").write_text(emit_header(program))
+def _shipped(folder: Path, name: str, has_npu: bool) -> list[Path]:
+    """The archives of a model with the small driver."""
+    libraries = folder / "kit" / "lib"
+    return [libraries / f"lib{name}.a", *([libraries / "libtosaic_npu.a"] if has_npu else [])]
+
+
+def _write_headers(name: str, header: str, include: Path) -> None:
+    include.mkdir(parents=True, exist_ok=True)
+    (include / f"{name}.h").write_text(header)
+    shutil.copy(toolchain.SOURCES / "tosaic.h", include)
+
+
+def _write_sources(program: Program, plan: MemoryPlan, name: str, folder: Path, selftest: SelfTest | None) -> None:
+    constants, bundled = Constants(f"{name}_"), Constants(f"{name}_")
+    emit_source(program, plan, name, constants)  # the first pass collects the constants that the text declares
+    (folder / f"{name}.c").write_text(emit_source(program, plan, name, constants))
+    (folder / f"{name}_static.c").write_text(emit_static(plan, name))
     (folder / "constants.s").write_text(constants.assembly())
-    for header in ("tosaic.h", "markers.h"):
-        (folder / header).write_bytes((toolchain.SOURCES / header).read_bytes())
+    if selftest:
+        symbols = [bundled.add(f"selftest_{kind}", _bytes_of(arrays)) for kind, arrays in vars(selftest).items()]
+        (folder / f"{name}_selftest.c").write_text(emit_selftest(program, name, bundled, *symbols))
+        (folder / "selftest.s").write_text(bundled.assembly())
     for kernel in program.kernels():
         for part in (*kernel.parts, kernel):
             (folder / "kernels").mkdir(exist_ok=True)
             suffix = {"c": ".c", "mlir": ".mlir"}[part.language]
             (folder / "kernels" / f"{part.symbol}{suffix}").write_text(part.text)
     (folder / "constants").mkdir(exist_ok=True)
-    for name, data in constants.blocks.items():
-        (folder / "constants" / f"{name}.bin").write_bytes(data)
+    for block, data in (constants.blocks | bundled.blocks).items():
+        (folder / "constants" / f"{block}.bin").write_bytes(data)
 
 
-def _compile_model(target: Target, folder: Path) -> list[Path]:
+def _bytes_of(arrays: Sequence[np.ndarray]) -> bytes:
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def _compile_model(name: str, target: Target, folder: Path) -> list[Path]:
+    """Each in an object of its own, so that an image holds what it uses."""
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)
-    toolchain.compile_c(folder / "model.c", objects / "model.o", target.core)
-    toolchain.compile_c(folder / "constants.s", objects / "constants.o", target.core, f"-Wa,-I{folder}")
-    main = toolchain.SOURCES / "simulator_main.c"
-    toolchain.compile_c(main, objects / "simulator_main.o", target.core, f"-I{folder}")
-    return [objects / "model.o", objects / "constants.o"]
+    parts = [f"{name}.c", f"{name}_static.c", f"{name}_selftest.c", "constants.s", "selftest.s"]
+    sources = [folder / part for part in parts if (folder / part).exists()]
+    made = [objects / f"{source.stem}.o" for source in sources]
+    for source, path in zip(sources, made, strict=True):
+        found = f"-Wa,-I{folder}" if source.suffix == ".s" else f"-I{folder / 'kit' / 'include'}"
+        toolchain.compile_c(source, path, target.core, found)
+    return made
+
+
+def _simulator_main(program: Program, name: str, target: Target, folder: Path) -> None:
+    macros = {
+        "HEADER": f'"{name}.h"',
+        "MODEL(x)": f"{name}_##x",
+        "INPUTS": f"{name.upper()}_INPUTS",
+        "OUTPUTS": f"{name.upper()}_OUTPUTS",
+    }
+    flags = [f"-D{key}={value}" for key, value in macros.items()]
+    main, made = toolchain.SOURCES / "simulator_main.c", folder / "objects" / "simulator_main.o"
+    toolchain.compile_c(main, made, target.core, f"-I{folder / 'kit' / 'include'}", *flags)
 
 
 def _compile_kernels(program: Program, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:
@@ -158,7 +245,7 @@ def _compile_kernels(program: Program, target: Target, folder: Path, include: Se
     return list(compiled.objects)
 
 
-def _archives(program: Program, libraries: Mapping[str, Path]) -> list[Path]:
+def _libraries(program: Program, libraries: Mapping[str, Library]) -> list[Library]:
     names = dict.fromkeys(name for kernel in program.kernels() for name in kernel.libraries)
     for name in names:
         if name not in libraries:
@@ -166,18 +253,20 @@ def _archives(program: Program, libraries: Mapping[str, Path]) -> list[Path]:
     return [libraries[name] for name in names]
 
 
-def _archive(archive: Path, objects: Sequence[Path], libraries: Sequence[Path]) -> None:
-    """One archive of all objects and of the members of `libraries`."""
-    archive.unlink(missing_ok=True)
-    script = "\n".join(
-        [f"create {archive}", *(f"addmod {o}" for o in objects), *(f"addlib {a}" for a in libraries), "save", "end", ""]
-    )
-    run_tool("arm-none-eabi-ar", ["-M"], stdin=script)
+def _driver(source: str, target: Target, folder: Path) -> Path:
+    """The archive of one way to call the NPU."""
+    registers = find_accelerator(target.accelerator or "").registers
+    made = toolchain.runtime_object(f"{source}.c", target.core, f"-DTOSAIC_NPU_ADDRESS={registers:#x}u")
+    return _archive(folder / f"libtosaic_{source}.a", [made])
 
 
-def _link_elf(program: Program, target: Target, folder: Path) -> None:
+def _archive(archive: Path, objects: Sequence[Path]) -> Path:
+    run_tool("llvm-ar-22", ["rcsD", archive, *objects])
+    return archive
+
+
+def _link_elf(objects: Sequence[Path], target: Target, folder: Path) -> None:
     """Code goes to the target's code memory, or beside the constants where it does not fit there."""
-    objects = simulator_objects(folder, target.core, any(isinstance(call, NpuCall) for call in program.calls))
     script, elf = folder / "model.ld", folder / "model.elf"
     script.write_text(linker_script(target.layout))
     try:
@@ -187,6 +276,13 @@ def _link_elf(program: Program, target: Target, folder: Path) -> None:
             raise
         script.write_text(linker_script(code_in_constants(target.layout)))
         toolchain.link(objects, script, elf, target.core)
+
+
+def _stack_bytes(name: str, target: Target, folder: Path, has_npu: bool) -> int | None:
+    """Of an image of nothing but the model and the small driver."""
+    entry, elf = f"{name}_invoke", folder / "objects" / "invoke.elf"
+    toolchain.link(_shipped(folder, name, has_npu), folder / "model.ld", elf, target.core, entry=entry)
+    return stack_bound(elf, entry, target.core.name)
 
 
 def _flash_bytes(elf: Path) -> int:

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from tosaic.backends.target import Layout, Memory
 
-CONSTANTS_SECTION = ".tosaic.constants"
-"""Input section prefix of weights and command streams; it goes to the target's constants memory."""
+CONSTANTS_SECTION = ".rodata.tosaic"
+"""Input section prefix of weights and command streams; it goes to the target's constants memory. Other linker scripts
+place it with read-only data, and arenas with .bss."""
 
 
 def arena_section(memory: Memory) -> str:
     """The input section of the arena's share in `memory`; it takes no room in the image."""
-    return f".tosaic.arena.{memory.name}"
+    return f".bss.tosaic.{memory.name}"
 
 
 def code_in_constants(layout: Layout) -> Layout:
@@ -30,7 +31,7 @@ def linker_script(layout: Layout) -> str:
         for base, memory in sorted(memories.items())
     )
     arenas = "\n".join(
-        f"  {arena_section(memory)} (NOLOAD) : {{ . = ALIGN(16); *({arena_section(memory)}) }} > {names[memory.base]}"
+        f"  .tosaic.{memory.name} (NOLOAD) : {{ . = ALIGN(16); *({arena_section(memory)}) }} > {names[memory.base]}"
         for memory in layout.arena
     )
     code, data, constants = names[layout.code.base], names[layout.stack.base], names[layout.constants.base]
@@ -40,11 +41,12 @@ MEMORY {{
 }}
 SECTIONS {{
   .vectors : {{ KEEP(*(.vectors)) }} > {names[vectors.base]}
+  .tosaic.constants : {{ . = ALIGN(16); *({CONSTANTS_SECTION} {CONSTANTS_SECTION}.*) }} > {constants}
   .text : {{ . = ALIGN(16); *(.text .text.*) *(.rodata .rodata.*) . = ALIGN(8); }} > {code}
   .ARM.extab : {{ *(.ARM.extab*) }} > {code}
   .ARM.exidx : {{ __exidx_start = .; *(.ARM.exidx*) __exidx_end = .; }} > {code}
-  {CONSTANTS_SECTION} : {{ . = ALIGN(16); *({CONSTANTS_SECTION} {CONSTANTS_SECTION}.*) }} > {constants}
   .data : {{ . = ALIGN(16); *(.data .data.*) . = ALIGN(16); }} > {data}
+{arenas}
   .bss (NOLOAD) : {{
     . = ALIGN(16);
     __bss_start__ = .;
@@ -53,7 +55,6 @@ SECTIONS {{
     __bss_end__ = .;
   }} > {data}
   end = .;
-{arenas}
   __stack = ORIGIN({data}) + LENGTH({data});
 }}
 """

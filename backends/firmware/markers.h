@@ -6,4 +6,12 @@
 #define TOSAIC_REGION_BEGIN() __asm__ volatile(".balign 4\n\tdbg #1" ::: "memory")
 #define TOSAIC_REGION_END() __asm__ volatile(".balign 4\n\tdbg #2" ::: "memory")
 
+/* One call of a model. */
+#define TOSAIC_CALL(number, call) \
+    do {                          \
+        TOSAIC_REGION_BEGIN();    \
+        call;                     \
+        TOSAIC_REGION_END();      \
+    } while (0)
+
 #endif

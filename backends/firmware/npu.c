@@ -11,6 +11,14 @@
 #error "TOSAIC_NPU_ADDRESS is the address of the NPU's registers"
 #endif
 
+__attribute__((weak)) const uint32_t tosaic_npu_address = TOSAIC_NPU_ADDRESS;
+
+/* Each poll is a read from a device, some ten cycles: seconds at hundreds of megahertz. */
+__attribute__((weak)) int tosaic_npu_expired(uint32_t polls)
+{
+    return polls >= 100000000u;
+}
+
 enum {
     STATUS = 0x04,
     CMD = 0x08,
@@ -39,12 +47,12 @@ enum { RESET_POLLS = 100000 };
 
 static void set(uint32_t offset, uint32_t value)
 {
-    *(volatile uint32_t *)(TOSAIC_NPU_ADDRESS + offset) = value;
+    *(volatile uint32_t *)(tosaic_npu_address + offset) = value;
 }
 
 static uint32_t get(uint32_t offset)
 {
-    return *(volatile uint32_t *)(TOSAIC_NPU_ADDRESS + offset);
+    return *(volatile uint32_t *)(tosaic_npu_address + offset);
 }
 
 static void set_pointer(uint32_t offset, const void *pointer)
@@ -83,17 +91,19 @@ static int drive(const tosaic_npu_call *call)
     __asm__ volatile("dsb" ::: "memory");
     set(CMD, CMD_RUN);
 
-    uint32_t status;
-    do
-        status = get(STATUS);
-    while (!(status & STATUS_IRQ_RAISED));
+    uint32_t status, polls = 0;
+    while (!((status = get(STATUS)) & STATUS_IRQ_RAISED))
+        if (tosaic_npu_expired(++polls)) {
+            reset(); /* so that it leaves the memory alone */
+            return TOSAIC_NPU_TIMEOUT;
+        }
     set(CMD, CMD_CLEAR_IRQ);
     __asm__ volatile("dsb" ::: "memory");
     if (status & STATUS_BUS_ERROR)
         return TOSAIC_NPU_BUS_ERROR;
     if (status & STATUS_PARSE_ERROR)
         return TOSAIC_NPU_BAD_STREAM;
-    return status & STATUS_END_REACHED ? TOSAIC_NPU_OK : TOSAIC_NPU_FAULT;
+    return status & STATUS_END_REACHED ? TOSAIC_OK : TOSAIC_NPU_FAULT;
 }
 
 __attribute__((weak)) int tosaic_npu_take_over(const tosaic_npu_call *call, int *status)

@@ -36,7 +36,7 @@ static int hand_over(const tosaic_npu_call *call)
     for (uint32_t i = 1; i < TOSAIC_NPU_REGIONS; i++)
         if (host_read(reply, call->regions[i].base, call->regions[i].bytes) != call->regions[i].bytes)
             return TOSAIC_NPU_HOST_ERROR;
-    return TOSAIC_NPU_OK;
+    return TOSAIC_OK;
 }
 
 int tosaic_npu_take_over(const tosaic_npu_call *call, int *status)

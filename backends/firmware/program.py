@@ -82,7 +82,8 @@ class NpuCall:
     the call and outputs after it.
 
     Args:
-        command_stream: the register command words, little-endian, without the driver's COP1 header.
+        command_stream: the register command words, little-endian.
+        header: what Arm's core driver wants before them: whole blocks of 16 bytes.
     """
 
     name: str
@@ -93,6 +94,7 @@ class NpuCall:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     where: str = ""
+    header: bytes = b""
 
     def is_bound(self, port: Port) -> bool:
         """Whether the port's region is its buffer, so that nothing is copied."""

@@ -1,15 +1,28 @@
-/* What generated models are made of. */
+/* What all generated models share: status codes, the description of a tensor, and the call of an NPU. */
 #ifndef TOSAIC_H
 #define TOSAIC_H
 
 #include <stdint.h>
 
-#include "markers.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/* An input or output: where it is, and what its elements mean (real = (element - zero_point) * scale; scale 0: none). */
+enum tosaic_status {
+    TOSAIC_OK = 0,
+    TOSAIC_NPU_RESET_FAILED = -1,
+    TOSAIC_NPU_BUS_ERROR = -2,
+    TOSAIC_NPU_BAD_STREAM = -3,
+    TOSAIC_NPU_FAULT = -4,
+    TOSAIC_NPU_HOST_ERROR = -5,
+    TOSAIC_NPU_TIMEOUT = -6,
+    TOSAIC_BAD_ARENA = -7, /* null, or not aligned to 16 bytes */
+    TOSAIC_WRONG = -8,     /* a self-test gave other outputs than expected */
+};
+
+/* An input or output, and what its elements mean: real = (element - zero_point) * scale; scale 0: they are the values. */
 typedef struct {
     const char *name;
-    void *data;
     uint32_t bytes;
     const char *dtype;
     uint32_t rank;
@@ -18,19 +31,14 @@ typedef struct {
     int32_t zero_point;
 } tosaic_tensor;
 
-/* One call of a model; the markers let a simulator count what it costs. */
-#define TOSAIC_CALL(number, call) \
-    do {                          \
-        TOSAIC_REGION_BEGIN();    \
-        call;                     \
-        TOSAIC_REGION_END();      \
-    } while (0)
-
 #define TOSAIC_NPU_REGIONS 8
 
-/* A command stream and the memory it works on: base pointer i and the bytes behind it. Region 0 is read only. */
+/* A command stream and the memory it works on: base pointer i and the bytes behind it. Region 0 is read only.
+ * `payload` is the stream in the container that Arm's core driver takes, `command_stream` its bare words. */
 typedef struct {
     uint32_t number;
+    const void *payload;
+    uint32_t payload_bytes;
     const void *command_stream;
     uint32_t command_stream_bytes;
     struct {
@@ -39,19 +47,21 @@ typedef struct {
     } regions[TOSAIC_NPU_REGIONS];
 } tosaic_npu_call;
 
-enum tosaic_npu_status {
-    TOSAIC_NPU_OK = 0,
-    TOSAIC_NPU_RESET_FAILED = -1,
-    TOSAIC_NPU_BUS_ERROR = -2,
-    TOSAIC_NPU_BAD_STREAM = -3,
-    TOSAIC_NPU_FAULT = -4,
-    TOSAIC_NPU_HOST_ERROR = -5,
-};
-
-/* Runs a command stream to its end. */
+/* Runs a command stream to its end; a `tosaic_status`. Two archives define it, and the image links one of them:
+ *   libtosaic_npu.a     a driver of its own, which polls; calls of several tasks must not overlap;
+ *   libtosaic_ethosu.a  hands the call to Arm's ethos-u-core-driver, which the image links too. */
 int tosaic_npu_invoke(const tosaic_npu_call *call);
+
+/* The small driver's, each of which the image may define anew: where the NPU's registers are, and whether to give up
+ * after so many polls (0: poll on). A definition of one's own may wait for an interrupt, let other tasks run, read a timer. */
+extern const uint32_t tosaic_npu_address;
+int tosaic_npu_expired(uint32_t polls);
 
 /* Where a simulator without an NPU takes the call over: nonzero once it has, with the outcome in `status`. */
 int tosaic_npu_take_over(const tosaic_npu_call *call, int *status);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -96,7 +96,7 @@ def run_firmware(
     """Run a firmware's ELF.
 
     Args:
-        samples: the inputs of each inference, with the shapes and dtypes of `model.h`.
+        samples: the inputs of each inference, with the shapes and dtypes of the model's header.
         npu: executes NPU calls on the host (see `npu_bridge`).
         timeout: seconds of wall time for the whole run.
         memories: those whose traffic is counted.
@@ -104,7 +104,7 @@ def run_firmware(
     Raises:
         SimulatorError: an input does not fit, there is no `npu` for an NPU call, or the run failed.
     """
-    if npu is None and not runner.executes_npu and any(call.processor == "npu" for call in firmware.calls):
+    if npu is None and not runner.executes_npu and firmware.has_npu:
         raise SimulatorError(
             f"this firmware calls the NPU, and {runner.name} has none", hint="pass a function that executes it"
         )

@@ -53,7 +53,7 @@ def trace_firmware(
     *,
     timeout: float = 600.0,
 ) -> Trace:
-    """Link `libmodel.a` of a build folder anew, each kernel in a wrapper that writes its tensors to a file, and run it.
+    """Link the archive of a build folder anew, each kernel in a wrapper that writes its tensors to a file, and run it.
 
     Kernels, constants and memory plan are those of `model.elf`.
 
@@ -72,7 +72,8 @@ def trace_firmware(
         raise SimulatorError(f"no signature of the kernel `{min(unknown)}` is known")
     with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
         folder = Path(name)
-        elf = _link(build, {symbol: signatures[symbol] for symbol in called}, folder, core, npu is not None)
+        wrapped = {firmware.symbol(kernel): signatures[kernel] for kernel in called}
+        elf = _link(build, firmware, wrapped, folder, core)
         execution = runner.run(elf, {"inputs.bin": inputs}, npu=npu, timeout=timeout, count=False)
     outputs = read_outputs(execution.check("the traced firmware"), firmware.outputs, len(samples))
     stream = _calls(execution.files.get(_TRACE, b""), [signatures[symbol] for symbol in called] * len(samples))
@@ -82,12 +83,16 @@ def trace_firmware(
 _TRACE = "trace.bin"
 
 
-def _link(build: Path, signatures: Mapping[str, Signature], folder: Path, core: Core, has_npu: bool) -> Path:
+def _link(build: Path, firmware: Firmware, signatures: Mapping[str, Signature], folder: Path, core: Core) -> Path:
     source, wrappers, elf = folder / "trace.c", folder / "trace.o", folder / "traced.elf"
     source.write_text(_HEAD + "".join(_wrapper(symbol, signature) for symbol, signature in signatures.items()))
     toolchain.compile_c(source, wrappers, core)
     redirected = [f"-Wl,--wrap={symbol}" for symbol in signatures]
-    objects: list[Path | str] = [*redirected, wrappers, *simulator_objects(build, core, has_npu)]
+    objects: list[Path | str] = [
+        *redirected,
+        wrappers,
+        *simulator_objects(build, firmware.name, core, firmware.has_npu),
+    ]
     toolchain.link(objects, build / "model.ld", elf, core)
     return elf
 

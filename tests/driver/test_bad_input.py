@@ -200,7 +200,7 @@ def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
         ('"name": "x"', '"name": "../../x"', "$.firmware.inputs[0].name"),
         ('"machine": "mps3-an547"', '"machine": "mps3-an547,dumpdtb=/tmp/x"', "$.target.board.machine"),
         ('"dtype": "int8"', '"dtype": "iNt8"', "$.firmware.inputs[0].dtype"),
-        ('"format": 4', '"format": 3', ""),
+        ('"format": 6', '"format": 5', ""),
         ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
     ],
 )

@@ -51,16 +51,14 @@ def relinked(build, folder, name):
     constant.write_bytes(data.tobytes())
     fresh = folder / "objects" / "constants.o"
     toolchain.compile_c(folder / "constants.s", fresh, CORTEX_M55, f"-Wa,-I{folder}")
-    run_tool("arm-none-eabi-ar", ["r", folder / "libmodel.a", fresh])
+    run_tool("arm-none-eabi-ar", ["r", folder / "kit" / "lib" / "libmodel.a", fresh])
     link(folder)
     return folder
 
 
 def link(folder):
-    has_npu = bool(Manifest.read(folder).regions)
-    toolchain.link(
-        simulator_objects(folder, CORTEX_M55, has_npu), folder / "model.ld", folder / "model.elf", CORTEX_M55
-    )
+    objects = simulator_objects(folder, "model", CORTEX_M55, bool(Manifest.read(folder).regions))
+    toolchain.link(objects, folder / "model.ld", folder / "model.elf", CORTEX_M55)
     seal(folder)
 
 

@@ -35,8 +35,8 @@ RUN_KEYS = {
 }
 DMA_WAIT, KERNEL_WAIT = 17, 18
 FILES = {
-    "manifest.json", "SHA256SUMS", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.h", "libmodel.a",
-    "model.elf", "memory_plan.txt",
+    "manifest.json", "SHA256SUMS", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.c", "model.elf",
+    "memory_plan.txt", "kit",
 }  # fmt: skip
 
 

@@ -124,10 +124,12 @@ def test_every_call_is_counted_by_name(made):
 def test_the_source_has_one_call_a_line(built):
     source = (built / "model.c").read_text()
     assert re.findall(r"^    TOSAIC_CALL\(.*", source, re.MULTILINE) == [
-        "    TOSAIC_CALL(0, scale(arena_dtcm + 0x100, arena_dtcm + 0x140, params_0, arena_dtcm + 0x0));",
-        "    TOSAIC_CALL(1, add(arena_dtcm + 0x140, constant_offsets, arena_dtcm + 0x0, 0, 0));",
+        "    TOSAIC_CALL(0, model_scale(self->arena_dtcm + 0x100, self->arena_dtcm + 0x140, model_params_0, "
+        "self->arena_dtcm + 0x0));",
+        "    TOSAIC_CALL(1, model_add(self->arena_dtcm + 0x140, model_constant_offsets, "
+        "self->arena_dtcm + 0x0, 0, 0));",
     ]
-    assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "model.h").read_text()
+    assert "image: int8 [8, 8], real = (q - -3) * 0.5" in (built / "kit" / "include" / "model.h").read_text()
 
 
 def test_the_record_holds_the_numbers(made):
@@ -142,10 +144,18 @@ def test_the_record_holds_the_numbers(made):
 
 def test_the_library_serves_firmware_of_the_users_own(built, tmp_path):
     (tmp_path / "app.c").write_text(
-        '#include "model.h"\nint main(void) { return tosaic_invoke() + (int)tosaic_inputs[TOSAIC_INPUT_image].bytes; }'
+        '#include "model.h"\nint main(void) { model_instance m; return model_init_static(&m) + model_invoke(&m); }'
     )
-    command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mfloat-abi=hard", "--specs=nosys.specs", f"-I{built}"]
-    subprocess.run([*command, tmp_path / "app.c", built / "libmodel.a", "-o", tmp_path / "app.elf"], check=True)
+    command = [
+        "arm-none-eabi-gcc",
+        "-mcpu=cortex-m55",
+        "-mfloat-abi=hard",
+        "--specs=nosys.specs",
+        f"-I{built}/kit/include",
+    ]
+    subprocess.run(
+        [*command, tmp_path / "app.c", built / "kit" / "lib" / "libmodel.a", "-o", tmp_path / "app.elf"], check=True
+    )
 
 
 def test_code_that_does_not_fit_its_memory_goes_beside_the_constants(tmp_path):

@@ -63,7 +63,7 @@ def test_a_memory_of_unknown_speed_answers_at_once():
 
 def test_the_regions_of_one_run_are_counted_apart(qemu, build):
     elf = build("""
-        static int data[64] __attribute__((section(".tosaic.arena.sram")));
+        static int data[64] __attribute__((section(".bss.tosaic.sram")));
         int main(void) {
             for (int i = 1; i < 4; i++) {
                 volatile int *at = data;

@@ -1,0 +1,242 @@
+"""The folder that ships: two models in an image by gcc and clang, CMake, CMSIS-Pack, Zephyr, drivers, self-test."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from test_build import BOARD, QEMU, SCALE, execute, expected, random_images, two_kernels, with_npu
+from two_models import COMPILERS, build_app, run_app
+
+from tosaic.backends.cores.cortex_m55 import CORE
+from tosaic.backends.cortex_m.kernel import License
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_firmware
+from tosaic.support.errors import Error
+from tosaic.support.processes import run_tool
+
+THRICE = replace(SCALE, text=SCALE.text.replace("params[i % 4]", "3"))
+
+
+def built(folder: Path, name: str, program, outputs) -> tuple[Path, Firmware]:
+    (images,) = random_images(1)
+    selftest = SelfTest(tuple(images), outputs(images[0]))
+    return folder / name, build_firmware(program, BOARD, folder / name, name=name, selftest=selftest)
+
+
+def other_program():
+    """Of the same kernels' names, and other code."""
+    program = two_kernels()
+    return replace(program, calls=(replace(program.calls[0], kernel=THRICE), program.calls[1]))
+
+
+def other_expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scaled = (x.ravel().astype(np.int32) * 3).astype(np.int8)
+    return (scaled + np.arange(64)).astype(np.int8), scaled
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return built(folder, "kws", two_kernels(), expected), built(folder, "vad", other_program(), other_expected)
+
+
+@pytest.fixture(scope="module", params=COMPILERS)
+def app(request, models, tmp_path_factory) -> Path:
+    return build_app(request.param, models, tmp_path_factory.mktemp("app") / "build")
+
+
+def test_two_models_in_an_image_of_ones_own(app, models):
+    images = random_images(6)
+    samples = [(images[i], images[i + 1]) for i in range(5)]
+    outputs, facts = run_app(app, QEMU, [firmware for _, firmware in models], samples)
+    for ((first,), (second,)), (ours, theirs) in zip(samples, outputs, strict=True):
+        np.testing.assert_array_equal(ours, expected(first))
+        np.testing.assert_array_equal(theirs, other_expected(second))
+    assert (facts.null_arena, facts.odd_arena) == (-7, -7)
+    assert (facts.first_selftest, facts.second_selftest) == (0, 0)
+    for (_, firmware), used in zip(models, (facts.first_stack, facts.second_stack), strict=True):
+        assert firmware.stack_bytes is not None and 0 < used <= firmware.stack_bytes <= used + 32
+
+
+def test_no_heap(app):
+    names = set(run_tool("llvm-nm-22", ["--format=just-symbols", app]).split())
+    assert {"kws_invoke", "vad_invoke"} <= names
+    assert not names & {"malloc", "free", "calloc", "realloc", "_malloc_r", "_free_r", "_sbrk", "sbrk"}
+
+
+def test_every_symbol_begins_with_the_name(models):
+    for folder, firmware in models:
+        listed = run_tool("llvm-nm-22", ["--extern-only", folder / "kit" / "lib" / f"lib{firmware.name}.a"])
+        symbols = re.findall(r" [A-Z] (\w+)$", listed, re.MULTILINE)
+        assert len(symbols) > 8
+        theirs = {symbol for symbol in symbols if not symbol.startswith(f"{firmware.name}_")}
+        assert theirs <= {"memcpy", "memcmp", "memset", "memmove"}
+
+
+def test_arenas_take_no_room_in_the_image(models):
+    folder, _ = models[0]
+    sections = run_tool("llvm-readelf-22", ["-S", folder / "objects" / "kws_static.o"])
+    assert re.search(r"\.bss\.tosaic\.dtcm\s+NOBITS", sections)
+
+
+def test_an_image_without_the_selftest_holds_none_of_it(models):
+    folder, _ = models[0]
+    assert "selftest" not in run_tool("llvm-nm-22", [folder / "model.elf"])
+
+
+def test_the_selftest_finds_a_wrong_model(models, tmp_path):
+    folder = tmp_path / "models"
+    wrong = built(folder, "kws", other_program(), expected)
+    app = build_app("gcc", (wrong, models[1]), tmp_path / "app")
+    _, facts = run_app(app, QEMU, [wrong[1], models[1][1]], [(*random_images(1), *random_images(1))])
+    assert (facts.first_selftest, facts.second_selftest) == (-8, 0)
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [("3d", "C symbols"), ("a-b", "C symbols"), ("string", "header string.h"), ("tosaic", "header tosaic.h")],
+)
+def test_a_name_that_no_model_can_have(tmp_path, name, why):
+    with pytest.raises(Error, match=why):
+        build_firmware(two_kernels(), BOARD, tmp_path / "build", name=name)
+
+
+def test_licenses_of_what_is_linked_are_listed(tmp_path):
+    text = tmp_path / "LICENSE"
+    text.write_text("do as you like")
+    (tmp_path / "theirs.c").write_text("int theirs(int x) { return x; }")
+    toolchain.compile_c(tmp_path / "theirs.c", tmp_path / "theirs.o", CORE)
+    run_tool("llvm-ar-22", ["rcs", tmp_path / "theirs.a", tmp_path / "theirs.o"])
+    calling = replace(
+        SCALE, text="int theirs(int);" + SCALE.text.replace("x[i]", "theirs(x[i])"), libraries=("theirs",)
+    )
+    program = two_kernels()
+    program = replace(program, calls=(replace(program.calls[0], kernel=calling), program.calls[1]))
+    libraries = {"theirs": Library(tmp_path / "theirs.a", (License("Theirs", "MIT", text),))}
+    firmware = build_firmware(program, BOARD, tmp_path / "build", libraries=libraries)
+    assert firmware.licenses == {"Theirs": "MIT"}
+    assert (tmp_path / "build" / "kit" / "LICENSES" / "Theirs.txt").read_text() == "do as you like"
+    assert "model_theirs" in run_tool("llvm-nm-22", [tmp_path / "build" / "model.elf"])
+
+
+def test_the_pack_names_files_that_are_there(tmp_path):
+    build_firmware(with_npu(), BOARD, tmp_path, name="kws")
+    kit = tmp_path / "kit"
+    pack = ElementTree.parse(kit / "tosaic.kws.pdsc").getroot()
+    assert [pack.findtext(tag) for tag in ("vendor", "name")] == ["tosaic", "kws"]
+    conditions = {each.get("id"): each[0].attrib for each in pack.iter("condition")}
+    assert conditions == {"cortex-m55": {"Dcore": "Cortex-M55"}}
+    components = list(pack.iter("component"))
+    assert [(each.get("Csub"), each.get("Cvariant")) for each in components] == [
+        ("kws", None), ("kws NPU", "Polling"), ("kws NPU", "Ethos-U core driver")
+    ]  # fmt: skip
+    assert all(each.get("condition") in conditions for each in components)
+    files = [each.attrib for each in pack.iter("file")]
+    assert len(files) == 5 and all((kit / each["name"]).exists() for each in files)
+
+
+def test_the_zephyr_module(models, tmp_path):
+    """Its CMake file, included as Zephyr does, with Zephyr's functions as CMake's own."""
+    build_firmware(with_npu(), BOARD, tmp_path / "npu", name="npu")
+    module = (tmp_path / "npu" / "kit" / "zephyr" / "module.yml").read_text()
+    assert module == "name: npu\nbuild:\n  cmake: zephyr\n  kconfig: zephyr/Kconfig\n"
+    kconfig = (tmp_path / "npu" / "kit" / "zephyr" / "Kconfig").read_text()
+    assert re.findall(r"^config (\w+)", kconfig, re.MULTILINE) == ["NPU", "NPU_ETHOS_U", "NPU_NPU"]
+    project = tmp_path / "zephyr"
+    project.mkdir()
+    (project / "CMakeLists.txt").write_text(f"""
+        cmake_minimum_required(VERSION 3.20)
+        project(zephyr NONE)
+        function(zephyr_include_directories)
+          message("include ${{ARGN}}")
+        endfunction()
+        function(zephyr_link_libraries)
+          message("link ${{ARGN}}")
+        endfunction()
+        set(CONFIG_NPU y)
+        set(CONFIG_NPU_ETHOS_U y)
+        add_subdirectory({tmp_path / "npu" / "kit" / "zephyr"} npu)
+        add_subdirectory({models[0][0] / "kit" / "zephyr"} kws)
+    """)
+    done = subprocess.run(["cmake", "-S", project, "-B", project / "b"], capture_output=True, text=True, check=True)
+    named = [Path(line.split()[1]) for line in done.stderr.splitlines() if line.startswith(("include", "link"))]
+    assert [path.resolve().name for path in named] == ["include", "libnpu.a", "libtosaic_ethosu.a"]
+    assert all(path.exists() for path in named)
+
+
+MAIN = """
+#include "npu.h"
+#include "semihosting.h"
+DRIVER
+int main(void)
+{
+    npu_instance model;
+    npu_init_static(&model);
+    host_file inputs = host_open("inputs.bin", HOST_READ), outputs = host_open("outputs.bin", HOST_WRITE);
+    host_read(inputs, model.inputs[0], NPU_INPUT_x_BYTES);
+    int status = npu_invoke(&model);
+    host_write(outputs, &status, sizeof status);
+    host_write(outputs, model.outputs[0], NPU_OUTPUT_z_BYTES);
+    return 0;
+}
+"""
+# The core driver's API, with the simulator's bridge behind it.
+ARMS_DRIVER = """
+struct ethosu_driver { int reserved; };
+static struct ethosu_driver driver;
+struct ethosu_driver *ethosu_reserve_driver(void) { driver.reserved++; return &driver; }
+void ethosu_release_driver(struct ethosu_driver *d) { d->reserved--; }
+int ethosu_invoke_v3(struct ethosu_driver *d, const void *payload, const int bytes, uint64_t *const base,
+                     const size_t *size, const int bases, void *user)
+{
+    static uint32_t number;
+    tosaic_npu_call call = {.number = number++, .command_stream = (const char *)payload + 16,
+                            .command_stream_bytes = bytes - 16};
+    int status = 1;
+    if (d != &driver || d->reserved != 1 || bases != 8 || user || *(const uint32_t *)payload != 0x31504f43)
+        return -1;
+    for (int i = 0; i < bases; i++) {
+        call.regions[i].base = (void *)(uint32_t)base[i];
+        call.regions[i].bytes = size[i];
+    }
+    return tosaic_npu_take_over(&call, &status) ? status : -1;
+}
+"""
+PATIENCE = "int tosaic_npu_expired(uint32_t polls) { return polls == 1000; }"
+
+
+def npu_app(folder: Path, driver: str, archive: str, *objects: Path) -> Path:
+    program = with_npu()
+    header = struct.pack("<4sIII", b"COP1", 0, 0, 0)
+    calls = tuple(replace(call, header=header) if hasattr(call, "header") else call for call in program.calls)
+    build_firmware(replace(program, calls=calls), BOARD, folder, name="npu")
+    (folder / "app.c").write_text(MAIN.replace("DRIVER", driver))
+    toolchain.compile_c(folder / "app.c", folder / "app.o", CORE, f"-I{folder / 'kit' / 'include'}")
+    libraries = [folder / "kit" / "lib" / name for name in ("libnpu.a", archive)]
+    linked = [*toolchain.runtime_objects(CORE), folder / "app.o", *objects, *libraries]
+    toolchain.link(linked, folder / "model.ld", folder / "app.elf", CORE)
+    return folder / "app.elf"
+
+
+def test_npu_calls_through_arms_driver(tmp_path):
+    bridge = toolchain.runtime_object("npu_bridge.c", CORE)
+    elf = npu_app(tmp_path, ARMS_DRIVER, "libtosaic_ethosu.a", bridge)
+    x = np.random.default_rng(1).integers(-128, 128, 64).astype(np.int8)
+    done = QEMU.run(elf, {"inputs.bin": x.tobytes()}, npu=execute, count=False).check("the app")
+    status, z = done.files["outputs.bin"][:4], np.frombuffer(done.files["outputs.bin"][4:], np.int8)
+    assert status == bytes(4)
+    np.testing.assert_array_equal(z, (-2 * (x.astype(np.int32) + np.arange(64))).astype(np.int8))
+
+
+def test_an_npu_that_never_answers_is_a_status(tmp_path):
+    """The board's memory map has the NPU's place, and nothing there."""
+    elf = npu_app(tmp_path, PATIENCE, "libtosaic_npu.a")
+    done = QEMU.run(elf, {"inputs.bin": bytes(64)}, count=False).check("the app")
+    assert struct.unpack("<i", done.files["outputs.bin"][:4]) == (-6,)
