@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -28,6 +30,16 @@ def cached(name: str, material: Iterable[str | bytes], build: Callable[[Path], N
     path.parent.mkdir(parents=True, exist_ok=True)
     with held(path.with_name(f".{path.name}.new")) as folder:
         if not path.exists():
-            build(folder / name)
-            os.replace(folder / name, path)
+            build(folder / path.name)
+            os.replace(folder / path.name, path)
     return path
+
+
+def remembered(name: str, material: Iterable[str | bytes], compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, plain data as JSON has it; computed once from the same material."""
+    file = cached(f"{name}.json", material, lambda path: _write(path, compute()))
+    return json.loads(file.read_bytes())
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value), "utf-8")

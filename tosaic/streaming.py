@@ -38,9 +38,9 @@ _MOST_SAVED = 64
 _TRIES = 4
 """Times that a limit is lowered because a plan of the memory cannot do without gaps."""
 _NEAR = 1.01
-_LEAN = (2048, 4096, 8192)
+_LEAN = (128, 512, 2048, 4096, 8192)
 """Working memory that is tried for strips, and for kernels where memory is short."""
-_LEAST_SCRATCH = 2048
+_LEAST_SCRATCH = 128
 """Working memory of a strip's kernel, until it is generated."""
 
 Tasks = Mapping[str, KernelTask | StreamTask]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tosaic.support.cache import cached
+from tosaic.support.cache import cached, remembered
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,17 @@ def test_a_failed_build_leaves_nothing(folder):
     with pytest.raises(OSError, match="disk full"):
         cached("a.o", ["x"], build)
     assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_a_computed_value_is_remembered_by_its_material(folder):
+    computed = []
+
+    def compute():
+        computed.append(1)
+        return {"tile": "2x2", "cycles": 1.5, "none": None}
+
+    first, second = (remembered("guesses/kernel", ["shape"], compute) for _ in range(2))
+    assert first == second == {"tile": "2x2", "cycles": 1.5, "none": None} and len(computed) == 1
+    remembered("guesses/kernel", ["another shape"], compute)
+    assert len(computed) == 2
+    assert len(list((folder / "tosaic/guesses").glob("kernel-*.json"))) == 2

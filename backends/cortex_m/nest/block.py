@@ -106,27 +106,22 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     found: BackendError | None = None
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
-        orders: list[tuple[int, Ordered]] = []
-        attempts = itertools.product(_attempts(len(block.vectors)), (False, True))
-        for (most, spare), eager in attempts:
+        homes_of: dict[tuple[int, ...], dict[int, str]] = {}
+        for (most, spare), eager in itertools.product(_attempts(len(block.vectors)), (False, True)):
             try:
                 order = _Order(graph, most, spare, eager, pipeline).run()
-                homes = _allocate(graph, order)
+                homes_of.setdefault(order, _allocate(graph, order))
             except BackendError as error:
                 found = found or error
                 continue
-            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes)
-            nodes = [graph.nodes[number] for number in order]
-            lines = [graph.text(node.instruction, node.names, homes) for node in nodes]
-            last = [line for line, node in zip(lines, nodes, strict=True) if not node.ahead]
-            result = Ordered(tuple(entry), tuple(lines), tuple(last))
-            if pipeline is None:
-                return result
-            orders.append((cycles_of(result.turn, pipeline), result))
-            if eager and len(lines) > _WORTH_COMPARING:
+            if pipeline is None or (eager and len(order) > _WORTH_COMPARING):
                 break
-        if orders:
-            return min(orders, key=lambda pair: pair[0])[1]
+        if homes_of:
+            turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
+            best = min(turns, key=lambda order: cycles_of(turns[order], pipeline) if pipeline else 0)
+            entry = _opened(block, pipeline, graph) if block.opening else graph.loads(homes_of[best])
+            last = [line for line, i in zip(turns[best], best, strict=True) if not graph.nodes[i].ahead]
+            return Ordered(tuple(entry), turns[best], tuple(last))
     if pipeline is not None:
         return ordered(block, None)
     raise found or BackendError("there are no vector registers")
@@ -257,6 +252,10 @@ class _Dependences:
         """The hoisted loads as they are executed before the loop."""
         return [self.text(load, {self.vector(load): number}, homes) for number, load in enumerate(self.entry)]
 
+    def turn(self, order: Sequence[int], homes: Mapping[int, str]) -> tuple[str, ...]:
+        """The lines of the turn, given the register of each value."""
+        return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, homes) for i in order)
+
     def text(self, instruction: Instruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
         """The line of an instruction, given the value behind each vector's name and the register of each value."""
         return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
@@ -330,13 +329,14 @@ class _Order:
             for earlier in node.needs:
                 self.needed_by[earlier].append(number)
         self.users = [set(users) for users in graph.users]
-        self.ready_at: dict[int, int] = {}
+        self.from_nothing = {i for i, node in enumerate(self.nodes) if node.gives is not None and not node.takes}
+        self.fed_at = [0] * len(self.nodes)
         self.busy = {"int": 0, "mul": 0}
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
         self.busiest = self._busiest()
 
-    def run(self) -> list[int]:
+    def run(self) -> tuple[int, ...]:
         """The numbers of the instructions in the order of issue.
 
         Raises:
@@ -345,17 +345,19 @@ class _Order:
         order = []
         while self.left:
             window = list(itertools.islice(self.left, _WINDOW))
-            starts = (i for i in window if self.nodes[i].gives is not None and not self.nodes[i].takes)
-            first = next(starts, None)
+            first = next((i for i in window if i in self.from_nothing), None)
             choices = [i for i in window if not self.waiting[i] and self._may(i, first)]
             if not choices:
                 raise BackendError("the vectors of a turn do not fit the registers")
             best = choices[0]
             if self.graph.decode is not None:
-                best = min(choices, key=lambda i: (self._start(i), self._later(i), self._pipe(i) != self.busiest, i))
+                best = min(choices, key=self._rank)
             self._issue(best)
             order.append(best)
-        return order
+        return tuple(order)
+
+    def _rank(self, number: int) -> tuple[int, bool, bool, int]:
+        return self._start(number), self._later(number), self._pipe(number) != self.busiest, number
 
     def _later(self, number: int) -> bool:
         """Whether it stands back behind loads."""
@@ -375,15 +377,13 @@ class _Order:
         return "int" if self.busy["int"] <= self.busy["mul"] else "mul"
 
     def _start(self, number: int) -> int:
-        node = self.nodes[number]
-        results = [self.ready_at[i] + self.offsets_ahead * (i in node.offsets) for i in node.fed_by]
-        at = max([self.clock, self.busy.get(self._pipe(number), 0), *results])
-        return at + (node.access == "load" and at == self.stored + self.store_to_load)
+        at = max(self.clock, self.busy.get(self._pipe(number), 0), self.fed_at[number])
+        return at + (at == self.stored + self.store_to_load and self.nodes[number].access == "load")
 
     def _may(self, number: int, first: int | None) -> bool:
         """Whether the registers allow it; `first` is the next instruction that starts a vector from nothing."""
         node = self.nodes[number]
-        if node.gives is None or (self._dying(number) and not node.instruction.apart):
+        if node.gives is None or (not node.instruction.apart and any(len(self.users[v]) == 1 for v in node.takes)):
             return True
         if node.takes:
             return len(self.live) < self.most
@@ -391,7 +391,7 @@ class _Order:
 
     def _dying(self, number: int) -> set[int]:
         """The vectors that nobody needs after this instruction."""
-        return {v for v in self.nodes[number].takes if self.users[v] == {number}}
+        return {v for v in self.nodes[number].takes if len(self.users[v]) == 1}
 
     def _issue(self, number: int) -> None:
         node, at, pipe = self.nodes[number], self._start(number), self._pipe(number)
@@ -402,10 +402,13 @@ class _Order:
         del self.left[number]
         for value in node.takes:
             self.users[value].discard(number)
+        ready = at + node.timing.latency
         for later in self.needed_by[number]:
             self.waiting[later].discard(number)
+            fed = self.nodes[later]
+            if number in fed.fed_by:
+                self.fed_at[later] = max(self.fed_at[later], ready + self.offsets_ahead * (number in fed.offsets))
         self.busy[pipe] = at + node.timing.occupancy
-        self.ready_at[number] = at + node.timing.latency
         self.clock = at + (node.timing.occupancy if pipe == "alu" else 1)
 
 

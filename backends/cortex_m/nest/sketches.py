@@ -13,7 +13,9 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.resident import Resident
+from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core
+from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
@@ -47,7 +49,7 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     if what.dot.element == what.finish.element == 1 and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
         names.append("resident")
     knobs = {name: _knobs(what, name) for name in names}
-    found = [(guess, name) for name in names if (guess := _guess(what, name, knobs[name], site))]
+    found = [(guess, name) for name in names if (guess := _remembered(what, name, knobs[name], site))]
     return [
         beginning_with(guess.assignment, name, knobs[name], partial(_verified, what, name))
         for guess, name in sorted(found, key=lambda pair: pair[0])
@@ -109,6 +111,18 @@ def _small_first(blocks: Sequence[int]) -> tuple[int, ...]:
     return (first, *(block for block in reversed(blocks) if block != first))
 
 
+def _remembered(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
+    """The guess of this code, from an earlier process where one has made it."""
+
+    def compute() -> list | None:
+        guess = _guess(what, name, knobs, site)
+        return [guess.cycles, guess.scratch, guess.code, dict(guess.assignment)] if guess else None
+
+    material = [code_digest("cortex_m", "simulators"), repr((what, name, site))]
+    known = remembered("guesses/contraction", material, compute)
+    return _Guess(*known) if known else None
+
+
 def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
     """A legal assignment that promises few cycles; the last choice is for less code where cycles are near."""
     first = {name: choices[0] for name, choices in knobs.items()}
@@ -131,7 +145,8 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
         near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
         last: Sequence[str] = ("tile", "held", "factors", "unroll")
     else:
-        guesses = legal(first, "tile", "image") or legal(first, "tile", "share", "unroll", "image")
+        starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
+        guesses = next((found for open_knobs in starts if (found := legal(first, *open_knobs))), [])
         near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
         last = ("repeats", "finish_repeats")
     if not guesses:
