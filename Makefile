@@ -3,7 +3,8 @@ SHELL  := /bin/bash
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
-DEBIAN := qemu-system-arm bubblewrap gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 cmake
+DEBIAN := qemu-system-arm bubblewrap gcc gcc-arm-none-eabi libnewlib-arm-none-eabi clang-22 llvm-22 lld-22 cmake \
+          chromium-headless-shell
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test lint bench setup debian lock clean

@@ -16,7 +16,7 @@ import numpy as np
 
 from tosaic.accuracy import Computed
 from tosaic.backends.firmware.build import Firmware, Tensor
-from tosaic.console import stderr
+from tosaic.console import quiet_libraries, stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
@@ -109,7 +109,8 @@ class Build:
 
         given = [np.asarray(array) for array in inputs]
         samples = split_samples(self, given) if given else [list(sample.inputs) for sample in self.samples]
-        return run_build(self, samples, npu=npu, runner=runner)
+        with quiet_libraries():
+            return run_build(self, samples, npu=npu, runner=runner)
 
     @cached_property
     def measured(self) -> Run:
@@ -125,6 +126,24 @@ class Build:
         from tosaic.profile import data_frame
 
         return data_frame(self.measured)
+
+    def report(self, file: str | Path | None = None, other: Build | None = None) -> Path:
+        """Write what the build is and what it costs as one HTML file, and return its path.
+
+        Args:
+            file: where it goes; `report.html` in the build folder where None.
+            other: a build that is shown beside this one.
+
+        Raises:
+            Error: Bokeh is not installed, or a run failed.
+        """
+        try:
+            from tosaic.html_report import write_report
+        except ImportError as error:
+            raise Error("a report needs Bokeh", why=str(error), hint="pip install tosaic[report]") from None
+        path = Path(file) if file else self.folder / "report.html"
+        write_report(self, path, other)
+        return path
 
     def _module(self, name: str) -> ir.Module:
         try:

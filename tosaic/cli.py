@@ -288,6 +288,28 @@ def verify(build: Path, count: int, seed: int, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+@main.command()
+@click.argument("build", type=FOLDER)
+@click.option("-o", "--output", type=FILE, help="Default: BUILD/report.html.")
+@click.option("--compare", "other", type=FOLDER, help="Another build, shown side by side.")
+@click.option("--trace", type=FILE, help="Write the timeline, too, for Perfetto or chrome://tracing.")
+@as_json
+@console.reports_errors
+def report(build: Path, output: Path | None, other: Path | None, trace: Path | None, as_json: bool) -> None:
+    """Write all about BUILD as one HTML file: its ops, timeline, arena, flash, roofline, tuning and accuracy."""
+    from tosaic.build import Build
+    from tosaic.timeline import write_trace
+
+    loaded = Build.load(build)
+    written = [loaded.report(output, Build.load(other) if other else None)]
+    if trace:
+        write_trace(loaded.measured, trace)
+        written.append(trace)
+    console.show(
+        written, as_json, lambda files: {"files": list(map(str, files))}, lambda files: print(*files, sep="\n")
+    )
+
+
 @main.command("opt")
 @click.argument("file", type=FILE, required=False)
 @click.option("--pass-pipeline", default="", help="E.g. `fuse-clamp{max-rank=4},layout,mlir(cse)`.")

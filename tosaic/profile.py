@@ -33,7 +33,7 @@ class OpProfile:
         instructions, cycles, cycles_with_memory: of the core.
         npu_cycles: of the NPU, Vela's estimate.
         bound: what most of its time goes to: a unit of the NPU, `core`, or a memory.
-        traffic: bytes read and written, of all memories.
+        traffic: bytes read and written, by memory.
         sqnr_db: of the layer that it belongs to, on calibration data; the worst where it is part of several.
     """
 
@@ -50,7 +50,7 @@ class OpProfile:
     cycles_with_memory: int | None
     npu_cycles: int | None
     bound: str
-    traffic: int | None
+    traffic: Mapping[str, int]
     sqnr_db: float | None
 
     @property
@@ -86,7 +86,7 @@ def called(run: Run) -> list[str]:
 
 
 def data_frame(run: Run) -> DataFrame:
-    """`profile` as a table.
+    """`profile` as a table; `traffic` is the sum over all memories.
 
     Raises:
         Error: pandas is not installed.
@@ -95,7 +95,7 @@ def data_frame(run: Run) -> DataFrame:
         import pandas
     except ImportError:
         raise Error("a DataFrame needs pandas", hint="pip install tosaic[report]") from None
-    rows = [asdict(row) for row in profile(run)]
+    rows = [asdict(row) | {"traffic": sum(row.traffic.values()) or None} for row in profile(run)]
     counts = ["macs", "instructions", "cycles", "cycles_with_memory", "npu_cycles", "traffic"]
     return pandas.DataFrame(rows).astype(dict.fromkeys(counts, "Int64"))
 
@@ -115,7 +115,7 @@ def _row(op: PlacedOp, cost: CallCost | None, sqnr_db: float | None) -> OpProfil
         cycles_with_memory=cost.cycles_with_memory if cost else None,
         npu_cycles=op.npu_cycles,
         bound=_bound(cost) if cost else op.npu_bound,
-        traffic=_moved(cost) if cost else _total(op.npu_traffic),
+        traffic=_moved(cost) if cost else op.npu_traffic,
         sqnr_db=sqnr_db,
     )
 
@@ -127,9 +127,5 @@ def _bound(cost: CallCost) -> str:
     return slowest.memory if slowest and slowest.waits > cost.cycles else "core"
 
 
-def _moved(cost: CallCost) -> int | None:
-    return sum(each.read + each.written for each in cost.traffic) if cost.traffic else None
-
-
-def _total(traffic: Mapping[str, int]) -> int | None:
-    return sum(traffic.values()) or None
+def _moved(cost: CallCost) -> dict[str, int]:
+    return {each.memory: moved for each in cost.traffic if (moved := each.read + each.written)}

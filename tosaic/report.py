@@ -65,9 +65,17 @@ def print_compile_report(build: Build) -> None:
         shape = "x".join(map(str, op.shape))
         table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
+    _print_facts(facts(build))
+    for warning in manifest.warnings:
+        stderr.print(f"warning: {warning}", highlight=False, soft_wrap=True)
+
+
+def facts(build: Build) -> list[tuple[str, str]]:
+    """What a build takes and how far it is from the float model, a name and a text each."""
+    manifest = build.manifest
     target, trials = manifest.target, manifest.trials
     tuned = sum(kernel.trials > 1 for kernel in manifest.kernels)
-    facts = [
+    return [
         ("target", f"{target.name} ({target.core.name}, {_npu(target)})"),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
@@ -86,9 +94,6 @@ def print_compile_report(build: Build) -> None:
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
-    _print_facts(facts)
-    for warning in manifest.warnings:
-        stderr.print(f"warning: {warning}", highlight=False, soft_wrap=True)
 
 
 def tuning_result(result: TuningResult) -> dict:

@@ -84,6 +84,12 @@ class Schedule:
         tables = {name: [dict(zip(t.header, r, strict=True)) for r in t.data] for name, t in database.tables.items()}
         self._names, self._staging = op_names, staging
         self._source = {row["id"]: int(row["ext_key"]) for row in tables.get("source", [])}
+        columns = next(iter(tables.get("perf", [])), {})
+        self._memories = [
+            memory
+            for column in columns
+            if column.endswith(_ACCESS) and (memory := column.removesuffix(_ACCESS)) not in _INSIDE
+        ]
         more = [{row["id"]: row for row in tables.get(name, [])} for name in ("perf_debug", "perf_debug_main")]
         self._rows = [row | more[0].get(row["id"], {}) | more[1].get(row["id"], {}) for row in tables.get("perf", [])]
         self._tensors = tables.get("tensors", [])
@@ -101,17 +107,15 @@ class Schedule:
 
     def _op(self, row: Mapping[str, str]) -> NpuOp:
         source = self._source.get(row["source_id"], -1)
-        memories = [name.removesuffix(_ACCESS) for name in row if name.endswith(_ACCESS) and "_" not in name[:-3]]
-        memories = [memory for memory in memories if memory not in _INSIDE]
         busy = {unit: _number(row.get(column)) for column, unit in _UNITS.items()}
-        busy |= {memory: _number(row[memory + _ACCESS]) for memory in memories}
+        busy |= {memory: _number(row[memory + _ACCESS]) for memory in self._memories}
         return NpuOp(
             op=self._names[source] if source >= 0 else "",
             index=self._index(row),
             cycles=_number(row["op_cycles"]),
             busy={part: cycles for part, cycles in busy.items() if cycles},
             macs=_number(row["mac_count"]),
-            traffic={memory: moved for memory in memories if (moved := _moved(row, memory))},
+            traffic={memory: moved for memory in self._memories if (moved := _moved(row, memory))},
             time=_number(row.get("time_index")),
             offsets=tuple(self._offsets.get(row["id"], ())),
         )

@@ -37,7 +37,7 @@ class Row:
 
 
 def refusal(op: ir.Operation, accelerator: str) -> str | None:
-    """Why `accelerator` cannot run `op`, e.g. `stride <= 3, got 4`; None where it can.
+    """Why `accelerator` cannot run `op`, e.g. `CONV2D on Ethos-U55 needs stride <= 3, got 4`; None where it can.
 
     An op that the NPU runs only together with a neighbor (CONV2D on i16 with its RESCALE) is judged with it.
 
@@ -57,7 +57,8 @@ def refusal(op: ir.Operation, accelerator: str) -> str | None:
     found = data_type(op)
     if found not in types:
         return f"{name.upper()} needs {' or '.join(types)}, got {found}"
-    return _first((limits.static_shapes, *row.constraints), op, generation)
+    limit = _first((limits.static_shapes, *row.constraints), op, generation)
+    return f"{name.upper()} on {_marketing(generation)} needs {limit}" if limit else None
 
 
 def suspicion(op: ir.Operation, accelerator: str) -> str | None:

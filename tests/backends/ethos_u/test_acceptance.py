@@ -23,18 +23,34 @@ def refusals(module: ir.Module, accelerator: str, judge=refusal) -> list[str]:
 @pytest.mark.parametrize(
     ("row", "accelerator", "reason"),
     [
-        ("depthwise_conv2d stride (4, 4)", "ethos-u55-128", "stride <= 3, got 4"),
+        ("depthwise_conv2d stride (4, 4)", "ethos-u55-128", "DEPTHWISE_CONV2D on Ethos-U55 needs stride <= 3, got 4"),
         ("bitwise_and i8", "ethos-u65-512", "Ethos-U65 has no BITWISE_AND"),
-        ("argmax 128 channels i8", "ethos-u55-64", "at most 127 channels, got 128"),
-        ("argmax axis 1 i8", "ethos-u55-64", "the last axis, got axis 1 of 4"),
-        ("reverse axis 3 i8", "ethos-u55-64", "the axis counted from the back in (-3, -2), got -1"),
-        ("cast i32 to i8", "ethos-u55-32", "a widening CAST, got i32 to i8"),
-        ("rescale INEXACT_ROUND i8 to i8", "ethos-u85-256", "SINGLE_ROUND or DOUBLE_ROUND, got INEXACT_ROUND"),
+        ("argmax 128 channels i8", "ethos-u55-64", "ARGMAX on Ethos-U55 needs at most 127 channels, got 128"),
+        ("argmax axis 1 i8", "ethos-u55-64", "ARGMAX on Ethos-U55 needs the last axis, got axis 1 of 4"),
+        (
+            "reverse axis 3 i8",
+            "ethos-u55-64",
+            "REVERSE on Ethos-U55 needs the axis counted from the back in (-3, -2), got -1",
+        ),
+        ("cast i32 to i8", "ethos-u55-32", "CAST on Ethos-U55 needs a widening CAST, got i32 to i8"),
+        (
+            "rescale INEXACT_ROUND i8 to i8",
+            "ethos-u85-256",
+            "RESCALE on Ethos-U85 needs SINGLE_ROUND or DOUBLE_ROUND, got INEXACT_ROUND",
+        ),
         ("matmul i16 to i16", "ethos-u55-128", "MATMUL needs i8, got i16"),
-        ("conv3d depth 3 i8", "ethos-u55-128", "a kernel depth of 1, got 3"),
-        ("conv2d computed weights 1x1", "ethos-u55-128", "constant weights and bias, got computed ones"),
-        ("avg_pool2d 9x9 padded i8", "ethos-u55-128", "a kernel of at most 8x8 where there is padding, got 9x9"),
-        ("resize bilinear x2 centered i8", "ethos-u55-128", "NEAREST_NEIGHBOR, got BILINEAR"),
+        ("conv3d depth 3 i8", "ethos-u55-128", "CONV3D on Ethos-U55 needs a kernel depth of 1, got 3"),
+        (
+            "conv2d computed weights 1x1",
+            "ethos-u55-128",
+            "CONV2D on Ethos-U55 needs constant weights and bias, got computed ones",
+        ),
+        (
+            "avg_pool2d 9x9 padded i8",
+            "ethos-u55-128",
+            "AVG_POOL2D on Ethos-U55 needs a kernel of at most 8x8 where there is padding, got 9x9",
+        ),
+        ("resize bilinear x2 centered i8", "ethos-u55-128", "RESIZE on Ethos-U55 needs NEAREST_NEIGHBOR, got BILINEAR"),
     ],
 )
 def test_reasons_are_precise(row: str, accelerator: str, reason: str):
@@ -47,7 +63,10 @@ def test_a_wide_convolution_is_judged_with_its_rescale():
     y = graph.conv2d(x, [[[[1] * 8]]], [0])
     module = graph.module(graph.requantize(y, "i16", 0.1, rounding="INEXACT_ROUND"))
     reasons = refusals(module, "ethos-u55-128")
-    assert reasons[0] == "its RESCALE with the NPU, which needs SINGLE_ROUND or DOUBLE_ROUND, got INEXACT_ROUND"
+    assert reasons[0] == (
+        "CONV2D on Ethos-U55 needs its RESCALE with the NPU, which needs SINGLE_ROUND or DOUBLE_ROUND, "
+        "got INEXACT_ROUND"
+    )
     assert len(reasons) == 2
 
 
