@@ -17,6 +17,16 @@ from tosaic.support.errors import BackendError
 _T = TypeVar("_T")
 _FORK = multiprocessing.get_context("fork")
 
+TOOLS = {
+    "clang-22": "clang-22",
+    "ld.lld-22": "lld-22",
+    "llvm-ar-22": "llvm-22",
+    "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "gcc": "gcc",
+    "qemu-system-arm": "qemu-system-arm",
+}
+"""The programs that a compilation needs, and their Debian packages."""
+
 _SETPRIV = "/usr/bin/setpriv"  # of util-linux
 
 
@@ -41,11 +51,16 @@ def installed(name: str) -> str:
     """The path of a program.
 
     Raises:
-        BackendError: it is not installed.
+        BackendError: it is not installed; the message names all of `TOOLS` that are missing.
     """
     path = shutil.which(name)
     if path is None:
-        raise BackendError(f"`{name}` is not installed", hint="make setup installs the Debian packages")
+        missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+        names = " and ".join(f"`{tool}`" for tool in missing or (name,))
+        packages = " ".join(dict.fromkeys(missing.values())) or name
+        raise BackendError(
+            f"{names} {'is' if len(missing) < 2 else 'are'} not installed", hint=f"apt-get install {packages}"
+        )
     return path
 
 

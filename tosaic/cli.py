@@ -113,8 +113,19 @@ def _options(target: str, **given: Any) -> CompileOptions:
     )
 
 
+def _show_versions(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from tosaic.versions import versions
+
+    for name, version in versions().items():
+        click.echo(f"{name:18} {version}")
+    context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(tosaic.__version__)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions,
+              help="Show the version of every part and exit.")  # fmt: skip
 def main() -> None:
     """Compile PyTorch models for Arm microcontrollers, exact to the bit.
 
@@ -311,7 +322,7 @@ def report(build: Path, output: Path | None, other: Path | None, trace: Path | N
 
 
 @main.command("opt")
-@click.argument("file", type=FILE, required=False)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=False)
 @click.option("--pass-pipeline", default="", help="E.g. `fuse-clamp{max-rank=4},layout,mlir(cse)`.")
 @click.option("--list-passes", is_flag=True, help="What passes and phases there are.")
 @click.option("--print-ir-before", multiple=True, metavar="PASS", help="Print the IR before PASS; `*` names all.")
@@ -323,7 +334,7 @@ def report(build: Path, output: Path | None, other: Path | None, trace: Path | N
 @as_json
 @console.reports_errors
 def opt(file: Path | None, as_json: bool, list_passes: bool, **arguments) -> None:
-    """Run passes on FILE (MLIR text or bytecode)."""
+    """Run passes on FILE (MLIR text or bytecode; - reads stdin)."""
     from tosaic import optimizer
 
     if list_passes:
@@ -363,13 +374,16 @@ def npu() -> None:
 
 @npu.command()
 @click.argument("build", type=FOLDER)
+@as_json
 @console.reports_errors
-def disasm(build: Path) -> None:
+def disasm(build: Path, as_json: bool) -> None:
     """Print the command streams of a build, op by op."""
     from tosaic.build import Build
     from tosaic.disassembly import disassemble_build
 
-    click.echo(disassemble_build(Build.load(build)))
+    listings = disassemble_build(Build.load(build))
+    text = "\n\n".join(f"; {name}\n{listing}" for name, listing in listings.items())
+    console.show(text, as_json, lambda _: {"regions": listings}, click.echo)
 
 
 @npu.command()
@@ -391,25 +405,33 @@ def records() -> None:
     """Move tuning records between machines."""
 
 
+def _records(count: int) -> dict:
+    return {"records": count}
+
+
 @records.command("export")
 @click.argument("file", type=FILE)
 @click.option("--records", "database", type=FILE, help="Default: the user's own.")
+@as_json
 @console.reports_errors
-def export_records(file: Path, database: Path | None) -> None:
+def export_records(file: Path, database: Path | None, as_json: bool) -> None:
     """Write all records to FILE as JSON lines."""
     from tosaic.tuning import open_records
 
     with open_records(database) as opened:
-        console.stderr.print(f"{opened.export_lines(file)} records written to {file}")
+        count = opened.export_lines(file)
+    console.show(count, as_json, _records, lambda count: console.stderr.print(f"{count} records written to {file}"))
 
 
 @records.command("import")
 @click.argument("file", type=FILE)
 @click.option("--records", "database", type=FILE, help="Default: the user's own.")
+@as_json
 @console.reports_errors
-def import_records(file: Path, database: Path | None) -> None:
+def import_records(file: Path, database: Path | None, as_json: bool) -> None:
     """Add the records of FILE; those that are there stay."""
     from tosaic.tuning import open_records
 
     with open_records(database) as opened:
-        console.stderr.print(f"{opened.import_lines(file)} new records from {file}")
+        count = opened.import_lines(file)
+    console.show(count, as_json, _records, lambda count: console.stderr.print(f"{count} new records from {file}"))

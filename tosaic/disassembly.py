@@ -13,8 +13,8 @@ STREAMS = "npu"
 """The folder of a build that holds the command stream of each region, as Arm's core driver takes it."""
 
 
-def disassemble_build(build: Build) -> str:
-    """The command streams of a build, op by op, with the user's line behind each.
+def disassemble_build(build: Build) -> dict[str, str]:
+    """The command stream of each region of a build, op by op, with the user's line behind each.
 
     Raises:
         Error: the build has no NPU region, or its files are damaged.
@@ -23,16 +23,15 @@ def disassemble_build(build: Build) -> str:
         raise Error(f"`{build.folder}` has no NPU region", why=f"its target is {build.manifest.target.name}")
     functions = functions_on("npu", build.placed)
     accelerator = build.manifest.target.accelerator or ""
-    parts = []
+    listings = {}
     for record in build.manifest.regions:
         file = build.folder / STREAMS / f"{record.name}.cop1"
         try:
             stream = file.read_bytes()
         except OSError as error:
             raise Error(f"cannot read `{file}`", why=str(error), hint="compile again") from None
-        listing = disassemble(stream, accelerator, record.ops, source_lines(functions[record.name]))
-        parts.append(f"; {record.name}\n{listing}")
-    return "\n\n".join(parts)
+        listings[record.name] = disassemble(stream, accelerator, record.ops, source_lines(functions[record.name]))
+    return listings
 
 
 def source_lines(function: ir.Operation) -> list[str]:

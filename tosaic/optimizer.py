@@ -69,13 +69,13 @@ def _write(file: Path, text: str) -> None:
 
 
 def read_module(file: Path) -> ir.Module:
-    """The module in a file of MLIR text or bytecode.
+    """The module in a file of MLIR text or bytecode; `-` is stdin.
 
     Raises:
         Error: there is no such file, or it is not valid MLIR.
     """
     try:
-        return parse(file.read_bytes())
+        return parse(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
     except OSError as error:
         raise Error(f"cannot read `{file}`", why=error.strerror or str(error)) from None
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -29,7 +30,8 @@ class Stations:
     def station(self, name: str) -> Iterator[None]:
         """Time the body under `name`, and show it while it works."""
         start = time.perf_counter()
-        self._show(Text(f"{name} ..."))
+        done = ", ".join(f"{station} {seconds:.0f} s" for station, seconds in self.seconds.items() if seconds >= 1)
+        self._show(Spinner("line", Text(f"{name} ..." + (f"  ({done})" if done else ""))))
         try:
             yield
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
@@ -15,6 +15,7 @@ from tosaic.build import Build
 from tosaic.console import stderr, stdout
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.npu_execution import DESCRIPTION
+from tosaic.profile import profile
 from tosaic.running import Run
 from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
@@ -142,20 +143,24 @@ def run_result(report: Run) -> dict:
         "npu_cycles": report.npu_cycles,
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
+        "ops": msgspec.to_builtins(profile(report)),
         "sqnr_db": list(report.sqnr_db),
         "outputs": [str(file) for file in report.files],
     }
 
 
 def print_run_report(report: Run) -> None:
-    """Cost per call, exactness and noise."""
-    table = Table("call", "on", "from", box=None)
-    shown = [column for column in _COSTS if getattr(report.board, column) is not None]
+    """Cost of each op, exactness and noise."""
+    ops = [op for op in profile(report) if op.cost is not None or op.processor == "cpu"]
+    costs = {**_COSTS, "npu_cycles": "NPU cycles"}
+    shown = [column for column in costs if any(getattr(op, column) is not None for op in ops)]
+    table = Table("op", "shape", "on", "module", Column("from", no_wrap=True), box=None)
     for column in shown:
-        table.add_column(_COSTS[column], justify="right")
-    for call in report.board.calls:
-        costs = ["-" if call.processor == "npu" else _count(getattr(call, column)) for column in shown]
-        table.add_row(call.name, call.processor, call.where, *costs)
+        table.add_column(costs[column], justify="right")
+    table.add_column("bound by")
+    for op in ops:
+        texts = ["" if (cost := getattr(op, column)) is None else f"{cost:,}" for column in shown]
+        table.add_row(op.op, "x".join(map(str, op.shape)), op.processor, op.module, op.where, *texts, op.bound)
     stdout.print(table)
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(

@@ -137,7 +137,9 @@ def test_a_guest_writes_in_its_folder_alone(qemu, build, tmp_path):
 def test_missing_qemu_says_how_to_get_it(qemu, build, monkeypatch):
     elf = build("int main(void) { return 0; }")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(BackendError, match=r"`qemu-system-arm` is not installed\n  try: make setup"):
+    with pytest.raises(
+        BackendError, match=r"`qemu-system-arm` are not installed\n  try: apt-get install .* qemu-system-arm"
+    ):
         qemu.run(elf, {}).check("the guest")
 
 

@@ -1,0 +1,106 @@
+"""What commands print and read beside their results: versions, stdin, samples of the build, missing tools."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import NETS
+from rich.console import Console
+
+from tosaic.build import Build
+from tosaic.cli import main
+from tosaic.progress import Stations
+from tosaic.support.processes import TOOLS
+
+
+@pytest.fixture(scope="module")
+def build(succeed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("build") / "net"
+    succeed("compile", f"{NETS}:net", "--target", "corstone-300", "-o", folder)
+    return folder
+
+
+def test_a_run_without_inputs_takes_the_samples_of_the_build(succeed, build):
+    found = succeed("run", build)
+    samples = Build.load(build).samples
+    assert found["exact"] and found["samples"] == len(samples) >= 1
+    assert np.array_equal(np.load(found["outputs"][0])[0], samples[0].outputs[0])
+
+
+def test_a_run_prints_each_op_with_its_cycles_and_bound(tosaic, build):
+    lines = tosaic("run", build).stdout.splitlines()
+    manifest = Build.load(build).manifest
+    for op in manifest.ops:
+        if op.npu_cycles is not None:
+            (line,) = [line for line in lines if op.where in line and line.split()[0] == op.op and op.module in line]
+            assert f"{op.npu_cycles:,}" in line and line.split()[-1] == op.npu_bound
+
+
+def test_inputs_and_random_ones_exclude_each_other(refused, build):
+    assert "exclude each other" in refused("run", build, "--input", "x.npy", "--random", 1)
+
+
+def test_a_module_comes_from_stdin():
+    module = "func.func @main(%x: tensor<2xi8>) -> tensor<2xi8> { return %x : tensor<2xi8> }"
+    result = CliRunner().invoke(main, ["opt", "-", "--pass-pipeline=fuse"], input=module)
+    assert result.exit_code == 0 and "func.func @main" in result.stdout
+    result = CliRunner().invoke(main, ["opt", "-"], input="no module")
+    assert result.exit_code == 1 and result.stderr.startswith("error: ")
+
+
+def test_every_part_has_a_version(tosaic, monkeypatch):
+    shown = dict(line.split(maxsplit=1) for line in tosaic("--version").stdout.splitlines())
+    assert {"tosaic", "python", "torch", "ethos-u-vela", *TOOLS} <= set(shown)
+    assert shown["ethos-u-vela"] == "5.2.0" and shown["clang-22"].startswith("22.")
+    monkeypatch.setenv("PATH", "/nowhere")
+    shown = dict(line.split(maxsplit=1) for line in tosaic("--version").stdout.splitlines())
+    assert shown["qemu-system-arm"] == "not installed: apt-get install qemu-system-arm"
+
+
+def test_missing_tools_are_named_together(refused, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
+    message = refused("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert all(f"`{tool}`" in message for tool in TOOLS)
+    assert "try: apt-get install clang-22 lld-22 llvm-22" in message
+
+
+def test_listings_and_records_as_json(succeed, build, tmp_path):
+    assert "NPU_OP_STOP" in succeed("npu", "disasm", build)["regions"]["npu_0"]
+    database = tmp_path / "records.db"
+    assert succeed("records", "export", tmp_path / "out.jsonl", "--records", database) == {"records": 0}
+    assert succeed("records", "import", tmp_path / "out.jsonl", "--records", database) == {"records": 0}
+
+
+def test_every_command_that_prints_takes_json():
+    def commands(group, path=()):
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from commands(command, (*path, name))
+            else:
+                yield (*path, name), command
+
+    without = [path for path, command in commands(main) if all(p.name != "as_json" for p in command.params)]
+    assert without == []
+
+
+def test_the_live_line_says_what_is_done(monkeypatch):
+    shown = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr("tosaic.progress.stderr", shown)
+    stations = Stations()
+    with stations.live():
+        stations.seconds["capture"] = 2.4
+        with stations.station("quantize"):
+            pass
+    assert "quantize ...  (capture 2 s)" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_completion_knows_the_commands():
+    result = CliRunner().invoke(
+        main,
+        prog_name="tosaic",
+        env={"_TOSAIC_COMPLETE": "bash_complete", "COMP_WORDS": "tosaic re", "COMP_CWORD": "1"},
+    )
+    assert "plain,report" in result.stdout and "plain,records" in result.stdout
