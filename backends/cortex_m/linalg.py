@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.kernel import KernelSource
-from tosaic.backends.cortex_m.kernels.emit import Params
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, retype, standalone

@@ -22,7 +22,6 @@ from tosaic.backends.cortex_m.cmsis_nn import (
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -34,6 +33,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import computing_ops

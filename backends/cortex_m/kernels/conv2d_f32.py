@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     F32,
@@ -19,6 +18,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.floats import PRELUDE_F32
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.outer import OuterKernel, Product, scheduled, sketch

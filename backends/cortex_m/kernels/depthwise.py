@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -22,6 +21,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, match_f32, workload
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.floats import LANES, PRELUDE_F32
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.taps import Taps, scheduled, sketch

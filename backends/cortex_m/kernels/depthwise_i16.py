@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import COPY, VECTOR, reorder, requantization_table, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import (
     INT16,
@@ -23,6 +22,7 @@ from tosaic.backends.cortex_m.kernels.mve_i16 import (
     widened,
 )
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, constants_after_first, is_chain, match_window, workload
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir

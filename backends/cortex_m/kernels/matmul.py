@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -22,6 +21,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.nest import Step

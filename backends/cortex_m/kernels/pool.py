@@ -7,18 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.emit import (
-    ACCUMULATOR,
-    LANES,
-    Function,
-    Requantization,
-    load_lanes,
-    memref,
-    store_lanes,
-)
-from tosaic.backends.cortex_m.kernels.linalg import named
-from tosaic.backends.cortex_m.kernels.mve_i16 import widened
+from tosaic.backends.cortex_m.kernels.mve import declaration, shift_factors, with_symbol
+from tosaic.backends.cortex_m.kernels.mve_i16 import PRELUDE_I16, widened
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of, is_chain, match_window, workload
+from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, ints_of
 from tosaic.support.functions import computing_ops
@@ -107,7 +99,7 @@ def _match_sum(op: ir.Operation, rescale: ir.Operation) -> Workload | None:
         return None
     columns = op.name == "tosa.conv2d"
     one_channel = geometry.channels == len(weights) == 1 and (geometry.kernel[1], geometry.stride[1]) == (1, 1)
-    if not (one_channel and geometry.columns >= LANES if columns else weights.shape[3] == 1):
+    if not (one_channel and geometry.columns >= GROUP if columns else weights.shape[3] == 1):
         return None
     multiplier, shift, input_zero, output_zero = scale
     flags = [bool_of(rescale, name) for name in ("input_unsigned", "output_unsigned", "per_channel")]
@@ -145,65 +137,56 @@ def _workload(
 def _write(workload: Workload, vectors: int, halves: bool) -> KernelSource:
     attributes = workload.attributes
     element, result_element = str(attributes["element"]), str(attributes["result_element"])
-    average = bool(attributes["average"])
-    batch, height, width, channels = shape = _integers(attributes["shape"])
-    _, rows, columns, _ = result = _integers(attributes["result"])
+    batch, height, width, channels = _integers(attributes["shape"])
+    _, rows, columns, _ = _integers(attributes["result"])
     kernel, stride, pad = (_integers(attributes[name]) for name in ("kernel", "stride", "pad"))
-    fn = Function("kernel", [memref(shape, element)], [memref(result, result_element)])
-    lanes = 8 if halves else LANES if average else 128 // _WIDTHS[element]
-    averaging = _Halves if halves else _Average
-    pool = averaging(element, result_element, workload.constants) if average else _Maximum(element, lanes)
-    groups = _groups(channels, lanes, vectors)
-    with fn.loop(batch) as n, fn.loop(rows) as y, fn.loop(columns) as x:
-        y_range = _window(fn, y, stride[0], pad[0], kernel[0], height)
-        x_range = _window(fn, x, stride[1], pad[2], kernel[1], width)
-        for first, repeat, counts in groups:
-            with fn.loop(first + repeat * sum(counts), sum(counts), first) as channel:
-                at = [fn.binary("arith.addi", channel, fn.constant(lanes * i), "index") for i in range(len(counts))]
-                sums = _reduce(fn, pool, n, y_range, x_range, at, counts, memref(shape, element))
-                for value, place, count in zip(sums, at, counts, strict=True):
-                    done = pool.finish(fn, value)
-                    kind = f"vector<{lanes}x{result_element}>"
-                    store_lanes(
-                        fn, done, "%out0", memref(result, result_element), f"{n}, {y}, {x}, {place}", kind, count
-                    )
-    return named(KernelSource("kernel", "mlir", str(fn)), "pool")
+    lanes = 8 if halves else GROUP if attributes["average"] else 128 // _WIDTHS[element]
+    vector = f"int{128 // lanes}x{lanes}_t"
+    source, result = f"int{_WIDTHS[element]}_t", f"int{_WIDTHS[result_element]}_t"
+    if attributes["average"]:
+        helpers, initial = _scaled(workload.constants, result_element, halves), 0
+        step, done = "{0} + {1}", "scaled({0})"
+    else:
+        helpers, initial = [], -(1 << _WIDTHS[element] - 1)
+        step, done = f"vmaxq_s{128 // lanes}({{0}}, {{1}})", "{0}"
+    lines = [
+        *helpers,
+        f"void @SYMBOL@(const {source} *restrict in, {result} *restrict out, const void *params, void *scratch)",
+        "{",
+        f"  for (int n = 0; n < {batch}; n++)",
+        f"  for (int y = 0; y < {rows}; y++)",
+        f"  for (int x = 0; x < {columns}; x++, out += {channels}) {{",
+        *_window("y", stride[0], pad[0], kernel[0], height),
+        *_window("x", stride[1], pad[2], kernel[1], width),
+        f"    const {source} *from = in + ((n * {height} + y0) * {width} + x0) * {channels};",
+    ]
+    for first, repeat, counts in _groups(channels, lanes, vectors):
+        names = [f"v{number}" for number in range(len(counts))]
+        lines += [
+            f"    for (int c = {first}; c < {first + repeat * sum(counts)}; c += {sum(counts)}) {{",
+            f"      {vector} " + ", ".join(f"{name} = vdupq_n_s{128 // lanes}({initial})" for name in names) + ";",
+            f"      const {source} *row = from + c;",
+            f"      for (int i = y0; i < y1; i++, row += {width * channels}) {{",
+            f"        const {source} *at = row;",
+            f"        for (int j = x0; j < x1; j++, at += {channels}) {{",
+        ]
+        for number, (name, count) in enumerate(zip(names, counts, strict=True)):
+            loaded = _access("vldr", element, lanes, count, f"at + {number * lanes}")
+            lines.append(f"          {name} = {step.format(name, loaded)};")
+        lines += ["        }", "      }"]
+        for number, (name, count) in enumerate(zip(names, counts, strict=True)):
+            stored = _access("vstr", result_element, lanes, count, f"out + c + {number * lanes}", done.format(name))
+            lines.append(f"      {stored};")
+        lines.append("    }")
+    symbol, text = with_symbol("pool", PRELUDE_I16 + _PRELUDE + "\n".join([*lines, "  }", "}", ""]))
+    return KernelSource(symbol, "c", text)
 
 
-def _reduce(
-    fn: Function,
-    pool: _Maximum | _Average,
-    n: str,
-    y_range: tuple[str, str],
-    x_range: tuple[str, str],
-    at: Sequence[str],
-    counts: Sequence[int],
-    kind: str,
-) -> list[str]:
-    """Walk over the window; one accumulator per vector of channels."""
-    initial = [(pool.initial(fn), pool.accumulator) for _ in at]
-    with fn.reduction(initial, start=y_range[0], stop=y_range[1]) as outer:
-        inner_initial = [(name, pool.accumulator) for name in outer.carried]
-        with fn.reduction(inner_initial, start=x_range[0], stop=x_range[1]) as inner:
-            inner.carried = [
-                pool.step(
-                    fn,
-                    carried,
-                    load_lanes(fn, "%in0", kind, f"{n}, {outer.index}, {inner.index}, {c}", pool.loaded, count),
-                )
-                for carried, c, count in zip(inner.carried, at, counts, strict=True)
-            ]
-        outer.carried = inner.results
-    return outer.results
-
-
-def _window(fn: Function, index: str, stride: int, pad: int, kernel: int, extent: int) -> tuple[str, str]:
-    """The input rows (or columns) from, to that output `index` covers, without padding."""
-    scaled = fn.binary("arith.muli", index, fn.constant(stride), "index")
-    first = fn.binary("arith.subi", scaled, fn.constant(pad), "index")
-    last = fn.binary("arith.addi", first, fn.constant(kernel), "index")
-    low = fn.binary("arith.maxsi", first, fn.constant(0), "index")
-    return low, fn.binary("arith.minsi", last, fn.constant(extent), "index")
+def _window(index: str, stride: int, pad: int, kernel: int, extent: int) -> list[str]:
+    """The input rows (or columns) from, to that an output covers, without padding."""
+    first = f"{index} * {stride} - {pad}"
+    low, high = f"{first} > 0 ? {first} : 0", f"{first} + {kernel} < {extent} ? {first} + {kernel} : {extent}"
+    return [f"    const int {index}0 = {low}, {index}1 = {high};"]
 
 
 def _groups(channels: int, lanes: int, vectors: int) -> list[tuple[int, int, list[int]]]:
@@ -217,78 +200,57 @@ def _groups(channels: int, lanes: int, vectors: int) -> list[tuple[int, int, lis
     return groups
 
 
-class _Maximum:
-    """The maximum in the element's own width."""
-
-    def __init__(self, element: str, lanes: int) -> None:
-        self.loaded = self.accumulator = f"vector<{lanes}x{element}>"
-        self._lowest = -(1 << (_WIDTHS[element] - 1))
-
-    def initial(self, fn: Function) -> str:
-        return fn.constant(self._lowest, self.accumulator)
-
-    def step(self, fn: Function, carried: str, loaded: str) -> str:
-        return fn.binary("arith.maxsi", carried, loaded, self.accumulator)
-
-    def finish(self, fn: Function, value: str) -> str:
-        return value
+def _access(kind: str, element: str, lanes: int, count: int, *operands: str) -> str:
+    """A load (`vldr`) or a store (`vstr`) of the first `count` lanes of a vector, each an `element` of memory."""
+    masked = {"vldr": "z_", "vstr": "p_"}[kind] if count < lanes else ""
+    inside = [f"vctp{128 // lanes}q({count})"] if masked else []
+    return f"{kind}{'b' if element == 'i8' else 'h'}q_{masked}s{128 // lanes}({', '.join([*operands, *inside])})"
 
 
-class _Average:
-    """The sum in int32, scaled and rounded once (spec 1.0, apply_scale_32)."""
-
-    accumulator = ACCUMULATOR
-
-    def __init__(self, element: str, result_element: str, constants: Mapping[str, np.ndarray]) -> None:
-        self.loaded, self.result_element = f"vector<4x{element}>", result_element
-        highest = (1 << (_WIDTHS[result_element] - 1)) - 1
-        offset, zero_point = (int(constants[name].item()) for name in ("offset", "zero_point"))
-        multiplier, shift = (int(constants[name].item()) for name in ("multiplier", "shift"))
-        self._scale = Requantization(multiplier, shift, offset, zero_point, -highest - 1, highest)
-
-    def initial(self, fn: Function) -> str:
-        return fn.constant(0, ACCUMULATOR)
-
-    def step(self, fn: Function, carried: str, loaded: str) -> str:
-        wide = fn.op(f"arith.extsi {loaded} : {self.loaded} to {ACCUMULATOR}")
-        return fn.binary("arith.addi", carried, wide, ACCUMULATOR)
-
-    def finish(self, fn: Function, value: str) -> str:
-        scaled = self._scale.apply(fn, value)
-        return fn.op(f"arith.trunci {scaled} : {ACCUMULATOR} to vector<4x{self.result_element}>")
-
-
-class _Halves(_Average):
-    """The same of int8, summed in int16: even and odd lanes are the low and the high half of four int32."""
-
-    accumulator = "vector<8xi16>"
-
-    def __init__(self, element: str, result_element: str, constants: Mapping[str, np.ndarray]) -> None:
-        super().__init__(element, result_element, constants)
-        self.loaded = f"vector<8x{element}>"
-
-    def initial(self, fn: Function) -> str:
-        return fn.constant(0, self.accumulator)
-
-    def step(self, fn: Function, carried: str, loaded: str) -> str:
-        wide = fn.op(f"arith.extsi {loaded} : {self.loaded} to {self.accumulator}")
-        return fn.binary("arith.addi", carried, wide, self.accumulator)
-
-    def finish(self, fn: Function, value: str) -> str:
-        half, low_half = fn.constant(16, ACCUMULATOR), fn.constant(0xFFFF, ACCUMULATOR)
-        pairs = fn.op(f"vector.bitcast {value} : {self.accumulator} to {ACCUMULATOR}")
-        raised = fn.binary("arith.shli", pairs, half, ACCUMULATOR)
-        even, odd = (
-            self._scale.apply(fn, fn.binary("arith.shrsi", lanes, half, ACCUMULATOR)) for lanes in (raised, pairs)
-        )
-        low = fn.binary("arith.andi", even, low_half, ACCUMULATOR)
-        both = fn.binary("arith.ori", low, fn.binary("arith.shli", odd, half, ACCUMULATOR), ACCUMULATOR)
-        halves = fn.op(f"vector.bitcast {both} : {ACCUMULATOR} to {self.accumulator}")
-        if self.result_element == "i16":
-            return halves
-        return fn.op(f"arith.trunci {halves} : {self.accumulator} to {self.loaded}")
+def _scaled(constants: Mapping[str, np.ndarray], element: str, halves: bool) -> list[str]:
+    """C of `scaled`: an average from sums in int32, rounded once (TOSA 1.0, apply_scale_32), or from sums in int16."""
+    multiplier, right, left = (
+        int(field.item()) for field in shift_factors(constants["multiplier"], constants["shift"])
+    )
+    product = f"vqdmulhq_n_s32(v, {multiplier})"
+    if multiplier.bit_count() == 1:
+        product, right, left = "v", multiplier.bit_length() - 1 - int(constants["shift"].item()), 0
+    offset, zero_point = (int(constants[name].item()) for name in ("offset", "zero_point"))
+    low, high = -(1 << _WIDTHS[element] - 1), (1 << _WIDTHS[element] - 1) - 1
+    words = [
+        "INLINE int32x4_t rounded(int32x4_t v)",
+        "{",
+        *([f"  v = vaddq_n_s32(v, {-offset});"] if offset else []),
+        *([f"  v = vshlq_n_s32(v, {left});"] if left else []),
+        f"  return {f'vrshlq_n_s32({product}, {right})' if right else product};",
+        "}",
+    ]
+    if not halves:
+        moved = f"vaddq_n_s32(rounded(v), {zero_point})"
+        clamped = f"vminq_s32(vmaxq_s32({moved}, vdupq_n_s32({low})), vdupq_n_s32({high}))"
+        return [*words, "INLINE int32x4_t scaled(int32x4_t v)", "{", f"  return {clamped};", "}"]
+    even, odd = (f"rounded(vmovl{lane}q_s16(v))" for lane in "bt")
+    result = f"vqmovntq_s32(vqmovnbq_s32(v, {even}), {odd})"
+    if element == "i8":
+        result = f"vqaddq_n_s16({result}, {zero_point})"
+        result = f"vminq_s16(vmaxq_s16({result}, vdupq_n_s16({low})), vdupq_n_s16({high}))"
+    return [*words, "INLINE int16x8_t scaled(int16x8_t v)", "{", f"  return {result};", "}"]
 
 
 def _integers(value: object) -> tuple[int, ...]:
     assert isinstance(value, tuple)
     return value
+
+
+_PRELUDE = "".join(
+    f"{declaration(line)}\n"
+    for line in """\
+int16x8_t vldrbq_z_s16(const int8_t *, mve_pred16_t)
+int32x4_t vldrbq_s32(const int8_t *)
+int32x4_t vldrbq_z_s32(const int8_t *, mve_pred16_t)
+int32x4_t vldrhq_s32(const int16_t *)
+int32x4_t vldrhq_z_s32(const int16_t *, mve_pred16_t)
+void vstrbq_p_s16(int8_t *, int16x8_t, mve_pred16_t)
+int32x4_t vmovlbq_s16(int16x8_t)
+int32x4_t vmovltq_s16(int16x8_t)""".splitlines()
+)

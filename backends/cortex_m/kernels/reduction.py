@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.emit import Function, load_lanes, memref
-from tosaic.backends.cortex_m.kernels.linalg import named
+from tosaic.backends.cortex_m.kernels.mve import declaration, with_symbol
+from tosaic.backends.cortex_m.kernels.mve_i16 import PRELUDE_I16
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, int_of
@@ -18,10 +18,27 @@ from tosaic.tuner.space import Schedule, Variant
 _WIDTHS = {"i8": 8, "i16": 16, "i32": 32}
 # The reduction of a vector, and the element types that hold its result.
 _OPS = {
-    "tosa.reduce_sum": ("add", ("i32",)),
-    "tosa.reduce_max": ("maxsi", tuple(_WIDTHS)),
-    "tosa.reduce_min": ("minsi", tuple(_WIDTHS)),
+    "tosa.reduce_sum": ("vaddva", ("i32",)),
+    "tosa.reduce_max": ("vmaxv", tuple(_WIDTHS)),
+    "tosa.reduce_min": ("vminv", tuple(_WIDTHS)),
 }
+_MEMORY = {"i8": "b", "i16": "h", "i32": "w"}
+_PROTOTYPES = (
+    "int32_t vaddvaq_s{width}(int32_t, {vector})",
+    "{scalar} vmaxvq_s{width}({scalar}, {vector})",
+    "{scalar} vmaxvq_p_s{width}({scalar}, {vector}, mve_pred16_t)",
+    "{scalar} vminvq_s{width}({scalar}, {vector})",
+    "{scalar} vminvq_p_s{width}({scalar}, {vector}, mve_pred16_t)",
+)
+_PRELUDE = (
+    declaration("int32x4_t vldrwq_z_s32(const int32_t *, mve_pred16_t)")
+    + "\n"
+    + "".join(
+        declaration(prototype.format(scalar=f"int{width}_t", vector=f"int{width}x{128 // width}_t", width=width)) + "\n"
+        for width in _WIDTHS.values()
+        for prototype in _PROTOTYPES
+    )
+)
 
 
 @FAMILIES.register
@@ -63,36 +80,37 @@ class Reduction(KernelFamily):
         return (Variant("rows", {"unroll": (4, 2, 1)}),) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        element = str(workload.attributes["element"])
-        rows, length = (int(str(workload.attributes[name])) for name in ("rows", "length"))
-        within, _ = _OPS[str(workload.attributes["op"])]
-        lanes = 128 // _WIDTHS[element]
-        result_element = "i32" if within == "add" else element
-        vector, wide = f"vector<{lanes}x{element}>", f"vector<{lanes}x{result_element}>"
-        kind, out_kind = memref([rows, length], element), memref([rows], result_element)
-        fn = Function("kernel", [kind], [out_kind])
-        neutral = {"add": 0, "maxsi": -(1 << _WIDTHS[element] - 1), "minsi": (1 << _WIDTHS[element] - 1) - 1}[within]
+        element, within = str(workload.attributes["element"]), _OPS[str(workload.attributes["op"])][0]
+        rows, length, zero = (int(str(workload.attributes[name])) for name in ("rows", "length", "zero_point"))
+        width, sums = _WIDTHS[element], within == "vaddva"
+        lanes, low, high = 128 // width, -(1 << width - 1), (1 << width - 1) - 1
+        initial = {"vaddva": -length * zero, "vmaxv": low, "vminv": high}
         step = lanes * int(schedule["unroll"])
         whole = length // step * step if length > step else 0
+        total = f"int{32 if sums else width}_t"
 
-        def join(total: str, first: str, offset: int, count: int) -> str:
-            at = fn.binary("arith.addi", first, fn.constant(offset), "index") if offset else first
-            value = load_lanes(fn, "%in0", kind, f"{row}, {at}", vector, count, neutral)
-            if wide != vector:
-                value = fn.op(f"arith.extsi {value} : {vector} to {wide}")
-            return fn.op(f"vector.reduction <{within}>, {value}, {total} : {wide} into {result_element}")
+        def join(address: str, count: int) -> str:
+            inside = f", vctp{width}q({count})" if count < lanes else ""
+            mask = inside and ("p_" if not sums else "")
+            loaded = f"vldr{_MEMORY[element]}q_{'z_' if inside else ''}s{width}({address}{inside})"
+            return f"total = {within}q_{mask}s{width}(total, {loaded}{inside if mask else ''});"
 
-        with fn.loop(rows) as row:
-            result = fn.constant(neutral - length * int(str(workload.attributes["zero_point"])), result_element)
-            if whole:
-                with fn.reduction([(result, result_element)], whole, step) as walk:
-                    for offset in range(0, step, lanes):
-                        walk.carried = [join(walk.carried[0], walk.index, offset, lanes)]
-                (result,) = walk.results
-            for first in range(whole, length, lanes):
-                result = join(result, fn.constant(first), 0, min(lanes, length - first))
-            fn.line(f"memref.store {result}, %out0[{row}] : {out_kind}")
-        return named(KernelSource("kernel", "mlir", str(fn)), self.name)
+        lines = [
+            f"void @SYMBOL@(const int{width}_t *restrict in, {total} *restrict out, const void *params, void *scratch)",
+            "{",
+            f"  for (int row = 0; row < {rows}; row++, in += {length}) {{",
+            f"    {total} total = {initial[within]};",
+            *([f"    for (int i = 0; i < {whole}; i += {step}) {{"] if whole else []),
+            *(f"      {join(f'in + i + {offset}', lanes)}" for offset in range(0, step if whole else 0, lanes)),
+            *(["    }"] if whole else []),
+            *(f"    {join(f'in + {first}', min(lanes, length - first))}" for first in range(whole, length, lanes)),
+            "    out[row] = total;",
+            "  }",
+            "}",
+            "",
+        ]
+        symbol, text = with_symbol(self.name, PRELUDE_I16 + _PRELUDE + "\n".join(lines))
+        return KernelSource(symbol, "c", text)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         rows, length = (float(str(workload.attributes[name])) for name in ("rows", "length"))

@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.cortex_m.kernels.emit import Params
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.streams.stage import Argument
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
