@@ -321,6 +321,29 @@ def report(build: Path, output: Path | None, other: Path | None, trace: Path | N
     )
 
 
+@main.command()
+@click.argument("build", type=FOLDER)
+@click.option("--tosa", type=FILE, help="Write the integer module as a TOSA 1.0 flatbuffer.")
+@click.option("--pte", type=FILE, help="Write an ExecuTorch program of the NPU regions.")
+@as_json
+@console.reports_errors
+def export(build: Path, tosa: Path | None, pte: Path | None, as_json: bool) -> None:
+    """Write what BUILD computes in a format of others."""
+    from tosaic.backends.reference import serialize
+    from tosaic.build import Build
+    from tosaic.executorch_export import write_pte
+
+    loaded = Build.load(build)
+    if not tosa and not pte:
+        raise tosaic.Error("say what to write", hint="--tosa FILE or --pte FILE")
+    if tosa:
+        tosa.write_bytes(serialize(loaded.module))
+    if pte:
+        write_pte(loaded, pte)
+    written = [str(file) for file in (tosa, pte) if file]
+    console.show(written, as_json, lambda files: {"files": files}, lambda files: print(*files))
+
+
 @main.command("opt")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=False)
 @click.option("--pass-pipeline", default="", help="E.g. `fuse-clamp{max-rank=4},layout,mlir(cse)`.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bokeh.models import ColumnDataSource
+from bokeh.models import BasicTickFormatter, ColumnDataSource
 from bokeh.palettes import Category10, Category20
 from bokeh.plotting import figure
 
@@ -69,8 +69,7 @@ def arena(lying: Sequence[Lying], peak: float, memory: str) -> Any:
             plot.quad("left", "right", top="top", bottom="bottom", legend_group="kind", source=data, **style)
     end = max((each.offset + each.size for each in shown), default=1)
     plot.line([peak, peak], [0, end], color="#d62728", line_dash="dashed", legend_label="the peak")
-    plot.yaxis.formatter.use_scientific = False
-    return plot
+    return _legend_above(plot)
 
 
 def flash(parts: Mapping[str, tuple[int, int]]) -> Any:
@@ -89,10 +88,7 @@ def flash(parts: Mapping[str, tuple[int, int]]) -> Any:
         ["code", "constants"], y="name", height=0.7, color=[_CPU, _WEIGHTS], source=data,
         legend_label=["code", "constants, weights, command streams"],
     )  # fmt: skip
-    plot.xaxis.formatter.use_scientific = False
-    plot.add_layout(plot.legend[0], "above")
-    plot.legend.orientation = "horizontal"
-    return plot
+    return _legend_above(plot)
 
 
 def roofline(rows: Sequence[OpProfile], manifest: Manifest) -> Any:
@@ -137,8 +133,7 @@ def roofline(rows: Sequence[OpProfile], manifest: Manifest) -> Any:
             line = {"color": color, "line_dash": "dashed", "legend_label": label}
             plot.line([ends[0], knee], [speed * ends[0], speed * knee], **line)
             plot.scatter("x", "speed", size=8, color=color, alpha=0.8, source=data, legend_label=label)
-    plot.legend.location = "bottom_right"
-    return plot
+    return _legend_above(plot)
 
 
 def kernels(rows: Sequence[OpProfile]) -> list[OpProfile]:
@@ -218,8 +213,17 @@ def _columns(rows: Iterable[Any], **columns: Any) -> ColumnDataSource:
     return ColumnDataSource({name: [value(row) for row in rows] for name, value in columns.items()})
 
 
+def _legend_above(plot: Any) -> Any:
+    plot.add_layout(plot.legend[0], "above")
+    plot.legend.orientation = "horizontal"
+    return plot
+
+
 def _figure(height: int, **options: Any) -> Any:
     tools = options.pop("tools", "wheel_zoom,pan,reset,hover")
     plot = figure(height=height, sizing_mode="stretch_width", tools=tools, toolbar_location="right", **options)
     plot.toolbar.logo = None
+    for axis in plot.axis:
+        if isinstance(axis.formatter, BasicTickFormatter):
+            axis.formatter.use_scientific = False
     return plot

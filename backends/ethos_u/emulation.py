@@ -47,7 +47,8 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
         if array.shape != port.shape or array.dtype != port.dtype:
             raise SimulatorError(f"input {index} is {port.dtype}{port.shape}, got {array.dtype}{array.shape}")
         memory[port.region][port.address : port.address + port.size] = np.frombuffer(array.tobytes(), np.uint8)
-    report = execute(region.command_stream, memory, region.accelerator)
+    written = {_CONSTANTS, *(port.region for port in region.inputs)}
+    report = execute(region.command_stream, memory, region.accelerator, written=written)
     outputs = []
     for port in region.outputs:
         octets = memory[port.region][port.address : port.address + port.size]

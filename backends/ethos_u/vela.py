@@ -41,12 +41,14 @@ class VelaOptions:
         memory_mode, system_config: sections of Vela's `vela.ini`; None takes the accelerator's usual one.
         optimize: `Performance`, or `Size` for the smallest arena.
         arena_limit: bytes that `Performance` may use for the arena (fast memory where it is dedicated).
+        separate_io: whether inputs and outputs have regions of their own, else they lie in region 1.
     """
 
     memory_mode: str | None = None
     system_config: str | None = None
     optimize: str = "Performance"
     arena_limit: int | None = None
+    separate_io: bool = True
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def _settings(options: VelaOptions) -> str:
             "scheduler": {
                 "optimize": options.optimize,
                 "arena_size_limit": 2**32 if options.arena_limit is None else options.arena_limit,
-                "separate_io_regions": "true",
+                "separate_io_regions": str(options.separate_io).lower(),
                 "cpu_tensor_alignment": 16,
                 "tensor_allocator": "HillClimb",
             },

@@ -62,3 +62,11 @@ def refused(tosaic) -> Callable[..., str]:
         return result.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def net(succeed, tmp_path_factory) -> Path:
+    """A build folder of a small net, for a core and an NPU."""
+    folder = tmp_path_factory.mktemp("net") / "build"
+    succeed("compile", f"{NETS}:net", "--target", "corstone-300", "-o", folder)
+    return folder

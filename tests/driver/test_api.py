@@ -37,13 +37,18 @@ def build():
     return api.compile(Net(), X, target="corstone-300", calibration=SAMPLES)
 
 
-def test_a_module_is_compiled_and_stays_as_it_is():
+def test_a_module_stays_as_it_is_and_the_folder_goes_with_the_build():
     net = Net().train()
     before = copy.deepcopy(net.state_dict())
     build = api.compile(net, X)
     assert net.training and net.norm.training and net.last.training
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert build.manifest.model == "Net" and build.manifest.target.name == "cortex-m55"
+    folder = build.folder
+    assert folder.is_dir()
+    del build
+    gc.collect()
+    assert not folder.parent.exists()
 
 
 def test_a_run_takes_one_sample_or_many_and_gives_what_the_reference_gives(build):
@@ -83,15 +88,6 @@ def test_a_profile_has_every_op_and_adds_up(build):
     assert convolution.module == "first" and convolution.macs == 8 * 8 * 8 * 27 and convolution.sqnr_db > 20
     assert convolution.bound in ("MAC", "output", "Sram", "OffChipFlash") and convolution.traffic > 8 * 8 * 3
     assert (table[table.processor == "cpu"].reason != "").all()
-
-
-def test_the_folder_goes_with_the_build():
-    build = api.compile(Net(), X)
-    folder = build.folder
-    assert folder.is_dir()
-    del build
-    gc.collect()
-    assert not folder.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 from conftest import NETS
 from rich.console import Console
@@ -16,31 +15,24 @@ from tosaic.progress import Stations
 from tosaic.support.processes import TOOLS
 
 
-@pytest.fixture(scope="module")
-def build(succeed, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("build") / "net"
-    succeed("compile", f"{NETS}:net", "--target", "corstone-300", "-o", folder)
-    return folder
-
-
-def test_a_run_without_inputs_takes_the_samples_of_the_build(succeed, build):
-    found = succeed("run", build)
-    samples = Build.load(build).samples
+def test_a_run_without_inputs_takes_the_samples_of_the_build(succeed, net):
+    found = succeed("run", net)
+    samples = Build.load(net).samples
     assert found["exact"] and found["samples"] == len(samples) >= 1
     assert np.array_equal(np.load(found["outputs"][0])[0], samples[0].outputs[0])
 
 
-def test_a_run_prints_each_op_with_its_cycles_and_bound(tosaic, build):
-    lines = tosaic("run", build).stdout.splitlines()
-    manifest = Build.load(build).manifest
+def test_a_run_prints_each_op_with_its_cycles_and_bound(tosaic, net):
+    lines = tosaic("run", net).stdout.splitlines()
+    manifest = Build.load(net).manifest
     for op in manifest.ops:
         if op.npu_cycles is not None:
             (line,) = [line for line in lines if op.where in line and line.split()[0] == op.op and op.module in line]
             assert f"{op.npu_cycles:,}" in line and line.split()[-1] == op.npu_bound
 
 
-def test_inputs_and_random_ones_exclude_each_other(refused, build):
-    assert "exclude each other" in refused("run", build, "--input", "x.npy", "--random", 1)
+def test_inputs_and_random_ones_exclude_each_other(refused, net):
+    assert "exclude each other" in refused("run", net, "--input", "x.npy", "--random", 1)
 
 
 def test_a_module_comes_from_stdin():
@@ -67,8 +59,8 @@ def test_missing_tools_are_named_together(refused, monkeypatch, tmp_path):
     assert "try: apt-get install clang-22 lld-22 llvm-22" in message
 
 
-def test_listings_and_records_as_json(succeed, build, tmp_path):
-    assert "NPU_OP_STOP" in succeed("npu", "disasm", build)["regions"]["npu_0"]
+def test_listings_and_records_as_json(succeed, net, tmp_path):
+    assert "NPU_OP_STOP" in succeed("npu", "disasm", net)["regions"]["npu_0"]
     database = tmp_path / "records.db"
     assert succeed("records", "export", tmp_path / "out.jsonl", "--records", database) == {"records": 0}
     assert succeed("records", "import", tmp_path / "out.jsonl", "--records", database) == {"records": 0}
