@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -88,6 +89,8 @@ compiling = _together(
     click.option("--objective", type=click.Choice(["cycles", "core-cycles", "instructions"]),
                  help="What tuning minimizes; default: cycles, which count memory, where the core has a cycle model."),
     click.option("--seed", default=0, show_default=True),
+    click.option("--measure", metavar="WHERE", default="local", show_default=True,
+                 help="Where trials run: local, dask://HOST:PORT, or a Dask scheduler file (.json)."),
     click.option("--workers", type=click.IntRange(min=1), help="Batches measured at once; default: processors."),
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
@@ -107,7 +110,7 @@ def _options(target: str, **given: Any) -> CompileOptions:
     return CompileOptions(
         target=find_target(target, **taken("accelerator", "arena_size", "constants", "memory_mode", "system_config")),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
-        tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "workers")),
+        tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "measure", "workers")),
         shapes=dict(given.pop("shapes")),
         **given,
     )
@@ -421,6 +424,17 @@ def ops(as_json: bool) -> None:
         console.print_json({"ops": supported_ops()})
         return
     print_supported_ops(supported_ops())
+
+
+@main.command()
+@click.argument("scheduler", metavar="tcp://HOST:PORT|FILE.json")
+@click.option("--slots", type=click.IntRange(min=1), help="Batches measured at once; default: processors.")
+@console.reports_errors
+def worker(scheduler: str, slots: int | None) -> None:
+    """Measure trials for a Dask scheduler, until it goes: what `--measure dask://HOST:PORT` runs on."""
+    from tosaic.measuring import run_worker
+
+    run_worker(scheduler, slots or os.cpu_count() or 1)
 
 
 @main.group()

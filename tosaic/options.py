@@ -48,7 +48,8 @@ class Tuning:
     records: the SQLite file of trials.
     workers: batches measured at once; the number of processors when None.
     runner: the name of what runs trials.
-    executor: where batches of trials run, e.g. Dask's `Client`; processes of this machine when None.
+    measure: where trials run: `local`, `dask://HOST:PORT`, or a Dask scheduler file (`.json`).
+    executor: what else runs batches of trials, in place of that.
     """
 
     trials: int = 0
@@ -58,6 +59,7 @@ class Tuning:
     records: Path | None = None
     workers: int | None = None
     runner: str = "qemu"
+    measure: str = "local"
     executor: Executor | None = None
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tosaic.assembly import assemble
-from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, CmsisNn
+from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
@@ -23,6 +23,7 @@ from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Core, Target
 from tosaic.environment import ANY, environment
+from tosaic.measuring import LOCAL, executor
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.proof import KernelProof, prove_kernels, tried
 from tosaic.support.errors import Error
@@ -79,7 +80,12 @@ class Tuner:
         self.objective: Objective = _objective(target.core, options.objective)
         self.runner = find_runner(options.runner, target)
         self.environment = environment(target, self.runner, self.archives)
-        self.database = open_records(options.records, self.environment)
+        self._open = ExitStack()
+        self.database = self._open.enter_context(open_records(options.records, self.environment))
+        if options.measure != LOCAL and library != CmsisNn.find():
+            hint = f"set {VARIABLE} here and where the workers are started"
+            raise Error("workers do not know this checkout of CMSIS-NN", why=str(library and library.root), hint=hint)
+        self.executor = options.executor or self._open.enter_context(executor(options.measure))
         self.measure = BatchMeasure(
             self.runner,
             target.core,
@@ -103,7 +109,7 @@ class Tuner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.database.close()
+        self._open.close()
 
     def tasks(
         self, placed: ir.Module, kernels: KernelChoice, model_inputs: Sequence[np.ndarray]
@@ -170,8 +176,8 @@ class Tuner:
             seed=self.options.seed,
             search=self.options.search,
             objective=self.objective,
-            workers=self.options.workers,
-            executor=self.options.executor,
+            workers=self.options.workers or getattr(self.executor, "slots", None),
+            executor=self.executor,
             progress=progress,
         )
 
@@ -193,8 +199,8 @@ class Tuner:
 
     @contextmanager
     def _executor(self, batches: int) -> Iterator[Executor]:
-        if self.options.executor is not None:
-            yield self.options.executor
+        if self.executor is not None:
+            yield self.executor
             return
         with LocalWorkers(min(batches, self.options.workers or os.cpu_count() or 1)) as workers:
             yield workers

@@ -129,6 +129,7 @@ class _Job:
     def __init__(self, task: Task, weight: float, records: list[Record]) -> None:
         self.task, self.weight, self.records = task, weight, records
         self.history = History(weight, trials=len(records))
+        self.best: Record | None = None
         self.search: Search
 
     def progress(self) -> TaskProgress:
@@ -185,6 +186,7 @@ class _Run:
             job.search.observe(record.schedule, cost)
             if self.model is not None:
                 self.model.observe(record, cost)
+        job.best = next(iter(_ranked([*([job.best] if job.best else []), *records], self.objective)), None)
         if records:
             known = job.search.costs
             job.history.curve.append((len(known), min(job.history.best, *known.values())))
@@ -200,8 +202,7 @@ class _Run:
         while True:
             while len(flying) < depth and (step := self._next(pick, size)) is not None:
                 job, schedules = step
-                known = _ranked(job.records, self.objective)[:1]
-                pending = executor.submit(measure, job.task, schedules, known[0].measurement if known else None)
+                pending = executor.submit(measure, job.task, schedules, job.best.measurement if job.best else None)
                 flying.append((job, schedules, pending))
             if not flying:
                 return
@@ -253,13 +254,12 @@ class _Run:
         )
 
     def result(self) -> TuningResult:
-        bests = {job.task.key: _ranked(job.records, self.objective)[:1] for job in self.jobs}
         return TuningResult(
-            best={key: record for key, records in bests.items() for record in records},
+            best={job.task.key: job.best for job in self.jobs if job.best},
             measured=self.measured,
             reused=self.reused,
             failed=dict(self.failed),
-            ignored=self.database.ignored(bests),
+            ignored=self.database.ignored([job.task.key for job in self.jobs]),
             seconds=time.monotonic() - self.started,
             interrupted=self.interrupted,
         )

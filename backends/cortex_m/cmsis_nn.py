@@ -7,6 +7,7 @@ A function that the library lacks is not offered; `CmsisNn.missing` says which.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -111,6 +112,12 @@ class CmsisNn:
         flags = [*target_flags(core), *_FLAGS]
         material: list[str | bytes] = [*flags, *(path.read_bytes() for path in [*sources, *headers])]
         return cached("libcmsis-nn.a", material, lambda target: self._build(sources, flags, target))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all sources and headers that firmware may hold."""
+        files = (*self._closure(), *sorted(header for folder in self.include for header in folder.rglob("*.h")))
+        return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
     @cached_property
     def _texts(self) -> dict[Path, str]:
