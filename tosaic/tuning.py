@@ -74,6 +74,9 @@ class Tuner:
     """
 
     def __init__(self, target: Target, options: Tuning, library: CmsisNn | None) -> None:
+        if options.measure != LOCAL and library != CmsisNn.find():
+            hint = f"set {VARIABLE} here and where the workers are started"
+            raise Error("workers do not know this checkout of CMSIS-NN", why=str(library and library.root), hint=hint)
         self.target, self.options, self.library = target, options, library
         self.archives = {LIBRARY: library.archive(target.core)} if library else {}
         self.headers = tuple(library.include) if library else ()
@@ -82,9 +85,6 @@ class Tuner:
         self.environment = environment(target, self.runner, self.archives)
         self._open = ExitStack()
         self.database = self._open.enter_context(open_records(options.records, self.environment))
-        if options.measure != LOCAL and library != CmsisNn.find():
-            hint = f"set {VARIABLE} here and where the workers are started"
-            raise Error("workers do not know this checkout of CMSIS-NN", why=str(library and library.root), hint=hint)
         self.executor = options.executor or self._open.enter_context(executor(options.measure))
         self.measure = BatchMeasure(
             self.runner,

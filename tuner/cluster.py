@@ -53,10 +53,11 @@ class DaskCluster:
             raise Error(f"no Dask scheduler answers at `{address}`", why=str(error), hint="dask scheduler") from None
         ours = tools()
         self._resource = _resource(ours)
-        workers = cast(Any, self._client).scheduler_info(n_workers=-1)["workers"]
+        client = cast(Any, self._client)  # whose calls may be coroutines, and are none here
+        workers = client.scheduler_info(n_workers=-1)["workers"]
         self.slots = sum(int(worker["resources"].get(self._resource, 0)) for worker in workers.values())
         others = [address for address, worker in workers.items() if self._resource not in worker["resources"]]
-        theirs = self._client.run(tools, workers=others, on_error="return") if others else {}
+        theirs = client.run(tools, workers=others, on_error="return") if others else {}
         differences = {worker: _difference(ours, found) for worker, found in theirs.items()}
         if not self.slots:
             self.close()
