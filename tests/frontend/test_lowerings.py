@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from tosaic.backends.reference import evaluate
-from tosaic.frontend import Capture, import_program, lowerings, quantize, run_float
+from tosaic.frontend import Capture, decompositions, import_program, lowerings, quantize, run_float
 from tosaic.frontend.canonical import QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
+from tosaic.frontend.decompositions import registry as takes_apart
 from tosaic.frontend.lowerings import registry
 from tosaic.passes import run_phases
 from tosaic.support.discovery import modules_of
@@ -33,6 +34,19 @@ from tosaic.support.mlir import ir
 def spherical_bessel_j0(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     size = b.pointwise("add", b.pointwise("abs", x), 1e-6)
     return b.pointwise("mul", b.pointwise("sin", size), b.pointwise("reciprocal", size))
+"""
+
+
+MADE_OF_OTHERS = """
+import torch
+
+from tosaic.frontend.decompositions.registry import decomposes
+
+
+@decomposes(torch.ops.aten.special_spherical_bessel_j0.default)
+def spherical_bessel_j0(x: torch.Tensor) -> torch.Tensor:
+    size = x.abs() + 1e-6
+    return size.sin() / size
 """
 
 
@@ -104,6 +118,25 @@ def test_a_file_adds_an_op(way, request):
     run_phases(module)
     assert "tosa.table" in [op.name for op in walk(module)]
     assert not [op.name for op in walk(module) if any("f32" in str(result.type) for result in op.results)]
+
+
+def test_a_file_takes_an_op_apart(monkeypatch, tmp_path):
+    monkeypatch.setattr(decompositions, "__path__", [*decompositions.__path__, str(tmp_path)])
+    monkeypatch.setattr(takes_apart, "_OWN", dict(takes_apart._OWN))
+    (tmp_path / "newcomer.py").write_text(MADE_OF_OTHERS)
+    for known in (takes_apart._known, modules_of):
+        known.cache_clear()
+    try:
+        model = captured()
+    finally:
+        for known in (takes_apart._known, modules_of):
+            known.cache_clear()
+        sys.modules.pop(f"{decompositions.__name__}.newcomer", None)
+    (got,) = evaluate(import_program(model.program), [model.inputs[0].numpy()])
+    np.testing.assert_allclose(got, Model()(*model.inputs).detach().numpy(), rtol=2e-5, atol=2e-6)
+    assert {"sin.default", "abs.default"} <= {
+        str(node.target).removeprefix("aten.") for node in model.program.graph.nodes
+    }
 
 
 def test_its_quantization_is_what_the_file_says(drop):
