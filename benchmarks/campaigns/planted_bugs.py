@@ -236,7 +236,7 @@ def _move_result(module: ir.Module) -> None:
 
 def _truncating(source: KernelSource) -> KernelSource:
     """Requantization that does not round."""
-    text = source.text.replace("vqrdmulh", "vqdmulh").replace("vqrdmlash", "vqdmlash").replace("vrshl", "vshl")
+    text = source.text.replace("vqrdmulh", "vqdmulh").replace("vqrdmlash", "vqdmlash").replace("vrshl.", "vshl.")
     return replace(source, text=text)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Planted(nn.Module):
-    """Convolutions, a sum, a difference, a pool, a table and two results: f32[1, 3, 12, 12] -> f32[1, 5], f32[1, 8]."""
+    """Convolutions, sums, differences, pools, a table, a rotation: f32[1, 3, 12, 12] -> f32[1, 5], f32[1, 8]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Planted(nn.Module):
         y = self.second(x)
         x = (y - x) + torch.sigmoid(y)
         x = nn.functional.max_pool2d(x, 2).mean((2, 3))
-        return self.classifier(x), x * 2
+        return self.classifier(x), x * 2 - x.roll(1, 1)
 
 
 def planted() -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
