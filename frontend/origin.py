@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments
 from tosaic.support.errors import Error, ModelError
+from tosaic.support.locations import UNKNOWN
 from tosaic.support.mlir import ir
 
 _FRAME = re.compile(r'File "(?P<file>[^"\x00-\x1f\x7f]+)", line (?P<line>\d+)')
@@ -47,7 +48,7 @@ def origin(node: Node) -> Origin:
     node = _owner(node)
     frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
     users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    file, line = users[-1] if users else ("unknown", 0)
+    file, line = users[-1] if users else (UNKNOWN, 0)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tosaic.support.mlir import ir
 
+UNKNOWN = "unknown"
+"""The file of an op that no line of the user's made, in a model of torch's own modules for instance."""
 _PLACE = re.compile(r'"([^"]+)":(\d+)(?::\d+)?')
 _ATEN = re.compile(r'aten = "([^"]+)"')
 _MODULE = re.compile(r'nn_module_stack = "([^"]*)"')
@@ -21,7 +23,7 @@ def describe(location: ir.Location) -> str:
     """
     text = str(location)
     place, aten = _PLACE.search(text), _ATEN.search(text)
-    parts = [f"{Path(place[1]).name}:{place[2]}"] if place else []
+    parts = [f"{Path(place[1]).name}:{place[2]}"] if place and place[1] != UNKNOWN else []
     return " ".join([*parts, aten[1]] if aten else parts)
 
 

@@ -171,7 +171,7 @@ def print_run_report(report: Run) -> None:
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
             ("noisiest layers", f"{_noisiest(report.build.manifest.layers)}, on calibration data"),
-            ("outputs", ", ".join(map(str, report.files))),
+            *([("outputs", ", ".join(map(str, report.files)))] if report.files else []),
         ]
     )
 
