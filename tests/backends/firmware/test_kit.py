@@ -80,6 +80,13 @@ def test_every_symbol_begins_with_the_name(models):
         assert theirs <= {"memcpy", "memcmp", "memset", "memmove"}
 
 
+def test_the_runtime_beside_kernels_and_weights_is_small(tmp_path):
+    build_firmware(with_npu(), BOARD, tmp_path, name="kws")
+    parts = [tmp_path / "objects" / "kws.o", tmp_path / "kit" / "lib" / "libtosaic_npu.a"]
+    sizes = [line.split() for line in run_tool("arm-none-eabi-size", parts).splitlines()[1:]]
+    assert sum(int(text) + int(data) + int(bss) for text, data, bss, *_ in sizes) <= 1024
+
+
 def test_arenas_take_no_room_in_the_image(models):
     folder, _ = models[0]
     sections = run_tool("llvm-readelf-22", ["-S", folder / "objects" / "kws_static.o"])
