@@ -77,6 +77,8 @@ compiling = _together(
                  help="The shape of an input of a model that takes several; repeatable."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
+    click.option("--stream-input", is_flag=True,
+                 help="The firmware takes the input row by row as it comes; it never lies in memory as a whole."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),

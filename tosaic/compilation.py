@@ -172,8 +172,9 @@ def _fitted(
     with stations.station("prove"):
         proofs = tuner.prove(tasks)
     with stations.station("fit"):
-        fitter = Fitter(tuner, placed, regions, tasks)
-        return tasks, proofs, fitter, fitter.chosen() if options.kernels == "all" else fitter.as_it_is()
+        fitter = Fitter(tuner, placed, regions, tasks, stream_input=options.stream_input)
+        streams = options.kernels == "all" or options.stream_input
+        return tasks, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
 
 
 def _selftest(middle: Middle) -> SelfTest | None:

@@ -73,6 +73,7 @@ class CompileOptions:
     calibration: inputs to calibrate with, as `capture` of the frontend takes them; the model's own when None.
     shapes: of inputs by name, for a model that takes several.
     input_layout: `nhwc` where the firmware takes images with their channels last.
+    stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
@@ -88,6 +89,7 @@ class CompileOptions:
     calibration: Calibration = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_layout: InputLayout = "model"
+    stream_input: bool = False
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"

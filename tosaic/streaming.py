@@ -19,7 +19,7 @@ from tosaic.backends.firmware.memory_plan import lifetimes, live_bytes, overlaps
 from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.target import Memory
 from tosaic.passes.place.join import join
-from tosaic.support.errors import OutOfMemoryError
+from tosaic.support.errors import Error, OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, returned
 from tosaic.support.locations import describe
 from tosaic.support.mlir import copy_of, element_type, functions, ir
@@ -35,8 +35,8 @@ _CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
 _SMALL_PARAMS = 4096
 _FINENESS = 7 / 8
 _MOST_SAVED = 64
-_TRIES = 4
-"""Times that a limit is lowered because a plan of the memory cannot do without gaps."""
+_TRIES, _STEP_DOWN = 6, 15 / 16
+"""Times that a limit is lowered, and to what part at least, because a plan of the memory cannot do without gaps."""
 _NEAR = 1.01
 _LEAN = (128, 512, 2048, 4096, 8192)
 """Working memory that is tried for strips, and for kernels where memory is short."""
@@ -144,10 +144,20 @@ class Fitter:
         placed: `main` calls one function per NPU region and CPU kernel.
         regions: the compiled command stream of each NPU function.
         tasks: of the CPU functions, proven.
+        stream_input: the first stream takes the input row by row.
+
+    Raises:
+        Error: the input is to be taken row by row, and the model has several.
     """
 
     def __init__(
-        self, tuner: Tuner, placed: ir.Module, regions: Mapping[str, NpuRegion], tasks: Mapping[str, KernelTask]
+        self,
+        tuner: Tuner,
+        placed: ir.Module,
+        regions: Mapping[str, NpuRegion],
+        tasks: Mapping[str, KernelTask],
+        *,
+        stream_input: bool = False,
     ) -> None:
         self._tuner, self._placed, self._regions, self._tasks = tuner, placed, regions, tasks
         self._kernels = tuner.choose(tasks)
@@ -155,6 +165,7 @@ class Fitter:
         main = body_of(functions(placed)["main"])
         self._calls = [op.operation for op in main.operations if op.operation.name == "func.call"]
         self._names = [callee_of(call) for call in self._calls]
+        self._fed = self._only_input() if stream_input else None
         self._prices: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._plans: dict[tuple[int, int, int], Plan] = {}
@@ -171,13 +182,19 @@ class Fitter:
             known = self._cheapest(limit, measured=True)
             if known is not None and known.cost <= _NEAR * hoped.cost:
                 return known
-            prices = {s: price for s in hoped.segments if s.rows or s.lean if (price := self._price(s)) is not None}
-            rough = [segment for segment, price in prices.items() if not price.sized]
-            if rough:
+            if rough := self._rough(hoped):
                 self._size(rough)
             else:
-                self._measure([segment for segment, price in prices.items() if not price.measured])
+                self._measure([s for s, price in self._open(hoped).items() if not price.measured])
         return hoped
+
+    def _open(self, fit: Fit) -> dict[Segment, Price]:
+        """The prices of segments that are estimates at first."""
+        return {s: price for s in fit.segments if s.rows or s.lean if (price := self._price(s)) is not None}
+
+    def _rough(self, fit: Fit) -> list[Segment]:
+        """The segments whose bytes are estimates."""
+        return [segment for segment, price in self._open(fit).items() if not price.sized]
 
     def front(self) -> Iterator[Point]:
         """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before."""
@@ -204,22 +221,47 @@ class Fitter:
             over = self._planned(fitted) - fastest.size
             if over <= 0:
                 return fitted
-            limit -= over
-        if slower:
+            limit = min(fit.bytes - 1, max(limit - over, int(_STEP_DOWN * limit)))
+        if self._fed and not any(first == 0 for first, _ in self._streamable):
+            raise self._not_by_rows()
+        if slower and not self._fed:
             return self.as_it_is()
         try:
             plan_memory(self._program, self._tuner.target)
         except OutOfMemoryError as error:
             why = f"{error.why}; strip by strip, {self._least()} B do"
             raise OutOfMemoryError(error.what, where=error.where, why=why, hint=error.hint) from None
+        if self._fed:
+            raise OutOfMemoryError(
+                f"the model needs more memory than `{self._tuner.target.name}` has for its arena",
+                why=f"with its input row by row, {self._least()} B do",
+            )
         return self.as_it_is()
+
+    def _only_input(self) -> str:
+        """The buffer of the input."""
+        if len(self._program.inputs) != 1:
+            raise Error("--stream-input needs a model with one input", why=f"this one has {len(self._program.inputs)}")
+        return self._program.storage(self._program.inputs[0].buffer)
+
+    def _not_by_rows(self) -> Error:
+        call = self._program.calls[min(self._fed_calls)]
+        return Error(
+            "the input cannot be taken row by row",
+            where=call.where,
+            why=f"`{call.name}` is not made of rows of the input, or they are not all that reads it",
+            hint="an image comes in rows with --input-layout nhwc",
+        )
 
     def _least(self) -> int:
         """The fewest bytes, but for a few percent, with which some way to run the program is known."""
         limit = max(price.bytes for price in self._alone) // _MOST_SAVED
-        while (fit := self.fastest_within(limit)) is None:
+        while True:
+            while (fit := self._cheapest(limit)) is not None and (rough := self._rough(fit)):
+                self._size(rough)
+            if fit is not None:
+                return fit.bytes
             limit += max(1, limit // 25)
-        return fit.bytes
 
     def retuned(self, fitted: Fitted) -> Fitted:
         """The same streams with the best kernels that trials have found since for their strips, where that pays."""
@@ -302,8 +344,11 @@ class Fitter:
     def _priced(self, limit: int) -> Iterator[tuple[Segment, Price]]:
         """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
         most = max(price.bytes for price in self._alone)
-        hot = [number for number, price in enumerate(self._alone) if price.bytes > min(limit, most - 1)]
+        hot = [*self._fed_calls]
+        hot += [number for number, price in enumerate(self._alone) if price.bytes > min(limit, most - 1)]
         for number, alone in enumerate(self._alone):
+            if number in self._fed_calls:
+                continue
             if alone.bytes <= limit:
                 yield Segment(number, number), alone
             elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
@@ -408,11 +453,17 @@ class Fitter:
         return lifetimes(self._program)
 
     @cached_property
+    def _fed_calls(self) -> list[int]:
+        """The calls that read what is fed."""
+        reads = [map(self._program.storage, call.reads) for call in self._program.calls]
+        return [number for number, names in enumerate(reads) if self._fed and self._fed in names]
+
+    @cached_property
     def _streamable(self) -> list[tuple[int, int]]:
         """First and last call of what may be a stream."""
         found = []
         for first in range(len(self._calls)):
-            for last in range(first + 1, min(first + _LONGEST, len(self._calls))):
+            for last in range(first + (first not in self._fed_calls), min(first + _LONGEST, len(self._calls))):
                 if self._stages[last] is None or self._stages[first] is None:
                     break
                 if self._stream(first, last) is not None:
@@ -430,7 +481,10 @@ class Fitter:
         spans = self._spans
         inputs = tuple(dict.fromkeys(name for names in reads for name in names if name not in writes))
         outputs = tuple(name for name in writes if spans[name][1] > last)
-        found = Stream(tuple(stages), reads, writes, inputs, outputs)
+        fed = self._fed if self._fed in inputs else None
+        if fed and (first > 0 or last < max(self._fed_calls)):
+            return None
+        found = Stream(tuple(stages), reads, writes, inputs, outputs, fed)
         return found.with_copies() if found.is_legal() else None
 
     def _plan(self, segment: Segment) -> Plan:
@@ -458,7 +512,8 @@ class Fitter:
         """Bytes that are live while a stream runs."""
         spans, buffers = self._spans, self._program.buffers
         stream = self._plan(segment).stream
-        beside = sum(buffers[name].size for name, (begin, end) in spans.items() if begin < segment.first <= end)
+        lying = {name: span for name, span in spans.items() if name != self._fed}
+        beside = sum(buffers[name].size for name, (begin, end) in lying.items() if begin < segment.first <= end)
         saved = 0
         for (read, made), lead in leads.items():
             old, new = stream.inputs[read], stream.outputs[made]

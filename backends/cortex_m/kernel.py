@@ -32,6 +32,13 @@ class Overlap(NamedTuple):
     lead: int | None = None
 
 
+class Fed(NamedTuple):
+    """An input, by number, that a kernel takes row by row; each row has so many bytes."""
+
+    input: int
+    row_bytes: int
+
+
 @dataclass(frozen=True)
 class KernelSource:
     """One kernel function as source, and what it needs at run time.
@@ -50,6 +57,8 @@ class KernelSource:
         in_place: inputs and outputs that may share memory.
         libraries: names of support libraries to link, e.g. `cmsis-nn`.
         parts: kernels that it calls.
+        fed: the input whose rows may also come one after another: `symbol_begin(params, scratch)`, and
+            `symbol_feed(rows, count, other tensors..., params, scratch)`, which gives 1 once the results are there.
     """
 
     symbol: str
@@ -60,6 +69,7 @@ class KernelSource:
     in_place: tuple[Overlap, ...] = ()
     libraries: tuple[str, ...] = ()
     parts: tuple[KernelSource, ...] = ()
+    fed: Fed | None = None
 
 
 class License(NamedTuple):

@@ -26,6 +26,9 @@ from tosaic.support.names import Dtype, Name
 from tosaic.support.processes import run_tool
 from tosaic.support.quantization import Quantization
 
+MAIN, MAIN_AT_ONCE = "simulator_main.o", "simulator_main_at_once.o"
+"""The simulator's `main`, and one that hands over at once what the model takes row by row."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -72,6 +75,7 @@ class Firmware:
         stack_bytes: most that an inference takes, interrupts not counted, and the small driver where it calls an NPU;
             None where the code does not tell.
         licenses: of what is linked into it, as SPDX identifiers by the name of the library.
+        fed_rows: of the input, which its first call takes one by one; 0 where inputs lie in the arena.
     """
 
     name: Name
@@ -84,6 +88,7 @@ class Firmware:
     flash_bytes: int
     stack_bytes: int | None
     licenses: Mapping[str, str]
+    fed_rows: int = 0
 
     @property
     def has_npu(self) -> bool:
@@ -166,12 +171,13 @@ def build_firmware(
         flash_bytes=_flash_bytes(folder / "model.elf"),
         stack_bytes=stack_bytes,
         licenses={part.of: part.spdx for part in licenses},
+        fed_rows=program.fed_rows,
     )
 
 
-def simulator_objects(folder: Path, name: str, core: Core, has_npu: bool) -> list[Path]:
+def simulator_objects(folder: Path, name: str, core: Core, has_npu: bool, main: str = MAIN) -> list[Path]:
     """What the ELF of a build folder is linked from: the simulator's `main`, the runtime, the model."""
-    objects = [*toolchain.runtime_objects(core), folder / "objects" / "simulator_main.o"]
+    objects = [*toolchain.runtime_objects(core), folder / "objects" / main]
     if has_npu:
         objects.append(toolchain.runtime_object("npu_bridge.c", core))
     return [*objects, *_shipped(folder, name, has_npu)]
@@ -233,9 +239,12 @@ def _simulator_main(program: Program, name: str, target: Target, folder: Path) -
         "INPUTS": f"{name.upper()}_INPUTS",
         "OUTPUTS": f"{name.upper()}_OUTPUTS",
     }
-    flags = [f"-D{key}={value}" for key, value in macros.items()]
-    main, made = toolchain.SOURCES / "simulator_main.c", folder / "objects" / "simulator_main.o"
-    toolchain.compile_c(main, made, target.core, f"-I{folder / 'kit' / 'include'}", *flags)
+    if program.fed:
+        macros |= {part: f"{name.upper()}_{part}" for part in ("ROWS", "ROW_BYTES")}
+    flags = [f"-I{folder / 'kit' / 'include'}", *(f"-D{key}={value}" for key, value in macros.items())]
+    main, objects = toolchain.SOURCES / "simulator_main.c", folder / "objects"
+    toolchain.compile_c(main, objects / MAIN, target.core, *flags)
+    toolchain.compile_c(main, objects / MAIN_AT_ONCE, target.core, *flags, "-DWHOLE")
 
 
 def _compile_kernels(program: Program, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:

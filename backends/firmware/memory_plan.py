@@ -134,7 +134,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
 
     def touch(name: str, call: int) -> None:
         storage = program.storage(name)
-        if program.buffers[storage].value is None:
+        if program.buffers[storage].value is None and storage != program.fed:
             first, last = spans.get(storage, (call, call))
             spans[storage] = (min(first, call), max(last, call))
 
@@ -339,9 +339,10 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
         memory = plan.memories[place.memory]
         if place.offset % ALIGNMENT or not 0 <= place.offset <= place.end <= memory.size:
             raise BackendError(f"the memory plan puts `{name}` at {place.offset:#x} of {memory.name}")
-    arena = {name for name, buffer in program.buffers.items() if buffer.value is None}
+    arena = {name for name, buffer in program.buffers.items() if buffer.value is None and name != program.fed}
     for interface in program.inputs:
-        write(program.storage(interface.buffer))
+        if program.storage(interface.buffer) in arena:
+            write(program.storage(interface.buffer))
     for number, call in enumerate(program.calls):
         reads = [program.storage(name) for name in call.reads]
         writes = [program.storage(name) for name in call.writes]

@@ -134,6 +134,22 @@ class Program:
             name = self.aliases[name]
         return name
 
+    @property
+    def fed(self) -> str | None:
+        """The input's buffer whose rows the first call takes as they come, so that it lies nowhere."""
+        first = next(iter(self.calls), None)
+        if not isinstance(first, KernelCall) or first.kernel.fed is None:
+            return None
+        return self.storage(first.inputs[first.kernel.fed.input])
+
+    @property
+    def fed_rows(self) -> int:
+        """The rows of what is fed; 0 where nothing is."""
+        first = next(iter(self.calls), None)
+        if self.fed is None or not isinstance(first, KernelCall) or first.kernel.fed is None:
+            return 0
+        return self.buffers[self.fed].size // first.kernel.fed.row_bytes
+
     def check(self) -> None:
         """Whether the program can run as written.
 

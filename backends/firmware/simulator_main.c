@@ -1,6 +1,8 @@
 /* The firmware of a simulator: `inputs.bin` holds a number of samples and their inputs, `outputs.bin` gets the outputs.
  *
- * HEADER is the model's header, MODEL(x) its symbol x, INPUTS and OUTPUTS how many there are.
+ * HEADER is the model's header, MODEL(x) its symbol x, INPUTS and OUTPUTS how many there are. ROWS and ROW_BYTES are
+ * those of an input that the model takes row by row; it then has no other. ROWS_AT_ONCE of them come at a time; WHOLE
+ * hands over all of them as a tensor.
  */
 #include HEADER
 #include "semihosting.h"
@@ -24,6 +26,45 @@ static void check(int status)
     fail("", EXIT_STATUS);
 }
 
+#ifdef ROWS
+#ifdef WHOLE
+#define ROWS_AT_ONCE ROWS
+#elif !defined ROWS_AT_ONCE
+#define ROWS_AT_ONCE 1
+#endif
+
+/* What a camera or a microphone delivers. */
+static uint8_t rows[ROWS_AT_ONCE * ROW_BYTES] __attribute__((aligned(16)));
+
+static void infer(MODEL(instance) *model, host_file inputs)
+{
+    int status = TOSAIC_MORE;
+#ifndef WHOLE
+    MODEL(begin)(model);
+#endif
+    for (uint32_t left = ROWS; left; left -= ROWS_AT_ONCE) {
+        if (host_read(inputs, rows, sizeof rows) != sizeof rows)
+            fail("inputs.bin is too short", EXIT_FILES);
+        model->inputs[0] = rows;
+        if (status == TOSAIC_MORE)
+#ifdef WHOLE
+            status = MODEL(invoke)(model);
+#else
+            status = MODEL(feed)(model, rows, ROWS_AT_ONCE);
+#endif
+    }
+    check(status);
+}
+#else
+static void infer(MODEL(instance) *model, host_file inputs)
+{
+    for (uint32_t i = 0; i < INPUTS; i++)
+        if (host_read(inputs, model->inputs[i], MODEL(inputs)[i].bytes) != MODEL(inputs)[i].bytes)
+            fail("inputs.bin is too short", EXIT_FILES);
+    check(MODEL(invoke)(model));
+}
+#endif
+
 int main(void)
 {
     MODEL(instance) model;
@@ -34,10 +75,7 @@ int main(void)
     if (inputs < 0 || outputs < 0 || host_read(inputs, &samples, sizeof samples) != sizeof samples)
         fail("inputs.bin or outputs.bin cannot be opened", EXIT_FILES);
     for (; samples; samples--) {
-        for (uint32_t i = 0; i < INPUTS; i++)
-            if (host_read(inputs, model.inputs[i], MODEL(inputs)[i].bytes) != MODEL(inputs)[i].bytes)
-                fail("inputs.bin is too short", EXIT_FILES);
-        check(MODEL(invoke)(&model));
+        infer(&model, inputs);
         for (uint32_t i = 0; i < OUTPUTS; i++)
             if (host_write(outputs, model.outputs[i], MODEL(outputs)[i].bytes) != MODEL(outputs)[i].bytes)
                 fail("outputs.bin cannot be written", EXIT_FILES);

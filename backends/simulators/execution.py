@@ -26,6 +26,12 @@ class Cost:
     cycles: int | None
     traffic: tuple[Traffic, ...] = ()
 
+    def __add__(self, other: Cost) -> Cost:
+        """Of both, one after the other."""
+        cycles = None if self.cycles is None or other.cycles is None else self.cycles + other.cycles
+        traffic = tuple(one + another for one, another in zip(self.traffic, other.traffic, strict=True))
+        return Cost(self.instructions + other.instructions, cycles, traffic)
+
     @property
     def waits(self) -> int:
         """Cycles that the core waits for memory."""

@@ -29,6 +29,11 @@ class Traffic:
     written: int
     waits: int
 
+    def __add__(self, other: Traffic) -> Traffic:
+        """Of the same memory, in all."""
+        sums = self.read + other.read, self.written + other.written, self.waits + other.waits
+        return Traffic(self.memory, *sums)
+
 
 def traffic(memory: Memory, asked: Requests, pipeline: Pipeline | None) -> Traffic:
     """What requests cost; a memory whose speed nobody has said answers at once."""

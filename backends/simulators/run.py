@@ -67,15 +67,7 @@ class RunResult:
     def traffic(self) -> tuple[Traffic, ...]:
         """Of one inference on the core, memory by memory."""
         calls = [call.traffic for call in self.calls if call.processor == "cpu"]
-        return tuple(
-            Traffic(
-                memory=each[0].memory,
-                read=sum(traffic.read for traffic in each),
-                written=sum(traffic.written for traffic in each),
-                waits=sum(traffic.waits for traffic in each),
-            )
-            for each in zip(*calls, strict=True)
-        )
+        return tuple(sum(rest, first) for first, *rest in zip(*calls, strict=True))
 
 
 def _total(costs: Sequence[int | None]) -> int | None:
@@ -158,8 +150,12 @@ def read_outputs(execution: Execution, tensors: Sequence[Tensor], samples: int) 
 def _costs(firmware: Firmware, execution: Execution, samples: int) -> tuple[CallCost, ...]:
     if not execution.costs:
         return tuple(CallCost(call.name, call.processor, call.where, None, None, None) for call in firmware.calls)
-    if len(execution.costs) != samples * len(firmware.calls):
+    counted, rest = divmod(len(execution.costs), samples)
+    fed = counted - len(firmware.calls)
+    if rest or not 0 <= fed <= firmware.fed_rows:
         raise SimulatorError(f"{len(execution.costs)} calls were counted, not {samples * len(firmware.calls)}")
+    first, others = execution.costs[: fed + 1], execution.costs[fed + 1 :]
+    costs = [*([sum(first[1:], first[0])] if first else []), *others]
     return tuple(
         CallCost(
             name=call.name,
@@ -170,5 +166,5 @@ def _costs(firmware: Firmware, execution: Execution, samples: int) -> tuple[Call
             cycles_with_memory=None if cost.cycles is None else cost.cycles + cost.waits,
             traffic=cost.traffic,
         )
-        for call, cost in zip(firmware.calls, execution.costs, strict=False)
+        for call, cost in zip(firmware.calls, costs, strict=False)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.build import Firmware, simulator_objects
+from tosaic.backends.firmware.build import MAIN_AT_ONCE, Firmware, simulator_objects
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import encode_inputs, read_outputs
@@ -91,7 +91,7 @@ def _link(build: Path, firmware: Firmware, signatures: Mapping[str, Signature], 
     objects: list[Path | str] = [
         *redirected,
         wrappers,
-        *simulator_objects(build, firmware.name, core, firmware.has_npu),
+        *simulator_objects(build, firmware.name, core, firmware.has_npu, MAIN_AT_ONCE),
     ]
     toolchain.link(objects, build / "model.ld", elf, core)
     return elf

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import NETS
+
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.build import simulator_objects
+from tosaic.backends.simulators.run import run_firmware
+from tosaic.backends.simulators.runners import find_runner
+from tosaic.build import Build
 
 MODEL = f"{NETS}:tall"
 
@@ -50,3 +58,50 @@ def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tm
     message = refused("compile", MODEL, "--arena-size", 1000, "-o", tmp_path / "build")
     assert "the model needs more memory than `cortex-m55` has for its arena" in message
     assert re.search(r"strip by strip, \d+ B do", message)
+
+
+@pytest.fixture(scope="module")
+def fed(streamed, succeed, tmp_path_factory):
+    records, folder = f"{streamed[1]['build']}/../records.db", tmp_path_factory.mktemp("fed") / "build"
+    layout = ("--input-layout", "nhwc", "--stream-input")
+    return succeed("compile", MODEL, *layout, "--records", records, "-o", folder)
+
+
+def test_an_input_that_comes_row_by_row_lies_nowhere(fed, succeed):
+    firmware = Build.load(Path(fed["build"])).manifest.firmware
+    assert firmware.fed_rows == 48
+    assert "input_0" not in {block.name for block in firmware.plan}
+    assert succeed("run", fed["build"], "--random", 2)["exact"]
+    assert succeed("verify", fed["build"], "--inputs", 1)["exact"]
+
+
+@pytest.mark.parametrize("rows", [3, 16, 48])
+def test_rows_may_come_in_any_number(fed, rows, tmp_path):
+    build = Build.load(Path(fed["build"]))
+    firmware, target = build.manifest.firmware, build.manifest.target
+    macros = ['HEADER="model.h"', "MODEL(x)=model_##x", "INPUTS=1", "OUTPUTS=1", f"ROWS_AT_ONCE={rows}"]
+    macros += ["ROWS=MODEL_ROWS", "ROW_BYTES=MODEL_ROW_BYTES"]
+    main, elf = tmp_path / "main.o", tmp_path / "model.elf"
+    flags = [f"-I{build.folder / 'kit' / 'include'}", *(f"-D{macro}" for macro in macros)]
+    toolchain.compile_c(toolchain.SOURCES / "simulator_main.c", main, target.core, *flags)
+    objects = simulator_objects(build.folder, firmware.name, target.core, firmware.has_npu, str(main))
+    toolchain.link(objects, build.folder / "model.ld", elf, target.core)
+    runner = find_runner("qemu", target)
+    shape = firmware.inputs[0].shape
+    samples = [(np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8),) for seed in range(2)]
+    expected = run_firmware(build.elf, firmware, samples, runner).outputs
+    assert np.array_equal(run_firmware(elf, firmware, samples, runner).outputs, expected)
+
+
+def test_rows_of_any_number_of_bytes(succeed, tmp_path):
+    layout = ("--input-layout", "nhwc", "--stream-input")
+    build = succeed("compile", f"{NETS}:odd", *layout, "-o", tmp_path / "build")
+    stages = [op["function"] for op in build["ops"] if op["op"] == "CONV2D"]
+    assert len(stages) == 2
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+
+
+def test_what_needs_the_whole_input_cannot_take_rows(refused, tmp_path):
+    message = refused("compile", MODEL, "--stream-input", "-o", tmp_path / "build")
+    assert "the input cannot be taken row by row" in message
+    assert "--input-layout nhwc" in message

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
+from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.streams.stage import Argument
@@ -25,16 +25,19 @@ INLINE void slide(int8_t *to, const int8_t *from, int32_t bytes)
     const int8x16_t a = vldrbq_s8(from), b = vldrbq_s8(from + 16), c = vldrbq_s8(from + 32), d = vldrbq_s8(from + 48);
     vstrbq_s8(to, a), vstrbq_s8(to + 16, b), vstrbq_s8(to + 32, c), vstrbq_s8(to + 48, d);
   }
-  for (; bytes > 0; bytes -= 16, from += 16, to += 16)
-    vstrbq_s8(to, vldrbq_s8(from));
+  for (; bytes > 0; bytes -= 16, from += 16, to += 16) {
+    const mve_pred16_t left = vctp8q(bytes);
+    vstrbq_p_s8(to, vldrbq_z_s8(from, left), left);
+  }
 }
 INLINE void fill(int8_t *to, int8_t value, int32_t bytes)
 {
   for (; bytes > 0; bytes -= 16, to += 16)
-    vstrbq_s8(to, vdupq_n_s8(value));
+    vstrbq_p_s8(to, vdupq_n_s8(value), vctp8q(bytes));
 }
 """
 )
+_WORKING = "const int8_t *params, int8_t *scratch"
 _WITHOUT_VECTORS = """\
 #include <stdint.h>
 #include <string.h>
@@ -73,6 +76,7 @@ class _Driver:
         self._kept = {at[block]: (self._reserve(len(block)), round_up(len(block), VECTOR)) for block in kept}
         self._resident = {key: self._kept[self._at[key]][0] for key in self._at if key[0] in resident}
         self._staged = self._reserve(max((self._staged_bytes(number) for number in range(len(plan.units))), default=0))
+        self._state = self._reserve(4 * len(self._variables) if plan.stream.fed else 0)
         self._inner = self._reserve(max((source.scratch_bytes for source in strips.values()), default=0))
 
     def _reserve(self, size: int) -> int:
@@ -93,20 +97,7 @@ class _Driver:
         plan, stream = self._plan, self._stream
         parts = {source.symbol: source for source in self._strips.values()}
         lines = [f"void {part.symbol}({', '.join(_prototype(part, self._strips, stream))});" for part in parts.values()]
-        arguments = [f"const int8_t *in{i}" for i in range(len(stream.inputs))]
-        arguments += [f"int8_t *out{i}" for i in range(len(stream.outputs))]
-        lines += [
-            f"void @SYMBOL@({', '.join(arguments)}, const int8_t *params, int8_t *scratch)",
-            "{",
-            *(f"  {line}" for line in self._begin()),
-            f"  for (int32_t end = {plan.rows};; end += {plan.rows}) {{",
-            *(f"    {line}" for line in self._ends()),
-            *(f"    {line}" for number in range(len(plan.units)) for line in self._stage(number)),
-            f"    if (e{len(plan.units) - 1} == {stream.stages[-1].height})",
-            "      return;",
-            "  }",
-            "}",
-        ]
+        lines += self._fed_run(self._fed_input) if self._fed_input else self._whole_run()
         prelude = _WITH_VECTORS if self._core.mve else _WITHOUT_VECTORS
         symbol, text = with_symbol("stream", prelude + "\n".join(lines) + "\n")
         return KernelSource(
@@ -118,11 +109,87 @@ class _Driver:
             tuple(Overlap(i, o, lead) for (i, o), lead in plan.leads.items()),
             tuple(dict.fromkeys(library for part in parts.values() for library in part.libraries)),
             tuple(parts.values()),
+            self._fed_input,
         )
+
+    def _whole_run(self) -> list[str]:
+        """The function that runs the stream from the first row to the last."""
+        return [
+            f"void @SYMBOL@({', '.join(self._tensors())}, {_WORKING})",
+            "{",
+            *(f"  {line}" for line in self._begin()),
+            *(f"  {line}" for line in self._loop("return;")),
+            "}",
+        ]
+
+    @property
+    def _fed_input(self) -> Fed | None:
+        fed = self._stream.fed
+        if fed is None:
+            return None
+        (_, argument), *_ = self._stream.readers(fed)
+        return Fed(self._stream.inputs.index(fed), argument.bytes)
+
+    def _fed_run(self, fed: Fed) -> list[str]:
+        """Functions that begin, and that go on with some rows, between which the state lies in scratch memory; and one
+        that feeds a whole tensor row by row."""
+        variables, own = ", ".join(self._variables), f"in{fed.input}"
+        tensors = [tensor for number, tensor in enumerate(self._tensors()) if number != fed.input]
+        passed = ", ".join([*(tensor.rpartition("*")[2] for tensor in tensors), "params", "scratch"])
+        last, height = len(self._plan.units) - 1, self._stream.stages[-1].height
+        return [
+            f"struct state {{ int32_t {variables}; }};",
+            f"void @SYMBOL@_begin({_WORKING})",
+            "{",
+            *(f"  {line}" for line in self._begin()),
+            f"  *(struct state *)(scratch + {self._state}) = (struct state){{ {variables} }};",
+            "}",
+            f"int32_t @SYMBOL@_feed(const int8_t *rows, int32_t count, {', '.join(tensors)}, {_WORKING})",
+            "{",
+            f"  struct state *const state = (struct state *)(scratch + {self._state});",
+            f"  int32_t {', '.join(f'{name} = state->{name}' for name in self._variables)};",
+            *(f"  int8_t *const w{self._number(name)} = scratch + {at};" for name, at in self._windows.items()),
+            f"  if (d{last} == {height})",
+            "    return 1;",
+            *(f"  {line}" for line in self._loop("break;")),
+            f"  *state = (struct state){{ {variables} }};",
+            f"  return d{last} == {height};",
+            "}",
+            f"void @SYMBOL@({', '.join(self._tensors())}, {_WORKING})",
+            "{",
+            "  @SYMBOL@_begin(params, scratch);",
+            f"  while (!@SYMBOL@_feed({own}, 1, {passed}))",
+            f"    {own} += {fed.row_bytes};",
+            "}",
+        ]
+
+    def _tensors(self) -> list[str]:
+        """The parameters that are tensors."""
+        inputs = [f"const int8_t *in{i}" for i in range(len(self._stream.inputs))]
+        return [*inputs, *(f"int8_t *out{i}" for i in range(len(self._stream.outputs)))]
+
+    @property
+    def _variables(self) -> list[str]:
+        """What is kept from one step to the next."""
+        done = [f"d{number}" for number in range(len(self._plan.units))]
+        return ["end", *done, *(f"f{self._number(name)}" for name in self._plan.windows)]
+
+    def _loop(self, leave: str) -> list[str]:
+        """Step after step."""
+        plan = self._plan
+        return [
+            f"for (;; end += {plan.rows}) {{",
+            *(f"  {line}" for line in self._ends()),
+            *(f"  {line}" for number in range(len(plan.units)) for line in self._stage(number)),
+            f"  if (e{len(plan.units) - 1} == {self._stream.stages[-1].height})",
+            f"    {leave}",
+            "}",
+        ]
 
     def _begin(self) -> list[str]:
         """Buffers, padding above, and params that stay in scratch memory."""
-        lines = [f"int32_t {', '.join(f'd{number} = 0' for number in range(len(self._plan.units)))};"]
+        lines = [f"int32_t end = {self._plan.rows};"]
+        lines.append(f"int32_t {', '.join(f'd{number} = 0' for number in range(len(self._plan.units)))};")
         for name, window in self._plan.windows.items():
             number = self._number(name)
             lines.append(f"int8_t *const w{number} = scratch + {self._windows[name]};")
@@ -179,6 +246,8 @@ class _Driver:
         stage = self._stream.stages[number]
         if not stage.function:
             (argument,), (name,) = stage.arguments, self._stream.reads[number]
+            if name == self._stream.fed:
+                return self._taken(number)
             source, to = self._rows(number, name, argument), self._result(number)
             return [f"slide({to}, {source}, (e{number} - d{number}) * {stage.bytes});", f"d{number} = e{number};"]
         unit, counts = self._plan.units[number], self._plan.calls[number]
@@ -193,6 +262,17 @@ class _Driver:
                 "}",
             ]
         return lines
+
+    def _taken(self, number: int) -> list[str]:
+        """Take what rows there are, and leave where more are needed."""
+        bytes_ = self._stream.stages[number].bytes
+        return [
+            f"const int32_t taken = {_least('count', f'e{number} - d{number}')};",
+            f"slide({self._result(number)}, rows, taken * {bytes_});",
+            f"d{number} += taken, rows += taken * {bytes_}, count -= taken;",
+            f"if (d{number} < e{number})",
+            "  break;",
+        ]
 
     def _call(self, number: int, made: int) -> list[str]:
         stage, part = self._stream.stages[number], self._strips[number, made]
@@ -255,7 +335,7 @@ def _affine(factor: int, variable: str, offset: int) -> str:
     return f"({product} {'-' if offset < 0 else '+'} {abs(offset)})" if offset else f"({product})"
 
 
-def _least(value: str, most: int) -> str:
+def _least(value: str, most: int | str) -> str:
     return f"{value} < {most} ? {value} : {most}"
 
 

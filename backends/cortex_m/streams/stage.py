@@ -98,12 +98,9 @@ def stage_of(function: ir.Operation) -> Stage | None:
     paddings = _paddings(function)
     arguments = tuple(_argument(a, rows.get(a), paddings.get(a, 0)) for a in body_of(function).arguments)
     _, height, width, channels = shape_of(result)
-    row = width * channels * _bytes(result)
-    if any(argument.rows and argument.bytes % 16 for argument in arguments) or row % 16:
-        return None
     module = standalone(function)
     (copy,) = functions(module).values()
-    return Stage(str(copy), arguments, height, row)
+    return Stage(str(copy), arguments, height, width * channels * _bytes(result))
 
 
 def strip(stage: Stage, count: int) -> str:

@@ -25,6 +25,7 @@ class Stream:
     Args:
         reads: the tensors behind each stage's arguments; `writes` the one that it makes.
         inputs, outputs: the tensors that lie in memory as a whole, in the order of the kernel's arguments.
+        fed: the input whose rows arrive one after another, and which so never lies in memory as a whole.
     """
 
     stages: tuple[Stage, ...]
@@ -32,6 +33,7 @@ class Stream:
     writes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    fed: str | None = None
 
     def is_legal(self) -> bool:
         """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
@@ -42,18 +44,22 @@ class Stream:
                 return False
             if any(argument.rows is None or argument.planes > 1 for argument in arguments):
                 return False
+        if self.fed and any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed)):
+            return False
         for name in {*self.inputs, *self.writes}:
             if len({a.padding for reader, a in self.readers(name) if self.is_padded(reader, a)}) > 1:
                 return False
         return self.writes[-1] in self.outputs
 
     def with_copies(self) -> Stream:
-        """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it."""
+        """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it, and with
+        what is fed copied as it comes."""
         stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
         copies, whole = dict[str, str](), {*self.inputs, *self.outputs}
         for stage, names, made in zip(self.stages, self.reads, self.writes, strict=True):
             for name, argument in zip(names, stage.arguments, strict=True):
-                if name in whole and name not in copies and _reads_padding(argument, stage.height):
+                kept = name == self.fed or _reads_padding(argument, stage.height)
+                if name in whole and name not in copies and kept:
                     copies[name] = f"rows of {name}"
                     plain = Argument(Rows(), argument.height, argument.bytes)
                     stages.append(Stage("", (plain,), argument.height, argument.bytes))
@@ -66,7 +72,7 @@ class Stream:
             stages.append(stage)
             reads.append(tuple(taken))
             writes.append(made)
-        return Stream(tuple(stages), tuple(reads), tuple(writes), self.inputs, self.outputs)
+        return Stream(tuple(stages), tuple(reads), tuple(writes), self.inputs, self.outputs, self.fed)
 
     def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
         """The stages that read a tensor, each with the argument that it is."""
@@ -213,7 +219,8 @@ class Plan:
         """By input and output the bytes by which the output must begin before the input, where they share memory: then
         no row is written that another still needs."""
         stream = self.stream
-        leads = {(i, o): 0 for i in range(len(stream.inputs)) for o in range(len(stream.outputs))}
+        lying = [i for i, name in enumerate(stream.inputs) if name != stream.fed]
+        leads = {(i, o): 0 for i in lying for o in range(len(stream.outputs))}
         for before, ends in self._moments:
             done = list(before)
             for number, end in enumerate(ends):
@@ -224,8 +231,8 @@ class Plan:
                 while done[number] < end:
                     made = self.units[number] if done[number] + self.units[number] <= end else 1
                     written = (done[number] + made) * stream.stages[number].bytes
-                    for index, name in enumerate(stream.inputs):
-                        needed = self._needed(name, done)
+                    for index in lying:
+                        needed = self._needed(stream.inputs[index], done)
                         if needed is not None:
                             leads[index, output] = max(leads[index, output], written - needed)
                     done[number] += made

@@ -60,6 +60,14 @@ def tall():
     return Tall().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+def odd():
+    """Rows of 33, 55 and 42 bytes: f32[1, 3, 21, 11] -> f32[1, 7, 10, 6]."""
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 3, 21, 11, generator=torch.Generator().manual_seed(1))
+    net = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 7, 3, stride=2, padding=(0, 1)))
+    return net.eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 
