@@ -14,6 +14,7 @@ import click
 import tosaic
 from tosaic import console
 from tosaic.options import CompileOptions, QuantizationOptions, Tuning
+from tosaic.support.errors import Error
 from tosaic.targets import find_target
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -173,15 +174,23 @@ def tune(as_json: bool, **arguments) -> None:
 
 @main.command()
 @compiling
+@click.option("--point", type=click.IntRange(min=1), help="Build this way, by its number in the list, into --output.")
+@click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
 @as_json
 @console.reports_errors
-def fit(as_json: bool, **arguments) -> None:
-    """List ways to run MODEL in ever less memory, the fastest first; `compile --arena-size` builds one."""
+def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
+    """List ways to run MODEL in ever less memory, the fastest first; --point builds one."""
     options = _options(**arguments)
-    from tosaic.compilation import fit_model
+    from tosaic.compilation import compile_model, fit_model
     from tosaic.report import fit_result, print_fit
 
-    console.show(fit_model(options), as_json, fit_result, print_fit)
+    points = fit_model(options)
+    console.show(points, as_json, fit_result, print_fit)
+    if point is None:
+        return
+    if point > len(points):
+        raise Error(f"there is no way number {point}", why=f"the list has {len(points)}")
+    compile_model(_options(**{**arguments, "arena_size": points[point - 1].arena}), output)
 
 
 @main.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+from rich.bar import Bar
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -21,6 +22,8 @@ from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
 from tosaic.tuner.tune import TuningResult
 
+_BAR = 24
+"""Columns of a drawn bar."""
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
 
 
@@ -262,11 +265,20 @@ def fit_result(points: Sequence[Point]) -> dict:
 
 
 def print_fit(points: Sequence[Point]) -> None:
-    """Each way to run a model: what it takes, and what runs strip by strip."""
-    table = Table("--arena-size", "cost", "of the fastest", "calls in streams", box=None)
-    for point in points:
+    """Each way to run a model: what it takes, drawn too, and what runs strip by strip."""
+    table = Table("way", "--arena-size", "", "cost", "of the fastest", "", "calls in streams", box=None)
+    largest, dearest = max(point.arena for point in points), max(point.cost for point in points)
+    for number, point in enumerate(points, 1):
         streams = ", ".join(f"{names[0]} .. {names[-1]}" for names in point.streams)
-        table.add_row(f"{point.arena:,}", f"{point.cost:,.0f}", f"{point.cost / points[0].cost:.3f}", streams)
+        table.add_row(
+            str(number),
+            f"{point.arena:,}",
+            Bar(largest, 0, point.arena, width=_BAR),
+            f"{point.cost:,.0f}",
+            f"{point.cost / points[0].cost:.3f}",
+            Bar(dearest, 0, point.cost, width=_BAR),
+            streams,
+        )
     stdout.print(table)
 
 

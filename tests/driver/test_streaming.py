@@ -54,6 +54,15 @@ def test_the_front_trades_memory_for_speed(streamed, succeed):
     assert any(len(stream) > 1 for stream in points[-1]["streams"])
 
 
+def test_a_way_of_the_list_can_be_built(streamed, tosaic, refused, tmp_path):
+    records, folder = f"{streamed[1]['build']}/../records.db", tmp_path / "build"
+    listed = tosaic("fit", MODEL, "--records", records, "--point", 2, "-o", folder)
+    assert listed.exit_code == 0
+    arena = int(re.search(r"^ *2 +([\d,]+)", listed.stdout, re.MULTILINE)[1].replace(",", ""))
+    assert Build.load(folder).manifest.firmware.arena_bytes <= arena
+    assert "there is no way number 99" in refused("fit", MODEL, "--records", records, "--point", 99, "-o", folder)
+
+
 def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tmp_path):
     message = refused("compile", MODEL, "--arena-size", 1000, "-o", tmp_path / "build")
     assert "the model needs more memory than `cortex-m55` has for its arena" in message

@@ -778,6 +778,14 @@ class Kernel:
         Raises:
             BackendError: the nest is not legal; the message says why.
         """
+        self.verify_sizes()
+
+    def verify_sizes(self) -> None:
+        """As far as sizes tell, which takes no time.
+
+        Raises:
+            BackendError: the nest is not legal; the message says why.
+        """
         (mr, nr), dot, turn = self.tile, self.what.dot, self._turn
         general = _GENERAL - dot.registers * mr * nr - 2
         if mr * nr > (len(SUMS) if dot.registers == 1 else len(PAIRS)):

@@ -285,6 +285,10 @@ class Resident(Kernel):
     # What must hold.
 
     def verify(self) -> None:
+        self.verify_sizes()
+        self._ordered(self._turns, self.unrolled, None)
+
+    def verify_sizes(self) -> None:
         (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish
         if self.what.dot.element != 1 or finish.element != 1:
             raise BackendError("weights stay in registers for int8 alone")
@@ -305,7 +309,6 @@ class Resident(Kernel):
         if general > _GENERAL:
             raise BackendError(f"{general} general registers are too many")
         self.verify_windows()
-        self._ordered(self._turns, self.unrolled, None)
 
     @property
     def _loads(self) -> int:

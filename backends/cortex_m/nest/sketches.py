@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -127,37 +127,51 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     """A legal assignment that promises few cycles; the last choice is for less code where cycles are near."""
     first = {name: choices[0] for name, choices in knobs.items()}
 
-    def legal(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
-        """The assignments that differ in some knobs from another."""
+    def alike(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
+        """The assignments that differ in some knobs from another, legal as far as sizes tell."""
         found = []
         for chosen in itertools.product(*(knobs[knob] for knob in open_knobs)):
             guess = {**around, **dict(zip(open_knobs, chosen, strict=True))}
             with suppress(BackendError):
-                counts = _verified(what, name, assigned(guess)).counts()
+                kernel = _kernel(what, name, assigned(guess))
+                kernel.verify_sizes()
+                counts = kernel.counts()
                 if site.holds(counts):
                     cycles = estimate(counts) + site.waits(counts, what.finish.pipeline)
                     cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
                     found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
+    def best(around: Mapping[str, Choice], *open_knobs: str) -> _Guess | None:
+        return next(_legal(what, name, sorted(alike(around, *open_knobs))), None)
+
     if name == "resident":
-        guesses = legal(first, "tile", "held", "factors", "windows", "image", "pixels")
+        starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
         near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
         last: Sequence[str] = ("tile", "held", "factors", "unroll")
     else:
         starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
-        guesses = next((found for open_knobs in starts if (found := legal(first, *open_knobs))), [])
         near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
         last = ("repeats", "finish_repeats")
-    if not guesses:
+    guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
+    if guess is None:
         return None
     for open_knobs in near if site.constants is not None else ():
-        guesses = legal(min(guesses).assignment, *open_knobs) or guesses
-    guesses = legal(min(guesses).assignment, *last)
+        guess = best(guess.assignment, *open_knobs) or guess
+    guesses = _legal(what, name, sorted(alike(guess.assignment, *last)))
     if name == "resident":
-        guesses = [_measured(what, guess) for guess in sorted(guesses)[:_COMPARED]]
-    least = min(guesses).cycles
-    return min((guess for guess in guesses if guess.cycles <= _NEAR * least), key=lambda guess: guess.code)
+        guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
+    compared = list(guesses)
+    least = min(compared).cycles
+    return min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
+
+
+def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:
+    """Those whose vectors fit the registers, which takes long to find out."""
+    for guess in guesses:
+        with suppress(BackendError):
+            _verified(what, name, assigned(guess.assignment))
+            yield guess
 
 
 def _measured(what: Contraction, guess: _Guess) -> _Guess:
@@ -219,12 +233,16 @@ def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
 
 @lru_cache(maxsize=4096)
 def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
-    if variant == "resident":
-        kernel: Kernel = Resident(what, _resident(what.nest, dict(knobs), what.depth), None)
-    else:
-        kernel = Kernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
+    kernel = _kernel(what, variant, knobs)
     kernel.verify()
     return kernel
+
+
+@lru_cache(maxsize=4096)
+def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
+    if variant == "resident":
+        return Resident(what, _resident(what.nest, dict(knobs), what.depth), None)
+    return Kernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
 
 
 def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Nest:
