@@ -185,12 +185,11 @@ def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
     from tosaic.report import fit_result, print_fit
 
     points = fit_model(options)
-    console.show(points, as_json, fit_result, print_fit)
-    if point is None:
-        return
-    if point > len(points):
+    if point is not None and point > len(points):
         raise Error(f"there is no way number {point}", why=f"the list has {len(points)}")
-    compile_model(_options(**{**arguments, "arena_size": points[point - 1].arena}), output)
+    console.show(points, as_json, fit_result, print_fit)
+    if point is not None:
+        compile_model(_options(**{**arguments, "arena_size": points[point - 1].arena}), output)
 
 
 @main.command()

@@ -38,10 +38,10 @@ _MOST_SAVED = 64
 _TRIES, _STEP_DOWN = 6, 15 / 16
 """Times that a limit is lowered, and to what part at least, because a plan of the memory cannot do without gaps."""
 _NEAR = 1.01
-_LEAN = (128, 512, 2048, 4096, 8192)
-"""Working memory that is tried for strips, and for kernels where memory is short."""
-_LEAST_SCRATCH = 128
-"""Working memory of a strip's kernel, until it is generated."""
+_LEAN, _LEANEST = 2048, 128
+"""Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
+_MORE_SCRATCH = (512, 2048, 4096, 8192)
+"""What is tried where the best family has no schedule for less."""
 
 Tasks = Mapping[str, KernelTask | StreamTask]
 
@@ -53,14 +53,14 @@ class Segment:
     Args:
         rows: of the last result in a step; 0 where a kernel alone makes all.
         resident: which stages' params are copied to scratch memory: none, those of few bytes, or all.
-        lean: whether the kernel of a call alone is held to little working memory.
+        lean: bytes of working memory that its kernels are held to, if that can be; 0 for any number.
     """
 
     first: int
     last: int
     rows: int = 0
     resident: str = "none"
-    lean: bool = False
+    lean: int = 0
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class Fitter:
         """The module with the streams of a fit, and the tasks of its CPU functions."""
         module, tasks, members = copy_of(self._placed), dict[str, KernelTask | StreamTask](self._tasks), {}
         for segment in fit.segments:
-            if segment.lean:
+            if segment.lean and not segment.rows:
                 tasks[self._names[segment.first]] = self._task(segment)
         for number, segment in enumerate(fit.streams):
             names, symbol = self._names[segment.first : segment.last + 1], f"cpu_{number}_stream"
@@ -352,17 +352,21 @@ class Fitter:
             if alone.bytes <= limit:
                 yield Segment(number, number), alone
             elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
-                lean = Segment(number, number, lean=True)
-                price = self._price(lean)
-                if price is not None and price.bytes <= limit:
-                    yield lean, price
+                yield from self._leaner(Segment(number, number), limit)
         for first, last in self._streamable:
             if not any(first <= number <= last for number in hot):
                 continue
             for segment in self._ways(first, last):
-                price = self._price(segment)
-                if price is not None and price.bytes <= limit:
-                    yield segment, price
+                yield from self._leaner(segment, limit)
+
+    def _leaner(self, segment: Segment, limit: int) -> Iterator[tuple[Segment, Price]]:
+        """The segment with no less working memory than it must have to fit, and its price; none where it does not."""
+        for most in (_LEAN, _LEANEST):
+            lean = replace(segment, lean=most)
+            price = self._price(lean)
+            if price is not None and price.bytes <= limit:
+                yield lean, price
+                return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
         height = self._stages[last].height  # type: ignore[union-attr]
@@ -390,12 +394,12 @@ class Fitter:
         return sum(known) / len(known) if known else 1.0
 
     def _estimate(self, segment: Segment) -> Price:
-        if segment.lean:
+        if not segment.rows:
             alone, scratch = self._alone[segment.first], self._source(segment.first).scratch_bytes
-            return replace(alone, bytes=alone.bytes - max(0, scratch - _LEAST_SCRATCH), sized=False, measured=False)
+            return replace(alone, bytes=alone.bytes - max(0, scratch - segment.lean), sized=False, measured=False)
         plan = self._plan(segment)
         kept = self._resident(plan, segment)
-        scratch = sum(window.size for window in plan.windows.values()) + _LEAST_SCRATCH
+        scratch = sum(window.size for window in plan.windows.values()) + segment.lean
         cost = sum(self._costs_of_work[number] for number in range(segment.first, segment.last + 1))
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
@@ -531,8 +535,9 @@ class Fitter:
         return self._tasks_of[segment]
 
     def _new_task(self, segment: Segment) -> KernelTask | StreamTask:
-        if segment.lean:
-            return _lean(self._tasks[self._names[segment.first]], self._tuner.target.layout.constants)
+        if not segment.rows:
+            whole = self._tasks[self._names[segment.first]]
+            return _lean(whole, self._tuner.target.layout.constants, segment.lean)
         plan = self._plan(segment)
         module = copy_of(self._placed)
         join(module, self._names[segment.first : segment.last + 1], "stream")
@@ -542,17 +547,17 @@ class Fitter:
         strips: list[Strip] = []
         for index, number in enumerate(_kernels(plan)):
             whole = self._tasks[self._names[segment.first + index]]
-            strips += self._strips(plan, number, whole, resident=number in kept)
+            constants = None if number in kept else self._tuner.target.layout.constants
+            strips += self._strips(plan, number, whole, constants, segment.lean)
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
 
-    def _strips(self, plan: Plan, number: int, whole: KernelTask, resident: bool) -> list[Strip]:
+    def _strips(self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int) -> list[Strip]:
         """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be."""
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
         known: Strip | None = None
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
-            constants = None if resident else self._tuner.target.layout.constants
-            task = _lean(replace(whole, function=strip(stage, rows), inputs=()), constants)
+            task = _lean(replace(whole, function=strip(stage, rows), inputs=()), constants, lean)
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
             if known is not None and _packs_alike(task, known):
@@ -597,10 +602,11 @@ def _takes_bytes(function: ir.Operation) -> bool:
     return all(str(element_type(argument)) == "i8" for argument in body_of(function).arguments)
 
 
-def _lean(task: KernelTask, constants: Memory | None) -> KernelTask:
-    """The task held to little working memory, as little as the family of its best guess has a schedule for."""
+def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:
+    """The task held to so much working memory, or to as little more as the family of its best guess has a schedule
+    for."""
     usual = replace(task, site=Site(constants))
-    for most in _LEAN:
+    for most in (least, *(more for more in _MORE_SCRATCH if more > least)):
         lean = replace(task, site=Site(constants, most))
         if _family(lean) == _family(usual):
             return lean
