@@ -13,9 +13,9 @@ from tosaic.support.errors import BackendError, OutOfMemoryError
 ALIGNMENT = 16
 """Bytes; what kernels, the NPU's base pointers and cache lines ask for."""
 
-_CLIMB_BUDGET = 1_000_000
+_CLIMB_BUDGET = 2_000_000
 """Comparisons of two blocks that hill climbing may spend."""
-_CLIMB_ROUNDS = 300
+_CLIMB_ROUNDS = 600
 _UNLIMITED = 1 << 40
 
 
@@ -265,16 +265,17 @@ def _score(placed: Sequence[Placement]) -> tuple[int, int]:
 def _climb(
     order: list[Block], score: tuple[int, int], capacities: Sequence[int], leads: Leads, bound: int
 ) -> list[Placement]:
-    """Swap two blocks of the order at random and keep what is no worse, until the bound or the budget is reached."""
+    """Put what lies highest, or what it has to share the memory with, elsewhere in the order and keep what is no worse,
+    until the bound or the budget is reached."""
     rng = random.Random(0)
     best = first_fit(order, capacities, leads) or []
     rounds = _CLIMB_BUDGET // max(1, len(order) ** 2)
     for _ in range(min(rounds, _CLIMB_ROUNDS) if len(order) > 1 else 0):
         if score <= (0, bound):
             break
-        i, j = rng.sample(range(len(order)), 2)
-        trial = list(order)
-        trial[i], trial[j] = trial[j], trial[i]
+        top = max(best, key=lambda p: (p.memory, p.end)).block
+        trial, near = list(order), [i for i, block in enumerate(order) if block.meets(top)]
+        trial.insert(rng.randrange(len(order)), trial.pop(rng.choice([order.index(top), rng.choice(near)])))
         placed = first_fit(trial, capacities, leads)
         if placed is not None and (found := _score(placed)) <= score:
             order, score, best = trial, found, placed
