@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ class RunResult:
     def traffic(self) -> tuple[Traffic, ...]:
         """Of one inference on the core, memory by memory."""
         calls = [call.traffic for call in self.calls if call.processor == "cpu"]
-        return tuple(sum(rest, first) for first, *rest in zip(*calls, strict=True))
+        return tuple(reduce(Traffic.__add__, each) for each in zip(*calls, strict=True))
 
 
 def _total(costs: Sequence[int | None]) -> int | None:

@@ -58,7 +58,9 @@ def test_a_way_of_the_list_can_be_built(streamed, tosaic, refused, tmp_path):
     records, folder = f"{streamed[1]['build']}/../records.db", tmp_path / "build"
     listed = tosaic("fit", MODEL, "--records", records, "--point", 2, "-o", folder)
     assert listed.exit_code == 0
-    arena = int(re.search(r"^ *2 +([\d,]+)", listed.stdout, re.MULTILINE)[1].replace(",", ""))
+    row = re.search(r"^ *2 +([\d,]+)", listed.stdout, re.MULTILINE)
+    assert row is not None
+    arena = int(row[1].replace(",", ""))
     assert Build.load(folder).manifest.firmware.arena_bytes <= arena
     assert "there is no way number 99" in refused("fit", MODEL, "--records", records, "--point", 99, "-o", folder)
 
