@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosaic.backends.target import Board, Layout, Memory
+from tosaic.backends.target import Board, Layout, Memory, Uart
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -26,4 +26,5 @@ MPS3_AN547 = Board(
         constants=Memory("constants", 0x6400_0000, 192 * MIB),
         vectors=Memory("vectors", 0x0000_0000, 512 * KIB),
     ),
+    uart=Uart("cmsdk", 0x5930_3000, 25_000_000),
 )

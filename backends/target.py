@@ -117,6 +117,21 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Uart:
+    """A serial port as the monitor drives it.
+
+    Args:
+        driver: a file of `backends/bench/uarts`.
+        base: address of its registers.
+        clock: what its divider divides, in Hz.
+    """
+
+    driver: Name
+    base: int
+    clock: int
+
+
+@dataclass(frozen=True)
 class Board:
     """What QEMU runs a firmware on.
 
@@ -124,11 +139,13 @@ class Board:
         machine: QEMU's name of it (`-M`).
         cpu: QEMU's name of the core (`-cpu`); None takes the machine's own.
         trials: where batches of candidate kernels lie; None takes the target's layout.
+        uart: the serial port of the monitor (`backends/bench`); None where nobody has said.
     """
 
     machine: Name
     cpu: Name | None = None
     trials: Layout | None = None
+    uart: Uart | None = None
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ compiling = _together(
                  help="What tuning minimizes; default: cycles, which count memory, where the core has a cycle model."),
     click.option("--seed", default=0, show_default=True),
     click.option("--measure", metavar="WHERE", default="local", show_default=True,
-                 help="Where trials run: local, dask://HOST:PORT, or a Dask scheduler file (.json)."),
+                 help="Where trials run: local, dask://HOST:PORT, a Dask scheduler file, serial:PORT[?baud=N]."),
     click.option("--workers", type=click.IntRange(min=1), help="Batches measured at once; default: processors."),
     click.option("--records", type=FILE, help="SQLite file of trials; default: the user's own."),
     click.option("--save-ir", type=FOLDER, help="Write the module after every pass."),
@@ -445,6 +445,23 @@ def worker(scheduler: str, slots: int | None) -> None:
     from tosaic.measuring import run_worker
 
     run_worker(scheduler, slots or os.cpu_count() or 1)
+
+
+@main.command()
+@click.option("--target", required=True, help="A name that `tosaic targets` lists, or a TOML file.")
+@click.option("--uart", type=FILE, help="A C file that drives the board's serial port; default: the target's own.")
+@click.option("--baud", type=click.IntRange(min=1), default=115_200, show_default=True, help="Bits a second.")
+@click.option("-o", "--output", type=FOLDER, default=Path("build/monitor"), show_default=True)
+@as_json
+@console.reports_errors
+def monitor(target: str, uart: Path | None, baud: int, output: Path, as_json: bool) -> None:
+    """Build the monitor to flash on a board: what `--measure serial:PORT` runs trials under."""
+    from tosaic.backends.bench.monitor import build_monitor
+
+    elf = build_monitor(find_target(target), output, baud, uart)
+    console.show(
+        elf, as_json, lambda elf: {"elf": str(elf)}, lambda elf: console.stderr.print(f"{elf} and .bin written")
+    )
 
 
 @main.group()

@@ -367,7 +367,7 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
         symbol=kernel.source.symbol,
         schedule=str(kernel.schedule),
         trials=kernel.trials,
-        trial_instructions=measured.instructions if measured else None,
+        trial_instructions=(measured.instructions or None) if measured else None,
         trial_cycles=measured.cycles if measured else None,
         trial_cycles_with_memory=measured.cycles_with_memory if measured else None,
         refuted=tuple(proof.refuted) if proof else (),

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import tosaic
+from tosaic.backends.bench.board import SerialBoard
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.toolchain import clang_version
 from tosaic.backends.digest import code_digest
+from tosaic.backends.simulators.execution import Machine
+from tosaic.backends.target import Layout, Target
 from tosaic.console import stderr
 from tosaic.support.errors import Error
 from tosaic.support.processes import run_tool
 from tosaic.tuner.cluster import DaskCluster, serve
-from tosaic.tuner.measure import Executor
+from tosaic.tuner.measure import Executor, LocalWorkers
 
 LOCAL = "local"
+SERIAL = "serial:"
 
 
 def tools() -> dict[str, str]:
@@ -31,20 +36,40 @@ def tools() -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Bench:
+    """What trials run on.
+
+    Args:
+        machine: runs their images.
+        layout: where these lie.
+        executor: runs the batches; None for processes of this machine.
+    """
+
+    machine: Machine
+    layout: Layout
+    executor: Executor | None
+
+
 @contextmanager
-def executor(where: str) -> Iterator[Executor | None]:
-    """What runs batches: None for processes of this machine, or a cluster.
+def bench(where: str, target: Target, simulator: Machine) -> Iterator[Bench]:
+    """What `--measure` names: `simulator` on this machine or on a cluster, or a board at a serial port.
 
     Raises:
-        Error: `where` means nothing, or the cluster cannot be used.
+        Error: `where` means nothing, or the cluster or the board cannot be used.
     """
     if where == LOCAL:
-        yield None
+        yield Bench(simulator, target.trials, None)
     elif found := re.fullmatch(r"dask://(.+:\d+)|(.+\.json)", where):
         with DaskCluster(f"tcp://{found[1]}" if found[1] else found[2], tools, _refuse) as cluster:
-            yield cluster
+            yield Bench(simulator, target.trials, cluster)
+    elif where.startswith(SERIAL):
+        board = SerialBoard.at(where.removeprefix(SERIAL), target)
+        with LocalWorkers(1) as alone:
+            yield Bench(board, board.layout, alone)
     else:
-        raise Error(f"trials cannot run on `{where}`", hint="local, dask://HOST:PORT or a Dask scheduler file (.json)")
+        hint = "local, dask://HOST:PORT, a Dask scheduler file (.json) or serial:PORT"
+        raise Error(f"trials cannot run on `{where}`", hint=hint)
 
 
 def run_worker(scheduler: str, count: int) -> None:

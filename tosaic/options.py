@@ -48,7 +48,7 @@ class Tuning:
     records: the SQLite file of trials.
     workers: batches measured at once; the number of processors when None.
     runner: the name of what runs trials.
-    measure: where trials run: `local`, `dask://HOST:PORT`, or a Dask scheduler file (`.json`).
+    measure: where trials run: `local`, `dask://HOST:PORT`, a Dask scheduler file (`.json`), or `serial:PORT[?baud=N]`.
     executor: what else runs batches of trials, in place of that.
     """
 

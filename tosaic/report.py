@@ -119,11 +119,13 @@ def tuning_result(result: TuningResult) -> dict:
 
 def print_tuning_report(result: TuningResult) -> None:
     """The best schedule of each task."""
-    table = Table("schedule", "instructions", "cycles (model)", "with memory", box=None)
+    simulated = any(record.measurement.instructions for record in result.best.values())
+    columns = ("instructions", "cycles (model)", "with memory") if simulated else ("cycles (board)",)
+    table = Table("schedule", *columns, box=None)
     for record in result.best.values():
         found = record.measurement
-        table.add_row(str(record.schedule), _count(found.instructions), _count(found.cycles),
-                      _count(found.cycles_with_memory))  # fmt: skip
+        costs = (found.instructions, found.cycles, found.cycles_with_memory) if simulated else (found.cycles,)
+        table.add_row(str(record.schedule), *map(_count, costs))
     stdout.print(table)
     failed = ", ".join(f"{count} {status}" for status, count in result.failed.items()) or "none failed"
     _print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),

@@ -14,7 +14,7 @@ from tosaic.backends.cores import find_core
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.vela import vela_sections
-from tosaic.backends.target import Board, Core, Layout, Memory, Target
+from tosaic.backends.target import Board, Core, Layout, Memory, Target, Uart
 from tosaic.support.errors import Error, unknown_name
 from tosaic.support.names import Name
 
@@ -109,9 +109,25 @@ class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
     float_abi: Name = "soft"
 
 
+class _UartTable(msgspec.Struct, forbid_unknown_fields=True):
+    driver: Name
+    base: Annotated[int, msgspec.Meta(ge=0)]
+    clock: Annotated[int, msgspec.Meta(gt=0)]
+
+
+class _TrialsTable(msgspec.Struct, forbid_unknown_fields=True):
+    """Where candidates lie: memories, each in the place of one of the target."""
+
+    code: str
+    stack: str
+    arena: str
+    constants: str
+
+
 class _BoardTable(msgspec.Struct, forbid_unknown_fields=True):
     machine: Name
     cpu: Name | None = None
+    uart: _UartTable | None = None
 
 
 class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -133,6 +149,7 @@ class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
     stack: str
     arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     constants: str
+    trials: _TrialsTable | None = None
     accelerator: str | None = None
 
 
@@ -161,7 +178,11 @@ def read_target(path: Path) -> Target:
         return memories[name]
 
     layout = Layout(memory(file.code), memory(file.stack), tuple(map(memory, file.arena)), memory(file.constants))
-    return Target(file.name, _core(file.core), Board(file.board.machine, file.board.cpu), layout, file.accelerator)
+    lie, port = file.trials, file.board.uart
+    trials = Layout(memory(lie.code), memory(lie.stack), (memory(lie.arena),), memory(lie.constants)) if lie else None
+    uart = Uart(port.driver, port.base, port.clock) if port else None
+    board = Board(file.board.machine, file.board.cpu, trials, uart)
+    return Target(file.name, _core(file.core), board, layout, file.accelerator)
 
 
 def _core(given: str | _CoreTable) -> Core:

@@ -19,11 +19,12 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.build import Library
 from tosaic.backends.firmware.memory_plan import scratch_room
+from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Core, Target
 from tosaic.environment import ANY, environment
-from tosaic.measuring import LOCAL, executor
+from tosaic.measuring import LOCAL, bench
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.proof import KernelProof, prove_kernels, tried
 from tosaic.support.errors import Error
@@ -69,7 +70,7 @@ class Tuner:
         options: what the user asks; its executor runs the batches, local processes where it names none.
 
     Raises:
-        Error: the objective asks for cycles and the core has no cycle model, or the runner is unknown.
+        Error: nothing counts what the objective asks for, the runner is unknown, or what shall measure cannot be used.
         DatabaseError: the records cannot be read.
     """
 
@@ -80,16 +81,18 @@ class Tuner:
         self.target, self.options, self.library = target, options, library
         self.archives = {LIBRARY: library.archive(target.core)} if library else {}
         self.headers = tuple(library.include) if library else ()
-        self.objective: Objective = _objective(target.core, options.objective)
         self.runner = find_runner(options.runner, target)
-        self.environment = environment(target, self.runner, self.archives)
-        self._open = ExitStack()
-        self.database = self._open.enter_context(open_records(options.records, self.environment))
-        self.executor = options.executor or self._open.enter_context(executor(options.measure))
+        with ExitStack() as stack:
+            on = stack.enter_context(bench(options.measure, target, self.runner))
+            self.objective: Objective = _objective(target.core, options.objective, on.machine)
+            self.environment = environment(target, on.machine, on.layout, self.archives)
+            self.database = stack.enter_context(open_records(options.records, self.environment))
+            self._open = stack.pop_all()
+        self.executor = options.executor or on.executor
         self.measure = BatchMeasure(
-            self.runner,
+            on.machine,
             target.core,
-            target.trials,
+            on.layout,
             options.seed,
             include=self.headers,
             libraries=tuple(self.archives.values()),
@@ -216,7 +219,11 @@ def _improvements(records: Sequence[Record], objective: Objective) -> Iterator[t
             yield number, cost
 
 
-def _objective(core: Core, asked: Objective | None) -> Objective:
+def _objective(core: Core, asked: Objective | None, machine: Machine) -> Objective:
+    if machine.monitored:
+        if asked not in (None, "cycles"):
+            raise Error(f"a board does not count {asked}", hint="--objective cycles")
+        return "cycles"
     if asked not in (None, "instructions") and core.pipeline is None:
         raise Error(f"no cycle model of `{core.name}` exists", hint="--objective instructions")
     if asked is not None:

@@ -1,4 +1,4 @@
-/* Arm semihosting calls ("Semihosting for AArch32 and AArch64", Arm's abi-aa). */
+/* Arm semihosting calls ("Semihosting for AArch32 and AArch64", Arm's abi-aa); under a monitor, by `svc`. */
 #include "semihosting.h"
 
 #include <string.h>
@@ -14,11 +14,17 @@ enum operation {
 
 enum { ADP_STOPPED_APPLICATION_EXIT = 0x20026 };
 
+#ifdef TOSAIC_MONITOR
+#define TRAP "svc"
+#else
+#define TRAP "bkpt"
+#endif
+
 static uint32_t call(enum operation operation, const void *arguments)
 {
     register uint32_t r0 __asm__("r0") = operation;
     register const void *r1 __asm__("r1") = arguments;
-    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
+    __asm__ volatile(TRAP " 0xab" : "+r"(r0) : "r"(r1) : "memory");
     return r0;
 }
 

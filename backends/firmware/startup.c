@@ -1,11 +1,9 @@
-/* Reset and faults of a bare-metal Cortex-M: units on, .bss cleared, `main`, and faults told to the host. */
+/* Reset and faults of a bare-metal Cortex-M: units on, the image started, and faults told to the host. */
 #include <stdint.h>
-#include <string.h>
 
 #include "semihosting.h"
 
-extern uint32_t __stack[], __bss_start__[], __bss_end__[];
-int main(void);
+extern uint32_t __stack[];
 
 enum { EXIT_FAULT = 70 };
 
@@ -27,12 +25,6 @@ static void enable_units(void)
     CCR |= CCR_LOB;
 #endif
     __asm__ volatile("dsb\n isb" ::: "memory");
-}
-
-__attribute__((used)) static void start(void)
-{
-    memset(__bss_start__, 0, (size_t)((char *)__bss_end__ - (char *)__bss_start__));
-    host_exit(main());
 }
 
 /* Compiled code may use the FPU in any prologue, so nothing but `enable_units` runs before it is on. */

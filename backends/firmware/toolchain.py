@@ -10,6 +10,7 @@ from tosaic.support.cache import cached
 from tosaic.support.processes import run_tool
 
 SOURCES = Path(__file__).parent
+UNDER_MONITOR = "-DTOSAIC_MONITOR"
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _OPTIMIzATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-sections")
 
@@ -35,7 +36,12 @@ def runtime_object(source: str | Path, core: Core, *flags: str) -> Path:
 
 def runtime_objects(core: Core) -> list[Path]:
     """What every ELF for a simulator needs: vectors, startup, fault reports and semihosting."""
-    return [runtime_object(source, core) for source in ("startup.c", "semihosting.c")]
+    return [runtime_object(source, core) for source in ("startup.c", "start.c", "semihosting.c")]
+
+
+def monitored_objects(core: Core) -> list[Path]:
+    """The same of an image that runs under a monitor, which has the vectors; its entry is `start`."""
+    return [runtime_object(source, core, UNDER_MONITOR) for source in ("start.c", "semihosting.c")]
 
 
 def link(objects: Sequence[Path | str], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:

@@ -18,7 +18,9 @@ class Cost:
     """What ran between one `dbg #1` and the next `dbg #2`.
 
     Args:
-        cycles: with memory that answers at once; None where the core has no cycle model.
+        instructions: 0 where nothing counts them.
+        cycles: with memory that answers at once; all of them where a core's own counter tells; None where the core has
+            no cycle model.
         traffic: of each memory that was watched.
     """
 
@@ -72,24 +74,11 @@ class Execution:
         return self
 
 
-class Runner(Protocol):
-    """Runs ELFs for one target. Plain picklable data: it travels to worker processes.
+class Machine(Protocol):
+    """Runs ELFs for one target. Plain picklable data: it travels to worker processes."""
 
-    Found by name: see `runners`.
-    """
-
-    name: ClassVar[str]
-    executes_npu: ClassVar[bool]
-    """Whether there is an NPU; where there is none, NPU calls of the guest come to `npu`."""
-
-    @classmethod
-    def of(cls, target: Target) -> Runner:
-        """The runner of a target's firmware.
-
-        Raises:
-            SimulatorError: it cannot run that target.
-        """
-        ...
+    monitored: ClassVar[bool]
+    """Whether ELFs run under a monitor, linked with `toolchain.monitored_objects`; else from reset."""
 
     def version(self) -> str:
         """Its name and version, for the stamp of records."""
@@ -118,5 +107,22 @@ class Runner(Protocol):
 
         Raises:
             Error: the runner is not installed.
+        """
+        ...
+
+
+class Runner(Machine, Protocol):
+    """A machine that runs a target's firmware. Found by name: see `runners`."""
+
+    name: ClassVar[str]
+    executes_npu: ClassVar[bool]
+    """Whether there is an NPU; where there is none, NPU calls of the guest come to `npu`."""
+
+    @classmethod
+    def of(cls, target: Target) -> Runner:
+        """The runner of a target's firmware.
+
+        Raises:
+            SimulatorError: it cannot run that target.
         """
         ...

@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section, linker_script
-from tosaic.backends.simulators.execution import Runner
+from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.target import Core, Layout
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of
@@ -67,9 +67,9 @@ class BatchMeasure:
     """A `tuner.measurement.Measure`; picklable, and the same results in every process.
 
     Args:
-        runner: runs the trials.
+        machine: runs the trials.
         core: the core to build for.
-        layout: where they lie on the runner's board, and how fast the memories are that these stand for.
+        layout: where they lie on its board, and how fast the memories are that these stand for.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
         timeout: seconds of wall time for one candidate.
@@ -77,7 +77,7 @@ class BatchMeasure:
         libraries: archives to link.
     """
 
-    runner: Runner
+    machine: Machine
     core: Core
     layout: Layout
     seed: int = 0
@@ -118,6 +118,10 @@ class BatchMeasure:
         symbols = {number: source.symbol for number, source in generated.items()}
         return [replace(results[number], code=symbols.get(number, "")) for number in range(len(schedules))]
 
+    @property
+    def _entry(self) -> str:
+        return "start" if self.machine.monitored else "Reset_Handler"
+
     def _limit(self, best: Measurement | None) -> int:
         """Instructions after which a candidate need not run on."""
         if best is None:
@@ -142,7 +146,7 @@ class BatchMeasure:
         elf = folder / "trials.elf"
         parts = self._parts(list(sources.values()), folder)
         try:
-            toolchain.link([*parts, *objects, *self.libraries], folder / "trials.ld", elf, self.core)
+            toolchain.link([*parts, *objects, *self.libraries], folder / "trials.ld", elf, self.core, entry=self._entry)
         except BackendError as error:
             numbers = list(sources)
             if len(numbers) == 1:
@@ -150,7 +154,7 @@ class BatchMeasure:
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
             return self._run_batch(half, objects, folder, data, limit)
         timeout = self.timeout * len(sources) * patience
-        execution = self.runner.run(
+        execution = self.machine.run(
             elf, {"task.bin": data}, timeout=timeout, region_limit=limit, memories=self.layout.memories
         )
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
@@ -183,9 +187,13 @@ class BatchMeasure:
         (folder / "trials.s").write_text(_trial_table(sources, folder / "params.bin"))
         toolchain.compile_c(folder / "trials.s", folder / "trials.o", self.core)
         memory = max(self.layout.arena, key=lambda memory: memory.size)
-        flags = (f"-DMEMORY_BYTES={memory.size}u", f'-DMEMORY_SECTION="{arena_section(memory)}"')
-        harness = toolchain.runtime_object(_HARNESS, self.core, *flags)
-        return [*toolchain.runtime_objects(self.core), harness, folder / "trials.o"]
+        flags = [f"-DMEMORY_BYTES={memory.size}u", f'-DMEMORY_SECTION="{arena_section(memory)}"']
+        if self.machine.monitored:
+            runtime = toolchain.monitored_objects(self.core)
+            flags.append(toolchain.UNDER_MONITOR)
+        else:
+            runtime = toolchain.runtime_objects(self.core)
+        return [*runtime, toolchain.runtime_object(_HARNESS, self.core, *flags), folder / "trials.o"]
 
 
 def _trial_table(sources: Sequence[KernelSource], params: Path) -> str:

@@ -100,6 +100,12 @@ static uint32_t difference(const uint8_t *a, const uint8_t *b, uint32_t size)
     return i;
 }
 
+#ifdef TOSAIC_MONITOR
+#define MARK "svc"
+#else
+#define MARK "dbg"
+#endif
+
 /* Calls `kernel` with all WORDS as arguments; nothing but the call stands between the markers. The alignment keeps the
  * markers within one of QEMU's pages, as markers.h does by other means. */
 __attribute__((naked, noinline, aligned(128))) static void call(void (*kernel)(void), const uint32_t *words)
@@ -118,9 +124,9 @@ __attribute__((naked, noinline, aligned(128))) static void call(void (*kernel)(v
             "ldm r5!, {r0, r2, r3, r12}\n"
             "stm r6!, {r0, r2, r3, r12}\n"
             "ldm r1, {r0, r1, r2, r3}\n"
-            "dbg #1\n"
+            MARK " #1\n"
             "blx r4\n"
-            "dbg #2\n"
+            MARK " #2\n"
             "add sp, #48\n"
             "pop {r4, r5, r6, pc}\n");
 }

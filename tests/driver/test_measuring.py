@@ -12,6 +12,9 @@ import pytest
 from conftest import NETS
 from distributed import LocalCluster
 
+from benchmarks.bench_board import emulated_board
+from tosaic.targets import find_target
+
 SMALL = f"{NETS}:small"
 
 
@@ -19,6 +22,7 @@ SMALL = f"{NETS}:small"
     "where, message",
     [
         ("mars", "trials cannot run on `mars`\n  try: local, dask://HOST:PORT"),
+        ("serial:/dev/nothing", "the port `/dev/nothing` cannot be opened"),
         ("dask://127.0.0.1:1", "no Dask scheduler answers at `tcp://127.0.0.1:1`"),
     ],
 )
@@ -62,3 +66,14 @@ def test_tuning_on_a_worker_of_a_cluster(succeed, tmp_path):
     local = succeed(*asked, "--records", tmp_path / "local.db")
     assert on_cluster["trials"] == local["trials"] >= 6
     assert on_cluster["best"] == local["best"]
+
+
+def test_tuning_on_a_board(succeed, tmp_path):
+    asked = ("tune", SMALL, "--tune-trials", 2, "--workers", 1, "--records", tmp_path / "records.db")
+    with emulated_board(find_target("cortex-m55")) as port:
+        on_board = succeed(*asked, "--measure", f"serial:{port}")
+    assert on_board["trials"] >= 2 and not on_board["trials_failed"]
+    assert all(best["instructions"] == 0 < best["cycles"] == best["cycles_with_memory"] for best in on_board["best"])
+    simulated = succeed(*asked)
+    assert simulated["trials_reused"] == 0  # figures of a board are none of the model
+    assert simulated["trials_of_other_environments"] == on_board["trials"]

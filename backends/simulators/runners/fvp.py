@@ -29,6 +29,7 @@ class Fvp:
     accelerator: Accelerator
     name: ClassVar[str] = "fvp"
     executes_npu: ClassVar[bool] = True
+    monitored: ClassVar[bool] = False
 
     @classmethod
     def of(cls, target: Target) -> Fvp:

@@ -15,6 +15,7 @@ from typing import ClassVar
 from tosaic.backends.simulators.counting import Counts, plugin, read_counts
 from tosaic.backends.simulators.cycle_model import CycleModel
 from tosaic.backends.simulators.execution import Cost, Execution
+from tosaic.backends.simulators.faults import describe_fault
 from tosaic.backends.simulators.memory_model import traffic
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
 from tosaic.backends.target import Board, Core, Memory, Target
@@ -22,6 +23,7 @@ from tosaic.support.processes import confined, installed, run_tool
 
 _QEMU = "qemu-system-arm"
 _FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
+_REGISTER = re.compile(r"(\w+)=(\w+)")
 _LIMIT_EXIT = 124
 
 
@@ -33,6 +35,7 @@ class Qemu:
     board: Board
     name: ClassVar[str] = "qemu"
     executes_npu: ClassVar[bool] = False
+    monitored: ClassVar[bool] = False
 
     @classmethod
     def of(cls, target: Target) -> Qemu:
@@ -85,7 +88,7 @@ class Qemu:
         elif counts.limited and code == _LIMIT_EXIT:
             failure = f"region {len(counts.regions)} executed more than {region_limit} instructions"
         elif fault := _FAULT.search(console):
-            failure = _describe_fault(elf, fault[1])
+            failure = describe_fault(elf, {name: int(value, 16) for name, value in _REGISTER.findall(fault[1])})
         elif code < 0 or (code == 1 and "qemu-system-arm:" in console):
             failure = f"QEMU ended with status {code} on `{self.board.machine}`: {console.strip()[-1000:]}"
         written = {name: data for name, data in left.items() if name not in files}
@@ -133,30 +136,3 @@ def _guest(command: list[str], folder: Path, timeout: float) -> tuple[int, str, 
     except subprocess.TimeoutExpired as late:
         return -signal.SIGKILL, (late.output or b"").decode(errors="replace"), True
     return done.returncode, done.stdout.decode(errors="replace"), False
-
-
-def symbol_at(elf: Path, address: int) -> str:
-    """The function that holds `address`, as `name+0x12`; empty where the ELF names none.
-
-    Raises:
-        BackendError: llvm-nm is not installed or cannot read the ELF.
-    """
-    best = ""
-    for line in run_tool("llvm-nm-22", ["--numeric-sort", "--defined-only", elf]).splitlines():
-        value, kind, name = line.split(maxsplit=2)
-        start = int(value, 16) & ~1
-        if start > address:
-            break
-        if kind in "tTwW" and not name.startswith("$"):
-            best = f"{name}+{address - start:#x}"
-    return best
-
-
-def _describe_fault(elf: Path, text: str) -> str:
-    registers = dict(pair.split("=") for pair in text.split())
-    places = []
-    for name in ("pc", "lr"):
-        value = registers.pop(name)
-        symbol = symbol_at(elf, int(value, 16) & ~1)
-        places.append(f"{name} {value}" + (f" ({symbol})" if symbol else ""))
-    return f"the core faulted at {', '.join(places)}; " + ", ".join(f"{k} {v}" for k, v in registers.items())

@@ -52,7 +52,7 @@ def build_app(
         macros = ("BYTES", "ELEMENTS", "SCALE", "ZERO_POINT")
         lines += [f"#define {name.upper()}_INPUT_0_{m} {name.upper()}_INPUT_{first}_{m}" for m in macros]
     (folder / "models.h").write_text("\n".join([*lines, ""]))
-    runtime = [toolchain.SOURCES / name for name in ("startup.c", "semihosting.c")]
+    runtime = [toolchain.SOURCES / name for name in ("startup.c", "start.c", "semihosting.c")]
     definitions = {
         "CMAKE_TOOLCHAIN_FILE": APP / f"{compiler}.cmake",
         "CMAKE_PREFIX_PATH": _list(build / "kit" for build, _ in builds),
