@@ -93,25 +93,29 @@ def main() -> None:
 @main.command()
 @click.option("--seconds", default=0.25, show_default=True, help="Of a simulated trial.")
 def scaling(seconds: float) -> None:
-    """Trials a second of simulated workers, and the overhead of a trial at one."""
+    """Trials a second of simulated workers, and the overhead of a trial at one.
+
+    Tuner, scheduler and simulated workers are one process: what it uses of one core bounds the pace.
+    """
     with LocalWorkers(1) as local:
         alone = _seconds(local, seconds, 80)
     with _Simulated(1, processes=True) as one:
         overhead = _seconds(one, seconds, 80) / alone - 1
     print(f"one worker: {1000 * alone:.1f} ms a trial on a local process, {100 * overhead:+.1f} % on a cluster")
-    print("| Workers | Trials | Trials a second | of ideal |\n|---|---|---|---|")
+    print("| Workers | Trials | Trials a second | of ideal | CPU ms a trial |\n|---|---|---|---|---|")
     for count in (1, 4, 16, 64):
         with (
             _Simulated(count, processes=False) as executor,
             tempfile.TemporaryDirectory() as folder,
             Database(Path(folder, "records.db"), _ENVIRONMENT) as database,
         ):
-            trials = 64 * count
-            batch = 8 * (count + 1)
-            found = tune([(Numbers(), 1.0)], Sleep(seconds), database, trials=trials, search="random", batch=batch,
+            trials, used = 64 * count, time.process_time()
+            found = tune([(Numbers(), 1.0)], Sleep(seconds), database, trials=trials, search="random",
                          workers=count, executor=executor)  # fmt: skip
+            used = time.process_time() - used
         pace = found.measured / found.seconds
-        print(f"| {count} | {found.measured} | {pace:.1f} | {100 * pace * seconds / count:.0f} % |", flush=True)
+        print(f"| {count} | {found.measured} | {pace:.1f} | {100 * pace * seconds / count:.0f} % | "
+              f"{1000 * used / found.measured:.1f} |", flush=True)  # fmt: skip
 
 
 def _seconds(executor: Executor, seconds: float, trials: int) -> float:

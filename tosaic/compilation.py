@@ -52,7 +52,7 @@ from tosaic.passes import (
     run_phase,
 )
 from tosaic.placement import Placement, place_on
-from tosaic.progress import Stations
+from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
@@ -102,7 +102,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         Error: the model, the options or the target do not allow it; the message says which and what to do.
     """
     check_name(options.name)
-    stations = Stations()
+    build_name = f"{options.model_name} {options.target.name}"
+    stations = Stations(before=durations(build_name))
     target = options.target
     library = CmsisNn.find(options.cmsis_nn)
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
@@ -160,6 +161,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 _prove(Build(folder, manifest), middle, tuner)
         manifest.write(folder)
         seal(folder)
+    keep_durations(build_name, stations.seconds)
     return Build.load(output)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
+import platformdirs
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -18,24 +23,54 @@ from tosaic.tuner.progress import Progress
 _TASKS_SHOWN = 12
 
 
-class Stations:
-    """Names the station at work and keeps the seconds each one took, in `seconds` by name."""
+_TUNE = "tune"
+_KEPT = 100
 
-    def __init__(self, quiet: bool = False) -> None:
+
+class Stations:
+    """Names the station at work and keeps the seconds each one took, in `seconds` by name.
+
+    Args:
+        before: the seconds that each took in an earlier build, from which this one's are guessed.
+    """
+
+    def __init__(self, quiet: bool = False, before: Mapping[str, float] | None = None) -> None:
         self.seconds: dict[str, float] = {}
+        self._before = {name: seconds for name, seconds in (before or {}).items() if name != _TUNE}
         self._quiet = quiet
         self._live: Live | None = None
+        self._name, self._start, self._works = "", 0.0, False
 
     @contextmanager
     def station(self, name: str) -> Iterator[None]:
         """Time the body under `name`, and show it while it works."""
-        start = time.perf_counter()
-        done = ", ".join(f"{station} {seconds:.0f} s" for station, seconds in self.seconds.items() if seconds >= 1)
-        self._show(Spinner("line", Text(f"{name} ..." + (f"  ({done})" if done else ""))))
+        self._name, self._start, self._works = name, time.perf_counter(), True
+        self._show(Spinner("line", self))  # asked anew for every frame
         try:
             yield
         finally:
-            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - self._start, 3)
+            self._works = False
+
+    def seconds_left(self) -> float | None:
+        """Until the last station is done, but for the one at work if that tunes; None where nothing is known.
+
+        What is to come takes as much longer or shorter than before as what is done.
+        """
+        at_work = time.perf_counter() - self._start if self._works else 0.0
+        expected = self._before.get(self._name, 0.0) if self._works else 0.0
+        done = sum(seconds for name, seconds in self.seconds.items() if name in self._before) + min(at_work, expected)
+        were = sum(seconds for name, seconds in self._before.items() if name in self.seconds) + min(at_work, expected)
+        if not were:
+            return None
+        to_come = sum(seconds for name, seconds in self._before.items() if name not in (*self.seconds, self._name))
+        return done / were * to_come + max(0.0, done / were * expected - at_work)
+
+    def __rich__(self) -> Text:
+        taken = ", ".join(f"{station} {seconds:.0f} s" for station, seconds in self.seconds.items() if seconds >= 1)
+        left = self.seconds_left()
+        parts = [f"{self._name} ...", f"({taken})" if taken else "", f"about {left:.0f} s left" if left else ""]
+        return Text("  ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
 
     @contextmanager
     def live(self) -> Iterator[Stations]:
@@ -51,11 +86,40 @@ class Stations:
 
     def tuning(self, progress: Progress) -> None:
         """A tuner's listener: the tasks that cost most, and the state of the whole run."""
-        self._show(Group(tasks_table(progress), tuning_line(progress)))
+        rest = self.seconds_left()
+        then = [Text(f"about {rest:.0f} s after that")] if rest else []
+        self._show(Group(tasks_table(progress), tuning_line(progress), *then))
 
     def _show(self, shown: RenderableType) -> None:
         if self._live is not None:
             self._live.update(shown)
+
+
+def durations(build: str) -> Mapping[str, float]:
+    """What each station took in the last build of that name, else in the last of any; empty without one."""
+    known = _known_durations()
+    return known.get(build) or next(reversed(known.values()), {})
+
+
+def keep_durations(build: str, seconds: Mapping[str, float]) -> None:
+    """Remember what each station took, for the next build."""
+    known = {name: taken for name, taken in _known_durations().items() if name != build} | {build: dict(seconds)}
+    path = _durations_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
+        file.write(msgspec.json.encode(dict(list(known.items())[-_KEPT:])))
+    os.replace(file.name, path)
+
+
+def _known_durations() -> dict[str, dict[str, float]]:
+    try:
+        return msgspec.json.decode(_durations_file().read_bytes(), type=dict[str, dict[str, float]])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _durations_file() -> Path:
+    return Path(platformdirs.user_cache_dir("tosaic"), "durations.json")
 
 
 def tasks_table(progress: Progress) -> Table:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tosaic.tuner.cost_model import CostModel
 
 
+_FLYING = 96
+_LEAST_BATCH = 8
 FLOOR_SHARE = 0.25
 HINTS = 4
 TRIALS_OF_OTHERS = 4_096
@@ -67,7 +69,7 @@ def tune(
     search: str = "evolutionary",
     objective: Objective = "cycles",
     scheduler: SchedulerName = "gradient",
-    batch: int = 96,
+    batch: int | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     seconds_per_trial: float = SECONDS_PER_TRIAL,
@@ -90,6 +92,7 @@ def tune(
         objective: what is minimized.
         scheduler: how tasks share the budget.
         batch: most trials in flight, that is, not yet recorded; fewer fly where tasks have small shares of the budget.
+            96 when None, and more where that would leave batches of less than 8.
         workers: batches measured at once, the number of processors when None; another number gives another run.
         executor: runs the batches; local processes when None.
         seconds_per_trial: limit of a local process, for each trial of its batch.
@@ -108,7 +111,8 @@ def tune(
                 if executor is None:
                     executor = stack.enter_context(LocalWorkers(workers, seconds_per_trial))
                 depth = workers + 1
-                size = _batch_size(min(batch // depth, trials // (4 * depth)), trials // max(1, len(run.jobs)))
+                flying = batch or max(_FLYING, _LEAST_BATCH * depth)
+                size = _batch_size(min(flying // depth, trials // (4 * depth)), trials // max(1, len(run.jobs)))
                 run.loop(measure, executor, SCHEDULERS[scheduler], depth, size)
         except KeyboardInterrupt:
             run.interrupted = True
@@ -276,7 +280,7 @@ def _unique(tasks: Iterable[tuple[Task, float]]) -> list[tuple[Task, float]]:
 
 def _batch_size(most: int, share: int) -> int:
     """Trials of one batch: a tenth of a task's even share, so that it learns on the way, but not too few to batch."""
-    return max(1, min(most, max(8, share // 10)))
+    return max(1, min(most, max(_LEAST_BATCH, share // 10)))
 
 
 def _coverable(tasks: Sequence[Task], trials: int) -> bool:

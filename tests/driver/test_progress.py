@@ -6,7 +6,8 @@ import io
 
 from rich.console import Console
 
-from tosaic.progress import tasks_table, tuning_line
+from tosaic import progress as shown_progress
+from tosaic.progress import Stations, durations, keep_durations, tasks_table, tuning_line
 from tosaic.tuner.progress import Progress, TaskProgress
 
 
@@ -48,3 +49,34 @@ def test_the_line_tells_how_long_it_will_take():
     assert line == "tune 50/200  10 from records  inference 8,900  3 slow  20 s, 75 s left"
     (line,) = shown(tuning_line(progress(done=10, inference=None, failed={})))
     assert line == "tune 10/200  10 from records  20 s"
+
+
+def test_a_build_tells_how_long_it_will_take(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(shown_progress.time, "perf_counter", lambda: clock[0])
+    stations = Stations(quiet=True, before={"capture": 2.0, "prove": 10.0, "tune": 500.0, "write": 4.0})
+    assert stations.seconds_left() is None
+    with stations.station("capture"):
+        clock[0] += 1
+        assert stations.seconds_left() == 1 + 10 + 4
+        clock[0] += 3  # twice as long as before
+    with stations.station("prove"):
+        assert stations.seconds_left() == 20 + 8
+        assert shown(stations) == ["prove ...  (capture 4 s)  about 28 s left"]
+        clock[0] += 60
+        assert 4 < (stations.seconds_left() or 0) < 8 * 2
+    with stations.station("tune"):
+        assert (stations.seconds_left() or 0) > 4  # what comes after
+    with stations.station("write"):
+        clock[0] += 100
+    assert stations.seconds_left() == 0
+
+
+def test_durations_of_the_last_build_are_known_to_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(shown_progress.platformdirs, "user_cache_dir", lambda _: str(tmp_path / "cache"))
+    assert durations("net") == {}
+    keep_durations("net", {"capture": 2.0})
+    keep_durations("other", {"capture": 3.0})
+    assert durations("net") == {"capture": 2.0} and durations("new") == {"capture": 3.0}
+    (tmp_path / "cache" / "durations.json").write_text("{damaged")
+    assert durations("net") == {}

@@ -100,6 +100,18 @@ def test_another_package_adds_a_strategy_and_the_model_learns_only_for_one_that_
     assert any(scores is not None for scores in sys.modules[name].Added.scores) == guided
 
 
+def test_many_workers_still_get_batches(executor):
+    sizes = []
+
+    def measure(task, schedules, best=None):
+        sizes.append(len(schedules))
+        return analytic(task, schedules)
+
+    tune([(Line("line", length=5000), 1.0)], measure, Database(":memory:", ENVIRONMENT), trials=2100, search="random",
+         workers=64, executor=executor)  # fmt: skip
+    assert sum(size < 8 for size in sizes) <= 2 < 200 < len(sizes)  # where a share of the budget ends
+
+
 def test_an_unknown_strategy_is_refused_before_anything_is_measured(executor):
     log = Log()
     with pytest.raises(Error, match=r"there is no search strategy `randon`\n.*did you mean `random`"):
