@@ -2,12 +2,13 @@
 
 python benchmarks/cluster.py scaling                                  # workers and trials simulated by a sleep
 python benchmarks/cluster.py churn zoo:resnet8 --trials 2000 --workers 4
+python benchmarks/cluster.py churn zoo:resnet8 --trials 200 --namespaces    # as root: each worker at a cable of its own
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import re
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -163,6 +165,35 @@ class _Simulated:
         self._cluster.close()
 
 
+class _Machine:
+    """A network namespace at the end of a cable to this machine (iproute2, as root)."""
+
+    def __init__(self, number: int) -> None:
+        self._name, self._cable = f"tosaic-{os.getpid()}-{number}", f"t{os.getpid()}-{number}"
+        self.gateway, self._address = f"10.77.{number}.1", f"10.77.{number}.2"
+
+    def __enter__(self) -> _Machine:
+        inside = ("netns", "exec", self._name, "ip")
+        _ip("netns", "add", self._name)
+        _ip("link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._name)
+        _ip("addr", "add", f"{self.gateway}/30", "dev", self._cable)
+        _ip("link", "set", self._cable, "up")
+        _ip(*inside, "addr", "add", f"{self._address}/30", "dev", "eth0")
+        for name in ("lo", "eth0"):
+            _ip(*inside, "link", "set", name, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _ip("netns", "del", self._name)
+
+    def command(self, *command: str) -> list[str]:
+        return ["ip", "netns", "exec", self._name, *command]
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
 _TOSAIC = [sys.executable, "-c", "from tosaic.cli import main; main()"]
 
 
@@ -170,23 +201,35 @@ _TOSAIC = [sys.executable, "-c", "from tosaic.cli import main; main()"]
 @click.argument("model")
 @click.option("--trials", default=2000, show_default=True)
 @click.option("--workers", default=4, show_default=True)
-def churn(model: str, trials: int, workers: int) -> None:
+@click.option("--namespaces", is_flag=True, help="Each worker in a network namespace of its own; as root.")
+def churn(model: str, trials: int, workers: int, namespaces: bool) -> None:
     """The same tuning on local processes and on a cluster, where halfway one worker is killed and another joins."""
     folder = Path(tempfile.mkdtemp(prefix="tosaic-churn-"))
     asked = ["tune", model, "--tune-trials", str(trials), "--workers", str(workers)]
     subprocess.run([*_TOSAIC, *asked, "--records", folder / "local.db"], check=True, stdout=subprocess.DEVNULL)
-    with LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0") as found:
+    with (
+        ExitStack() as machines,
+        LocalCluster(
+            n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0", host="0.0.0.0"
+        ) as found,
+    ):  # fmt: skip
         scheduler = cast(Any, found)
-        address = scheduler.scheduler_address
+        port = scheduler.scheduler_address.rsplit(":", 1)[1]
+        numbers = itertools.count(1)
 
         def worker() -> subprocess.Popen:
-            return subprocess.Popen([*_TOSAIC, "worker", address, "--slots", "1"], start_new_session=True)
+            gateway, command = "127.0.0.1", list(_TOSAIC)
+            if namespaces:
+                machine = machines.enter_context(_Machine(next(numbers)))
+                gateway, command = machine.gateway, machine.command(*_TOSAIC)
+            return subprocess.Popen(
+                [*command, "worker", f"tcp://{gateway}:{port}", "--slots", "1"], start_new_session=True
+            )
 
         started = [worker() for _ in range(workers)]
         while len(scheduler.scheduler_info["workers"]) < workers:
             time.sleep(0.1)
-        where = re.sub("^tcp", "dask", address)
-        command = [*_TOSAIC, *asked, "--measure", where, "--records", folder / "cluster.db"]
+        command = [*_TOSAIC, *asked, "--measure", f"dask://127.0.0.1:{port}", "--records", folder / "cluster.db"]
         tuning = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while tuning.poll() is None and _count(folder / "cluster.db") < trials // 2:
             time.sleep(0.2)
