@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import NETS
 
+from tosaic.backends.bench.monitor import image_layout
 from tosaic.backends.cores import find_core
 from tosaic.backends.simulators.execution import Execution
 from tosaic.backends.simulators.runners.qemu import Qemu
@@ -116,6 +117,22 @@ def test_a_file_that_declares_no_target(tmp_path, old, new, words):
     with pytest.raises(Error) as caught:
         read_target(file)
     assert words in str(caught.value)
+
+
+def test_images_for_a_board_with_flash_lie_in_the_memories_for_trials(tmp_path):
+    file = tmp_path / "board.toml"
+    trials = '[trials]\ncode = "ssram23"\nstack = "stack"\narena = "psram"\nconstants = "ssram23"\n\n'
+    file.write_text(AN386.read_text().replace("[board]", trials + "[board]"))
+    target, same = read_target(file), read_target(AN386)
+    lie = image_layout(target)
+    assert (lie.code.name, lie.code.base, lie.code.size) == ("ssram1", 0x2001_0000, 0x003F_0000)  # in place of flash
+    assert (lie.stack.base, lie.stack.size) == (0x2000_0000, 0xE000)  # the monitor has the rest
+    assert [memory.base for memory in (*lie.arena, lie.constants)] == [0x2100_0000, 0x2001_0000]
+    beside = image_layout(same)
+    assert beside.code.base == beside.constants.base == 0x4000 and target.layout == same.layout
+    file.write_text(AN386.read_text().replace("[board]", trials.replace("psram", "sram", 1) + "[board]"))
+    with pytest.raises(Error, match="there is no memory `sram`"):
+        read_target(file)
 
 
 def test_a_file_that_is_not_there(refused):
