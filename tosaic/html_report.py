@@ -89,10 +89,7 @@ def _plots(run: Run) -> dict[str, Any]:
 def _page(run: Run, plots: Mapping[str, str]) -> Page:
     manifest = run.build.manifest
     costs = dict(zip(called(run), run.board.calls, strict=True))
-    sources = [
-        (kernel, costs[kernel.name].cycles_with_memory or costs[kernel.name].instructions, _source(run.build, kernel))
-        for kernel in manifest.kernels
-    ]
+    sources = [(kernel, costs[kernel.name].cost, _source(run.build, kernel)) for kernel in manifest.kernels]
     return Page(
         build=run.build,
         run=run,

@@ -211,6 +211,8 @@ class Fitter:
         Raises:
             OutOfMemoryError: no way fits the arena at all; the message says what the least is.
         """
+        if self._fed and not any(first == 0 for first, _ in self._streamable):
+            raise self._not_by_rows()
         fastest, *slower = self._tuner.target.layout.arena
         limit = min(fastest.size, max((price.bytes for price in self._alone), default=0))
         for _ in range(_TRIES):
@@ -222,8 +224,6 @@ class Fitter:
             if over <= 0:
                 return fitted
             limit = min(fit.bytes - 1, max(limit - over, int(_STEP_DOWN * limit)))
-        if self._fed and not any(first == 0 for first, _ in self._streamable):
-            raise self._not_by_rows()
         if slower and not self._fed:
             return self.as_it_is()
         try:

@@ -44,7 +44,7 @@ def slices(run: Run) -> list[Slice]:
             steps = [(_named(run, region, op.index), op.cycles, op.busy) for op in region.ops]
         else:
             kernel = next(kernel for kernel in run.build.manifest.kernels if kernel.name == name)
-            steps = [((kernel.task, cost.where), cost.cycles_with_memory or cost.instructions or 0, {})]
+            steps = [((kernel.task, cost.where), cost.cost or 0, {})]
         for (title, where), cycles, busy in steps:
             found.append(Slice(title, cost.processor, where, now, cycles, busy))
             now += cycles

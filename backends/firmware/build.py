@@ -244,7 +244,8 @@ def _simulator_main(program: Program, name: str, target: Target, folder: Path) -
     flags = [f"-I{folder / 'kit' / 'include'}", *(f"-D{key}={value}" for key, value in macros.items())]
     main, objects = toolchain.SOURCES / "simulator_main.c", folder / "objects"
     toolchain.compile_c(main, objects / MAIN, target.core, *flags)
-    toolchain.compile_c(main, objects / MAIN_AT_ONCE, target.core, *flags, "-DWHOLE")
+    if program.fed:
+        toolchain.compile_c(main, objects / MAIN_AT_ONCE, target.core, *flags, "-DWHOLE")
 
 
 def _compile_kernels(program: Program, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:

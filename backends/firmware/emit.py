@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import Fed
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section
 from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, aligned, scratch_name
 from tosaic.backends.firmware.program import (
@@ -86,15 +85,15 @@ def emit_header(program: Program, plan: MemoryPlan, name: str, *, tested: bool, 
 int {name}_selftest(const {name}_instance *self);
 """ if tested else ""  # fmt: skip
     use, fed = f"write model.inputs[...], call {name}_invoke(&model), read model.outputs[...]", ""
-    if program.fed:
-        row_bytes = _fed_call(program)[1].row_bytes
+    if program.fed_call:
+        _, rows = program.fed_call
         use = f"{name}_begin(&model), {name}_feed(&model, rows, count) until TOSAIC_OK, read model.outputs[...]"
         fed = f"""
 /* The input as it comes, any number of its rows at a time, in order: TOSAIC_MORE until the results are there, then
  * TOSAIC_OK, or the status of the NPU call that failed. {name}_invoke feeds the tensor at inputs[0], which the
  * application has set. */
 #define {macro}_ROWS {program.fed_rows}
-#define {macro}_ROW_BYTES {row_bytes}
+#define {macro}_ROW_BYTES {rows.row_bytes}
 void {name}_begin(const {name}_instance *self);
 int {name}_feed(const {name}_instance *self, const void *rows, uint32_t count);
 """
@@ -216,13 +215,6 @@ int {name}_selftest(const {name}_instance *self)
 """
 
 
-def _fed_call(program: Program) -> tuple[KernelCall, Fed]:
-    """The call whose input comes row by row."""
-    call = program.calls[0]
-    assert isinstance(call, KernelCall) and call.kernel.fed
-    return call, call.kernel.fed
-
-
 def identifier(name: str) -> str:
     """`name` as part of a C identifier."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -275,7 +267,7 @@ class _Source:
         program, name = self._program, self._name
         lines, functions = [], []
         for number, call in enumerate(program.calls):
-            if program.fed and not number:
+            if program.fed_call and not number:
                 continue
             if call.where:
                 where = " ".join(call.where.split()).replace("*/", "* /")  # no line ends, before which \\ joins lines
@@ -307,36 +299,34 @@ class _Source:
                     "    return TOSAIC_OK;",
                 ],
             ),
-            *(self._fed_functions(lines, bool(functions)) if program.fed else [self._invoke(lines, bool(functions))]),
+            *self._invocation(
+                ["    int status;"] * bool(functions) + ["    (void)self;", *lines, "    return TOSAIC_OK;"]
+            ),
             _table(f"{name}_inputs", inputs),
             _table(f"{name}_outputs", outputs),
         ]
         return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
-    def _invoke(self, lines: Sequence[str], calls_npu: bool) -> str:
-        declared = ["    int status;"] if calls_npu else []
-        signature = f"int {self._name}_invoke(const {self._name}_instance *self)"
-        return _function(signature, [*declared, "    (void)self;", *lines, "    return TOSAIC_OK;"])
-
-    def _fed_functions(self, lines: Sequence[str], calls_npu: bool) -> list[str]:
-        """The functions that feed the first call, each of which goes on to the others where its results are there."""
-        name, (call, fed) = self._name, _fed_call(self._program)
+    def _invocation(self, body: Sequence[str]) -> list[str]:
+        """The functions that run the calls; `body` runs all but a first one that is fed, and goes on behind it."""
+        name, instance = self._name, f"const {self._name}_instance *self"
+        invoke = f"int {name}_invoke({instance})"
+        if self._program.fed_call is None:
+            return [_function(invoke, body)]
+        call, fed = self._program.fed_call
         arguments, kernel = self._arguments(0, call), f"{self._name}_{call.kernel.symbol}"
         others = [argument for number, argument in enumerate(arguments) if number != fed.input]
-        instance = f"const {name}_instance *self"
-        declared = ["    int status;"] if calls_npu else []
         begin = f"    TOSAIC_CALL(0, {kernel}_begin({', '.join(arguments[-2:])}));"
         feed = f"    TOSAIC_CALL(0, done = {kernel}_feed(rows, (int32_t)count, {', '.join(others)}));"
         whole = f"    TOSAIC_CALL(0, {self._kernel_call(0, call)});"
-        rest = f"static int rest({instance})"
         return [
-            _function(rest, [*declared, "    (void)self;", *lines, "    return TOSAIC_OK;"]),
+            _function(f"static int rest({instance})", body),
             _function(f"void {name}_begin({instance})", [begin]),
             _function(
                 f"int {name}_feed({instance}, const void *rows, uint32_t count)",
                 ["    int32_t done;", feed, "    return done ? rest(self) : TOSAIC_MORE;"],
             ),
-            _function(f"int {name}_invoke({instance})", [whole, "    return rest(self);"]),
+            _function(invoke, [whole, "    return rest(self);"]),
         ]
 
     def _pointers(self, kind: str, interfaces: Sequence[Interface]) -> list[str]:

@@ -131,10 +131,11 @@ def program_blocks(program: Program, memories: int) -> list[Block]:
 def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     """First and last call that touches each storage buffer which is no constant."""
     spans: dict[str, tuple[int, int]] = {}
+    fed = program.fed
 
     def touch(name: str, call: int) -> None:
         storage = program.storage(name)
-        if program.buffers[storage].value is None and storage != program.fed:
+        if program.buffers[storage].value is None and storage != fed:
             first, last = spans.get(storage, (call, call))
             spans[storage] = (min(first, call), max(last, call))
 

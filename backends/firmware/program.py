@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import Fed, KernelSource
 from tosaic.support.errors import BackendError
 from tosaic.support.quantization import Quantization
 
@@ -135,20 +135,28 @@ class Program:
         return name
 
     @property
-    def fed(self) -> str | None:
-        """The input's buffer whose rows the first call takes as they come, so that it lies nowhere."""
+    def fed_call(self) -> tuple[KernelCall, Fed] | None:
+        """The first call, where the rows of an input are fed to it as they come."""
         first = next(iter(self.calls), None)
         if not isinstance(first, KernelCall) or first.kernel.fed is None:
             return None
-        return self.storage(first.inputs[first.kernel.fed.input])
+        return first, first.kernel.fed
+
+    @property
+    def fed(self) -> str | None:
+        """The input's buffer that is fed, so that it lies nowhere."""
+        if self.fed_call is None:
+            return None
+        call, fed = self.fed_call
+        return self.storage(call.inputs[fed.input])
 
     @property
     def fed_rows(self) -> int:
         """The rows of what is fed; 0 where nothing is."""
-        first = next(iter(self.calls), None)
-        if self.fed is None or not isinstance(first, KernelCall) or first.kernel.fed is None:
+        if self.fed_call is None:
             return 0
-        return self.buffers[self.fed].size // first.kernel.fed.row_bytes
+        call, fed = self.fed_call
+        return self.buffers[self.storage(call.inputs[fed.input])].size // fed.row_bytes
 
     def check(self) -> None:
         """Whether the program can run as written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class CallCost:
     cycles: int | None
     cycles_with_memory: int | None
     traffic: tuple[Traffic, ...] = ()
+
+    @property
+    def cost(self) -> int | None:
+        """Cycles, those that the core waits for memory included; instructions where none are known."""
+        return self.cycles_with_memory or self.instructions
 
 
 @dataclass(frozen=True)
@@ -155,8 +161,8 @@ def _costs(firmware: Firmware, execution: Execution, samples: int) -> tuple[Call
     fed = counted - len(firmware.calls)
     if rest or not 0 <= fed <= firmware.fed_rows:
         raise SimulatorError(f"{len(execution.costs)} calls were counted, not {samples * len(firmware.calls)}")
-    first, others = execution.costs[: fed + 1], execution.costs[fed + 1 :]
-    costs = [*([sum(first[1:], first[0])] if first else []), *others]
+    costs = list(execution.costs)
+    costs[: fed + 1] = [reduce(operator.add, costs[: fed + 1])]
     return tuple(
         CallCost(
             name=call.name,

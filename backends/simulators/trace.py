@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.build import MAIN_AT_ONCE, Firmware, simulator_objects
+from tosaic.backends.firmware.build import MAIN, MAIN_AT_ONCE, Firmware, simulator_objects
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import encode_inputs, read_outputs
@@ -88,11 +88,9 @@ def _link(build: Path, firmware: Firmware, signatures: Mapping[str, Signature], 
     source.write_text(_HEAD + "".join(_wrapper(symbol, signature) for symbol, signature in signatures.items()))
     toolchain.compile_c(source, wrappers, core)
     redirected = [f"-Wl,--wrap={symbol}" for symbol in signatures]
-    objects: list[Path | str] = [
-        *redirected,
-        wrappers,
-        *simulator_objects(build, firmware.name, core, firmware.has_npu, MAIN_AT_ONCE),
-    ]
+    main = MAIN_AT_ONCE if firmware.fed_rows else MAIN
+    parts = simulator_objects(build, firmware.name, core, firmware.has_npu, main)
+    objects: list[Path | str] = [*redirected, wrappers, *parts]
     toolchain.link(objects, build / "model.ld", elf, core)
     return elf
 

@@ -25,10 +25,8 @@ from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
-from tosaic.backends.digest import code_digest
+from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
 from tosaic.backends.target import Core
-from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
@@ -104,8 +102,8 @@ class Depthwise(KernelFamily):
             "patch": ("4x4", "8x2"),
             "block": (what.channels, *(n for n in _BLOCKS if n < what.channels and what.channels % n == 0)),
         }
-        material = [code_digest("cortex_m", "simulators"), repr((what, core, self.site))]
-        first = remembered("guesses/depthwise", material, lambda: _first(what, knobs, core, self.site))
+        problem = (what, core, self.site)
+        first = remembered_guess("depthwise", problem, lambda: _first(what, knobs, core, self.site))
         if first is None:
             return ()
         return (beginning_with(first, "patches", knobs, partial(_verified, what)),)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import Any
 
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
@@ -118,9 +119,13 @@ def _remembered(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, 
         guess = _guess(what, name, knobs, site)
         return [guess.cycles, guess.scratch, guess.code, dict(guess.assignment)] if guess else None
 
-    material = [code_digest("cortex_m", "simulators"), repr((what, name, site))]
-    known = remembered("guesses/contraction", material, compute)
+    known = remembered_guess("contraction", (what, name, site), compute)
     return _Guess(*known) if known else None
+
+
+def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+    """What this code guesses for a problem, plain data as JSON has it; from an earlier process where one has."""
+    return remembered(f"guesses/{kind}", [code_digest("cortex_m", "simulators"), repr(problem)], compute)
 
 
 def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
