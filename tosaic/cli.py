@@ -80,6 +80,8 @@ compiling = _together(
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--stream-input", is_flag=True,
                  help="The firmware takes the input row by row as it comes; it never lies in memory as a whole."),
+    click.option("--sliding", is_flag=True,
+                 help="And further rows move the window on: each of its results costs only what is new."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),

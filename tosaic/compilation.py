@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
 from tosaic.frontend import (
@@ -65,6 +66,8 @@ from tosaic.tuning import ChosenKernel, Tuner
 from tosaic.verification import verify_build
 
 _ACCURACY_SAMPLES = 4
+_WINDOWS = 12
+"""Windows that the firmware is proven with, each moved on from the last."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,9 @@ def _fitted(
     with stations.station("prove"):
         proofs = tuner.prove(tasks)
     with stations.station("fit"):
-        fitter = Fitter(tuner, placed, regions, tasks, stream_input=options.stream_input)
-        streams = options.kernels == "all" or options.stream_input
+        fed, sliding = options.stream_input or options.sliding, options.sliding
+        fitter = Fitter(tuner, placed, regions, tasks, stream_input=fed, sliding=sliding)
+        streams = options.kernels == "all" or fed
         return tasks, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
 
 
@@ -190,7 +194,8 @@ def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
     if is_exact(functions(build.module)["main"]):
         npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
-        found = prove_firmware(build.folder, firmware, middle.flatbuffer, middle.samples, tuner.runner, npu)
+        samples = [*middle.samples, *(windows(firmware, middle.samples, _WINDOWS) if firmware.hop_rows else [])]
+        found = prove_firmware(build.folder, firmware, middle.flatbuffer, samples, tuner.runner, npu)
         where, difference = "", found.difference
     else:
         begins = verify_build(build, middle.samples, tuner.options.runner).begins

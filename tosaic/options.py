@@ -74,6 +74,7 @@ class CompileOptions:
     shapes: of inputs by name, for a model that takes several.
     input_layout: `nhwc` where the firmware takes images with their channels last.
     stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
+    sliding: and further rows move the window on, so that each of its results costs only what is new.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
@@ -90,6 +91,7 @@ class CompileOptions:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_layout: InputLayout = "model"
     stream_input: bool = False
+    sliding: bool = False
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
     kernels: KernelChoice = "all"

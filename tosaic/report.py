@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.simulators.run import Costs
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
@@ -141,10 +142,9 @@ def run_result(report: Run) -> dict:
         "samples": len(report.samples),
         "exact": report.exact,
         "difference": report.difference,
-        "instructions": report.board.instructions,
-        "cycles": report.board.cycles,
-        "cycles_with_memory": report.board.cycles_with_memory,
+        **_counts(report.board),
         "traffic": msgspec.to_builtins(report.board.traffic),
+        "further_window": _counts(report.board.further) if report.board.further else None,
         "npu_cycles": report.npu_cycles,
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
@@ -152,6 +152,10 @@ def run_result(report: Run) -> dict:
         "sqnr_db": list(report.sqnr_db),
         "outputs": [str(file) for file in report.files],
     }
+
+
+def _counts(found: Costs) -> dict[str, int | None]:
+    return {column: getattr(found, column) for column in _COSTS}
 
 
 def print_run_report(report: Run) -> None:
@@ -171,7 +175,8 @@ def print_run_report(report: Run) -> None:
     _print_facts(
         [
             ("exact", _exactness(report)),
-            ("CPU kernels", _cpu_cost(report)),
+            ("CPU kernels", _cpu_cost(report.board)),
+            *([("further windows", _cpu_cost(report.board.further))] if report.board.further else []),
             ("memory", _memory_traffic(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
             ("SQNR", f"{noise} dB against float, per output"),
@@ -344,9 +349,9 @@ def _npu(target: Target) -> str:
     return f"{target.accelerator}, {mode}, {system}"
 
 
-def _cpu_cost(report: Run) -> str:
+def _cpu_cost(found: Costs) -> str:
     """Only what is known: a runner may count nothing, a core have no cycle model."""
-    costs = [(getattr(report.board, column), heading) for column, heading in _COSTS.items()]
+    costs = [(getattr(found, column), heading) for column, heading in _COSTS.items()]
     return ", ".join(f"{count:,} {heading}" for count, heading in costs if count is not None) or "not counted"
 
 

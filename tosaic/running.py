@@ -13,7 +13,7 @@ from tosaic.accuracy import sqnr_db
 from tosaic.backends.firmware.build import Tensor
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.execution import Runner
-from tosaic.backends.simulators.run import RunResult, run_firmware
+from tosaic.backends.simulators.run import RunResult, run_firmware, windows
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.build import Build
 from tosaic.manifest import InputStatistics
@@ -151,10 +151,12 @@ def split_samples(build: Build, arrays: Sequence[np.ndarray]) -> list[Sample]:
 
 
 def random_samples(build: Build, count: int, seed: int) -> list[Sample]:
-    """`count` samples: floats normal with the calibration data's mean and deviation, integers over their range."""
-    rng = np.random.default_rng(seed)
-    inputs = list(zip(build.manifest.firmware.inputs, build.manifest.calibration, strict=True))
-    return [[_random(rng, tensor, seen) for tensor, seen in inputs] for _ in range(count)]
+    """`count` samples: floats normal with the calibration data's mean and deviation, integers over their range; where
+    windows move on, each the one before it moved on by a hop."""
+    rng, firmware = np.random.default_rng(seed), build.manifest.firmware
+    inputs = list(zip(firmware.inputs, build.manifest.calibration, strict=True))
+    samples = [[_random(rng, tensor, seen) for tensor, seen in inputs] for _ in range(count)]
+    return windows(firmware, samples, count) if firmware.hop_rows else samples
 
 
 def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> np.ndarray:

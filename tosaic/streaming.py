@@ -37,6 +37,8 @@ _FINENESS = 7 / 8
 _MOST_SAVED = 64
 _TRIES, _STEP_DOWN = 6, 15 / 16
 """Times that a limit is lowered, and to what part at least, because a plan of the memory cannot do without gaps."""
+_SLACK = 3
+"""Hops of a window before its rows move to the start of their buffers."""
 _NEAR = 1.01
 _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
@@ -145,6 +147,7 @@ class Fitter:
         regions: the compiled command stream of each NPU function.
         tasks: of the CPU functions, proven.
         stream_input: the first stream takes the input row by row.
+        sliding: further rows move the window on; what counts is what they cost.
 
     Raises:
         Error: the input is to be taken row by row, and the model has several.
@@ -158,6 +161,7 @@ class Fitter:
         tasks: Mapping[str, KernelTask],
         *,
         stream_input: bool = False,
+        sliding: bool = False,
     ) -> None:
         self._tuner, self._placed, self._regions, self._tasks = tuner, placed, regions, tasks
         self._kernels = tuner.choose(tasks)
@@ -165,7 +169,8 @@ class Fitter:
         main = body_of(functions(placed)["main"])
         self._calls = [op.operation for op in main.operations if op.operation.name == "func.call"]
         self._names = [callee_of(call) for call in self._calls]
-        self._fed = self._only_input() if stream_input else None
+        self._sliding = sliding
+        self._fed = self._only_input() if stream_input or sliding else None
         self._prices: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._plans: dict[tuple[int, int, int], Plan] = {}
@@ -206,7 +211,7 @@ class Fitter:
 
     def chosen(self) -> Fitted:
         """The fastest way to run the program that fits the fastest memory of the arena, and takes no more of it than
-        without streams.
+        without streams, but for windows that move on.
 
         Raises:
             OutOfMemoryError: no way fits the arena at all; the message says what the least is.
@@ -214,7 +219,9 @@ class Fitter:
         if self._fed and not any(first == 0 for first, _ in self._streamable):
             raise self._not_by_rows()
         fastest, *slower = self._tuner.target.layout.arena
-        limit = min(fastest.size, max((price.bytes for price in self._alone), default=0))
+        limit = fastest.size
+        if not self._sliding:
+            limit = min(limit, max((price.bytes for price in self._alone), default=0))
         for _ in range(_TRIES):
             fit = self.fastest_within(limit)
             if fit is None:
@@ -246,12 +253,12 @@ class Fitter:
 
     def _not_by_rows(self) -> Error:
         call = self._program.calls[min(self._fed_calls)]
-        return Error(
-            "the input cannot be taken row by row",
-            where=call.where,
-            why=f"`{call.name}` is not made of rows of the input, or they are not all that reads it",
-            hint="an image comes in rows with --input-layout nhwc",
-        )
+        why = f"`{call.name}` is not made of rows of the input, or they are not all that reads it"
+        hint = "an image comes in rows with --input-layout nhwc"
+        if self._sliding:
+            why += "; or its results at the ends of a window are made of padding, or not of all rows at one pace"
+            hint = "a window slides over layers without padding in time; without --sliding each stands for itself"
+        return Error("the input cannot be taken row by row", where=call.where, why=why, hint=hint)
 
     def _least(self) -> int:
         """The fewest bytes, but for a few percent, with which some way to run the program is known."""
@@ -373,7 +380,7 @@ class Fitter:
         sizes = [len(self._source(number).params) for number in range(first, last + 1)]
         residents = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
         residents += ["all"] if max(sizes) > _SMALL_PARAMS else []
-        for rows in _HEIGHTS:
+        for rows in (1,) if self._slides(first) else _HEIGHTS:
             if 2 * rows <= height or rows == 1:
                 for resident in residents:
                     yield Segment(first, last, rows, resident)
@@ -383,9 +390,17 @@ class Fitter:
         if segment not in self._prices:
             self._prices[segment] = self._estimate(segment)
         price = self._prices[segment]
-        if price is None or price.measured:
-            return price
-        return replace(price, cost=price.cost * self._error(segment))
+        if price is None:
+            return None
+        share = 1.0 if price.measured else self._error(segment)
+        if segment.rows and self._slides(segment.first):
+            plan = self._plan(segment)
+            share *= plan.units[0] / plan.stream.stages[0].height
+        return replace(price, cost=price.cost * share)
+
+    def _slides(self, first: int) -> bool:
+        """Whether the stream that begins with a call is to go on from window to window."""
+        return self._sliding and first in self._fed_calls
 
     def _error(self, segment: Segment) -> float:
         """What streams of the same calls, else of any, were measured to cost beyond their estimates."""
@@ -488,15 +503,16 @@ class Fitter:
         fed = self._fed if self._fed in inputs else None
         if fed and (first > 0 or last < max(self._fed_calls)):
             return None
-        found = Stream(tuple(stages), reads, writes, inputs, outputs, fed)
-        return found.with_copies() if found.is_legal() else None
+        found = Stream(tuple(stages), reads, writes, inputs, outputs, fed, bool(fed) and self._sliding)
+        found = found.keeping_last_rows()
+        return found.without_slices().with_copies() if found.is_legal() else None
 
     def _plan(self, segment: Segment) -> Plan:
         key = segment.first, segment.last, segment.rows
         if key not in self._plans:
             stream = self._stream(segment.first, segment.last)
             assert stream is not None
-            self._plans[key] = Plan(stream, segment.rows)
+            self._plans[key] = Plan(stream, segment.rows, _SLACK if stream.slides else 0)
         return self._plans[key]
 
     def _source(self, number: int) -> KernelSource:
@@ -506,7 +522,16 @@ class Fitter:
 
     def _own_sources(self, plan: Plan, segment: Segment) -> list[tuple[int, KernelSource]]:
         """The stages that are no copies, each with the kernel of its call alone."""
-        return [(number, self._source(segment.first + index)) for index, number in enumerate(_kernels(plan))]
+        return [(number, self._source(call)) for number, call in self._own_calls(plan, segment)]
+
+    def _own_calls(self, plan: Plan, segment: Segment) -> list[tuple[int, int]]:
+        """The stages that are no copies, each with its call."""
+        calls = range(segment.first, segment.last + 1)
+        made = {self._program.storage(self._program.calls[call].writes[0]): call for call in calls}
+        if plan.stream.kept:
+            made[plan.stream.writes[-1]] = segment.last - 1
+        stages = enumerate(zip(plan.stream.stages, plan.stream.writes, strict=True))
+        return [(number, made[name]) for number, (stage, name) in stages if stage.function]
 
     def _resident(self, plan: Plan, segment: Segment) -> list[int]:
         most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.resident]
@@ -545,8 +570,8 @@ class Fitter:
         (function,) = functions(kernel).values()
         core, kept = self._tuner.target.core, self._resident(plan, segment)
         strips: list[Strip] = []
-        for index, number in enumerate(_kernels(plan)):
-            whole = self._tasks[self._names[segment.first + index]]
+        for number, call in self._own_calls(plan, segment):
+            whole = self._tasks[self._names[call]]
             constants = None if number in kept else self._tuner.target.layout.constants
             strips += self._strips(plan, number, whole, constants, segment.lean)
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
@@ -590,11 +615,6 @@ class Fitter:
             self._prices[segment] = replace(price, cost=float(cost), measured=True)
             if segment.rows:
                 self._errors.setdefault((segment.first, segment.last), []).append(cost / price.cost)
-
-
-def _kernels(plan: Plan) -> list[int]:
-    """The stages that are no copies."""
-    return [number for number, stage in enumerate(plan.stream.stages) if stage.function]
 
 
 def _takes_bytes(function: ir.Operation) -> bool:

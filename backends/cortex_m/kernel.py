@@ -33,10 +33,15 @@ class Overlap(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """An input, by number, that a kernel takes row by row; each row has so many bytes."""
+    """An input, by number, that a kernel takes row by row; each row has so many bytes.
+
+    With a hop, so many further rows each give the results of a window that has moved on by them; the kernel's scratch
+    memory and results have to stay for it.
+    """
 
     input: int
     row_bytes: int
+    hop: int = 0
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class Firmware:
             None where the code does not tell.
         licenses: of what is linked into it, as SPDX identifiers by the name of the library.
         fed_rows: of the input, which its first call takes one by one; 0 where inputs lie in the arena.
+        hop_rows: further rows that move a window on to its next results; 0 where each inference stands for itself.
     """
 
     name: Name
@@ -89,6 +90,7 @@ class Firmware:
     stack_bytes: int | None
     licenses: Mapping[str, str]
     fed_rows: int = 0
+    hop_rows: int = 0
 
     @property
     def has_npu(self) -> bool:
@@ -172,6 +174,7 @@ def build_firmware(
         stack_bytes=stack_bytes,
         licenses={part.of: part.spdx for part in licenses},
         fed_rows=program.fed_rows,
+        hop_rows=program.hop_rows,
     )
 
 

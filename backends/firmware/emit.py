@@ -87,6 +87,10 @@ int {name}_selftest(const {name}_instance *self);
     use, fed = f"write model.inputs[...], call {name}_invoke(&model), read model.outputs[...]", ""
     if program.fed_call:
         _, rows = program.fed_call
+        further = f"""\
+/* The window moves on: behind the first results, so many further rows each give results again. */
+#define {macro}_HOP_ROWS {rows.hop}
+""" if rows.hop else ""  # fmt: skip
         use = f"{name}_begin(&model), {name}_feed(&model, rows, count) until TOSAIC_OK, read model.outputs[...]"
         fed = f"""
 /* The input as it comes, any number of its rows at a time, in order: TOSAIC_MORE until the results are there, then
@@ -94,6 +98,7 @@ int {name}_selftest(const {name}_instance *self);
  * application has set. */
 #define {macro}_ROWS {program.fed_rows}
 #define {macro}_ROW_BYTES {rows.row_bytes}
+{further}\
 void {name}_begin(const {name}_instance *self);
 int {name}_feed(const {name}_instance *self, const void *rows, uint32_t count);
 """
@@ -317,15 +322,29 @@ class _Source:
         arguments, kernel = self._arguments(0, call), f"{self._name}_{call.kernel.symbol}"
         others = [argument for number, argument in enumerate(arguments) if number != fed.input]
         begin = f"    TOSAIC_CALL(0, {kernel}_begin({', '.join(arguments[-2:])}));"
-        feed = f"    TOSAIC_CALL(0, done = {kernel}_feed(rows, (int32_t)count, {', '.join(others)}));"
+        feed = f"    TOSAIC_CALL(0, left = {kernel}_feed(rows, (int32_t)count, {', '.join(others)}));"
         whole = f"    TOSAIC_CALL(0, {self._kernel_call(0, call)});"
+        fed_on = ["    int32_t left;", feed, "    return left < 0 ? TOSAIC_MORE : rest(self);"]
+        if fed.hop:
+            fed_on = [
+                "    int status = TOSAIC_MORE;",
+                "    while (count) {",
+                "        int32_t left;",
+                f"    {feed}",
+                "        if (left < 0)",
+                "            break;",
+                f"        rows = (const uint8_t *)rows + (count - (uint32_t)left) * {fed.row_bytes};",
+                "        count = (uint32_t)left;",
+                "        status = rest(self);",
+                "        if (status)",
+                "            break;",
+                "    }",
+                "    return status;",
+            ]
         return [
             _function(f"static int rest({instance})", body),
             _function(f"void {name}_begin({instance})", [begin]),
-            _function(
-                f"int {name}_feed({instance}, const void *rows, uint32_t count)",
-                ["    int32_t done;", feed, "    return done ? rest(self) : TOSAIC_MORE;"],
-            ),
+            _function(f"int {name}_feed({instance}, const void *rows, uint32_t count)", fed_on),
             _function(invoke, [whole, "    return rest(self);"]),
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, KernelCall, Program
 from tosaic.backends.target import Memory, Target
@@ -125,7 +125,13 @@ def program_blocks(program: Program, memories: int) -> list[Block]:
             if size:
                 allowed = 1 if region == FAST_REGION else memories
                 blocks.append(Block(scratch_name(number, region), size, number, number, allowed))
-    return blocks
+    stay = set(_kept_for_windows(program))
+    return [replace(block, first=-1, last=len(program.calls)) if block.name in stay else block for block in blocks]
+
+
+def _kept_for_windows(program: Program) -> list[str]:
+    """What the first call goes on with when a window moves on: its working memory and its results."""
+    return [scratch_name(0), *map(program.storage, program.calls[0].writes)] if program.hop_rows else []
 
 
 def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
@@ -369,6 +375,8 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
     for interface in program.outputs:
         if program.storage(interface.buffer) in arena:
             read(program.storage(interface.buffer), f"output {interface.name}")
+    for name in _kept_for_windows(program):
+        read(name, "the next window")
 
 
 def _overlap(plan: MemoryPlan, a: str, b: str) -> bool:

@@ -158,6 +158,11 @@ class Program:
         call, fed = self.fed_call
         return self.buffers[self.storage(call.inputs[fed.input])].size // fed.row_bytes
 
+    @property
+    def hop_rows(self) -> int:
+        """The rows that move a window on to its next results; 0 where each inference stands for itself."""
+        return self.fed_call[1].hop if self.fed_call else 0
+
     def check(self) -> None:
         """Whether the program can run as written.
 

@@ -1,8 +1,8 @@
 /* The firmware of a simulator: `inputs.bin` holds a number of samples and their inputs, `outputs.bin` gets the outputs.
  *
  * HEADER is the model's header, MODEL(x) its symbol x, INPUTS and OUTPUTS how many there are. ROWS and ROW_BYTES are
- * those of an input that the model takes row by row; it then has no other. ROWS_AT_ONCE of them come at a time; WHOLE
- * hands over all of them as a tensor.
+ * those of an input that the model takes row by row; it then has no other, and each sample is a number of rows and
+ * these. ROWS_AT_ONCE of them come at a time; WHOLE hands over all of them as a tensor, without the number.
  */
 #include HEADER
 #include "semihosting.h"
@@ -36,25 +36,37 @@ static void check(int status)
 /* What a camera or a microphone delivers. */
 static uint8_t rows[ROWS_AT_ONCE * ROW_BYTES] __attribute__((aligned(16)));
 
+static void read_rows(host_file inputs)
+{
+    if (host_read(inputs, rows, sizeof rows) != sizeof rows)
+        fail("inputs.bin is too short", EXIT_FILES);
+}
+
+#ifdef WHOLE
+static void infer(MODEL(instance) *model, host_file inputs)
+{
+    read_rows(inputs);
+    model->inputs[0] = rows;
+    check(MODEL(invoke)(model));
+}
+#else
+/* `inputs.bin` says how many rows come; as many as the model has begin a new window. */
 static void infer(MODEL(instance) *model, host_file inputs)
 {
     int status = TOSAIC_MORE;
-#ifndef WHOLE
-    MODEL(begin)(model);
-#endif
-    for (uint32_t left = ROWS; left; left -= ROWS_AT_ONCE) {
-        if (host_read(inputs, rows, sizeof rows) != sizeof rows)
-            fail("inputs.bin is too short", EXIT_FILES);
-        model->inputs[0] = rows;
+    uint32_t left;
+    if (host_read(inputs, &left, sizeof left) != sizeof left)
+        fail("inputs.bin is too short", EXIT_FILES);
+    if (left == ROWS)
+        MODEL(begin)(model);
+    for (; left; left -= ROWS_AT_ONCE) {
+        read_rows(inputs);
         if (status == TOSAIC_MORE)
-#ifdef WHOLE
-            status = MODEL(invoke)(model);
-#else
             status = MODEL(feed)(model, rows, ROWS_AT_ONCE);
-#endif
     }
     check(status);
 }
+#endif
 #else
 static void infer(MODEL(instance) *model, host_file inputs)
 {

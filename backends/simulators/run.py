@@ -7,12 +7,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Firmware, Tensor
-from tosaic.backends.simulators.execution import Execution, Runner
+from tosaic.backends.firmware.build import CallRecord, Firmware, Tensor
+from tosaic.backends.simulators.execution import Cost, Execution, Runner
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.target import Memory
@@ -44,15 +45,9 @@ class CallCost:
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """What a run gave.
+class Costs:
+    """What each call of an inference cost."""
 
-    Args:
-        outputs: the model's outputs for each sample.
-        calls: what each call cost for the first sample.
-    """
-
-    outputs: tuple[tuple[np.ndarray, ...], ...]
     calls: tuple[CallCost, ...]
 
     @property
@@ -77,6 +72,19 @@ class RunResult:
         return tuple(reduce(Traffic.__add__, each) for each in zip(*calls, strict=True))
 
 
+@dataclass(frozen=True)
+class RunResult(Costs):
+    """What a run gave, and cost for the first sample.
+
+    Args:
+        outputs: the model's outputs for each sample.
+        further: what the first sample cost that only moved a window on.
+    """
+
+    outputs: tuple[tuple[np.ndarray, ...], ...]
+    further: Costs | None = None
+
+
 def _total(costs: Sequence[int | None]) -> int | None:
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
@@ -95,7 +103,8 @@ def run_firmware(
     """Run a firmware's ELF.
 
     Args:
-        samples: the inputs of each inference, with the shapes and dtypes of the model's header.
+        samples: the inputs of each inference, with the shapes and dtypes of the model's header. One that is the sample
+            before it, moved on by a hop, costs its further rows only, where the firmware has windows that move on.
         npu: executes NPU calls on the host (see `npu_bridge`).
         timeout: seconds of wall time for the whole run.
         memories: those whose traffic is counted.
@@ -107,10 +116,41 @@ def run_firmware(
         raise SimulatorError(
             f"this firmware calls the NPU, and {runner.name} has none", hint="pass a function that executes it"
         )
-    files = {"inputs.bin": encode_inputs(firmware.inputs, samples)}
-    execution = runner.run(elf, files, npu=npu, timeout=timeout, memories=memories).check("the firmware")
+    data = encode_inputs(firmware.inputs, samples)
+    fed = fed_rows(firmware, samples) if firmware.fed_rows else []
+    if fed:
+        data = encode_rows(fed)
+    execution = runner.run(elf, {"inputs.bin": data}, npu=npu, timeout=timeout, memories=memories).check("the firmware")
     outputs = read_outputs(execution, firmware.outputs, len(samples))
-    return RunResult(outputs, _costs(firmware, execution, len(samples)))
+    if not execution.costs:
+        unknown = tuple(CallCost(call.name, call.processor, call.where, None, None, None) for call in firmware.calls)
+        return RunResult(unknown, outputs)
+    found = _costs(firmware, execution, [len(rows) for rows in fed] or [0] * len(samples))
+    further = [costs for costs, rows in zip(found, fed, strict=False) if len(rows) < firmware.fed_rows]
+    return RunResult(found[0].calls, outputs, further[0] if further else None)
+
+
+def windows(firmware: Firmware, samples: Sequence[Sequence[np.ndarray]], count: int) -> list[list[np.ndarray]]:
+    """The first windows of the samples one behind the other, at most `count`, each moved on from the last by a hop.
+
+    Args:
+        samples: of a firmware with windows that move on.
+    """
+    rows = np.concatenate([array.reshape(firmware.fed_rows, -1) for (array,) in samples])
+    (shape,) = {array.shape for (array,) in samples}
+    begins = range(0, len(rows) - firmware.fed_rows + 1, firmware.hop_rows)[:count]
+    return [[rows[begin : begin + firmware.fed_rows].reshape(shape)] for begin in begins]
+
+
+def fed_rows(firmware: Firmware, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """The rows of each sample; of one that is the sample before it moved on by a hop, those that are new."""
+    hop, found, before = firmware.hop_rows, list[np.ndarray](), np.empty((0, 0))
+    for (array,) in samples:
+        rows = array.reshape(firmware.fed_rows, -1)
+        moved_on = hop and len(before) and np.array_equal(before[hop:], rows[:-hop])
+        found.append(np.ascontiguousarray(rows[-hop:] if moved_on else rows))
+        before = rows
+    return found
 
 
 def encode_inputs(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> bytes:
@@ -129,6 +169,12 @@ def encode_inputs(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarr
                     f"and the model takes {tensor.dtype}{list(tensor.shape)}"
                 )
     data = [np.ascontiguousarray(array).tobytes() for sample in samples for array in sample]
+    return struct.pack("<I", len(samples)) + b"".join(data)
+
+
+def encode_rows(samples: Sequence[np.ndarray]) -> bytes:
+    """`inputs.bin` as a firmware reads it that takes its input row by row: the `fed_rows` of each sample."""
+    data = [struct.pack("<I", len(rows)) + rows.tobytes() for rows in samples]
     return struct.pack("<I", len(samples)) + b"".join(data)
 
 
@@ -154,24 +200,28 @@ def read_outputs(execution: Execution, tensors: Sequence[Tensor], samples: int) 
     return tuple(outputs)
 
 
-def _costs(firmware: Firmware, execution: Execution, samples: int) -> tuple[CallCost, ...]:
-    if not execution.costs:
-        return tuple(CallCost(call.name, call.processor, call.where, None, None, None) for call in firmware.calls)
-    counted, rest = divmod(len(execution.costs), samples)
-    fed = counted - len(firmware.calls)
-    if rest or not 0 <= fed <= firmware.fed_rows:
-        raise SimulatorError(f"{len(execution.costs)} calls were counted, not {samples * len(firmware.calls)}")
-    costs = list(execution.costs)
-    costs[: fed + 1] = [reduce(operator.add, costs[: fed + 1])]
-    return tuple(
-        CallCost(
-            name=call.name,
-            processor=call.processor,
-            where=call.where,
-            instructions=cost.instructions,
-            cycles=cost.cycles,
-            cycles_with_memory=None if cost.cycles is None else cost.cycles + cost.waits,
-            traffic=cost.traffic,
-        )
-        for call, cost in zip(firmware.calls, costs, strict=False)
+def _costs(firmware: Firmware, execution: Execution, rows: Sequence[int]) -> list[Costs]:
+    """What each sample cost, of which so many rows were fed one by one."""
+    others = len(firmware.calls) - 1
+    begun = [len(execution.costs) // len(rows) - others] * len(rows)
+    if firmware.hop_rows:
+        begun = [fed + (fed == firmware.fed_rows) for fed in rows]
+    if sum(begun) + others * len(rows) != len(execution.costs) or not 0 < begun[0] <= firmware.fed_rows + 1:
+        raise SimulatorError(f"{len(execution.costs)} calls were counted, not {len(rows) * len(firmware.calls)}")
+    found, costs = list[Costs](), iter(execution.costs)
+    for number in begun:
+        first = reduce(operator.add, islice(costs, number))
+        found.append(Costs(tuple(map(_cost, firmware.calls, (first, *islice(costs, others))))))
+    return found
+
+
+def _cost(call: CallRecord, cost: Cost) -> CallCost:
+    return CallCost(
+        name=call.name,
+        processor=call.processor,
+        where=call.where,
+        instructions=cost.instructions,
+        cycles=cost.cycles,
+        cycles_with_memory=None if cost.cycles is None else cost.cycles + cost.waits,
+        traffic=cost.traffic,
     )

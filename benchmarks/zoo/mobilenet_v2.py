@@ -36,16 +36,25 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """A stem, seventeen inverted residuals, a 1x1 head of 1280 channels, a global average and a classifier."""
+    """A stem, seventeen inverted residuals, a 1x1 head of 1280 channels, a global average and a classifier.
 
-    def __init__(self, classes: int = 1000) -> None:
+    `width` multiplies the channels of all but the head, in eights and by at least 0.9 of what it says.
+    """
+
+    def __init__(self, classes: int = 1000, width: float = 1.0) -> None:
         super().__init__()
-        layers: list[nn.Module] = [convolution(3, 32, 3, 2)]
-        channels = 32
+
+        def scaled(channels: int) -> int:
+            eights = max(8, int(channels * width + 4) // 8 * 8)
+            return eights if eights >= 0.9 * channels * width else eights + 8
+
+        channels = scaled(32)
+        layers: list[nn.Module] = [convolution(3, channels, 3, 2)]
         for expansion, outputs, repeats, stride in STAGES:
             for index in range(repeats):
-                layers.append(InvertedResidual(channels, outputs, stride if index == 0 else 1, expansion))
-                channels = outputs
+                block = InvertedResidual(channels, scaled(outputs), stride if index == 0 else 1, expansion)
+                layers.append(block)
+                channels = scaled(outputs)
         layers.append(convolution(channels, 1280, 1))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, classes))

@@ -11,9 +11,10 @@ from conftest import NETS
 
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
-from tosaic.backends.simulators.run import run_firmware
+from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, run_firmware
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.build import Build
+from tosaic.running import difference_of_samples, reference_outputs
 
 MODEL = f"{NETS}:tall"
 
@@ -86,9 +87,8 @@ def test_an_input_that_comes_row_by_row_lies_nowhere(fed, succeed):
     assert succeed("verify", fed["build"], "--inputs", 1)["exact"]
 
 
-@pytest.mark.parametrize("rows", [3, 16, 48])
-def test_rows_may_come_in_any_number(fed, rows, tmp_path):
-    build = Build.load(Path(fed["build"]))
+def with_rows_at_once(build: Build, rows: int, tmp_path: Path) -> Path:
+    """The ELF of a build that is fed so many rows at a time."""
     firmware, target = build.manifest.firmware, build.manifest.target
     macros = ['HEADER="model.h"', "MODEL(x)=model_##x", "INPUTS=1", "OUTPUTS=1", f"ROWS_AT_ONCE={rows}"]
     macros += ["ROWS=MODEL_ROWS", "ROW_BYTES=MODEL_ROW_BYTES"]
@@ -97,7 +97,14 @@ def test_rows_may_come_in_any_number(fed, rows, tmp_path):
     toolchain.compile_c(toolchain.SOURCES / "simulator_main.c", main, target.core, *flags)
     objects = simulator_objects(build.folder, firmware.name, target.core, firmware.has_npu, str(main))
     toolchain.link(objects, build.folder / "model.ld", elf, target.core)
-    runner = find_runner("qemu", target)
+    return elf
+
+
+@pytest.mark.parametrize("rows", [3, 16, 48])
+def test_rows_may_come_in_any_number(fed, rows, tmp_path):
+    build = Build.load(Path(fed["build"]))
+    firmware, runner = build.manifest.firmware, find_runner("qemu", build.manifest.target)
+    elf = with_rows_at_once(build, rows, tmp_path)
     shape = firmware.inputs[0].shape
     samples = [(np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8),) for seed in range(2)]
     expected = run_firmware(build.elf, firmware, samples, runner).outputs
@@ -116,3 +123,49 @@ def test_what_needs_the_whole_input_cannot_take_rows(refused, tmp_path):
     message = refused("compile", MODEL, "--stream-input", "-o", tmp_path / "build")
     assert "the input cannot be taken row by row" in message
     assert "--input-layout nhwc" in message
+
+
+@pytest.fixture(scope="module")
+def sliding(succeed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sliding")
+    return succeed("compile", f"{NETS}:listener", "--sliding", "--records", folder / "r.db", "-o", folder / "build")
+
+
+def test_a_window_that_moves_on_costs_what_is_new(sliding, succeed):
+    firmware = Build.load(Path(sliding["build"])).manifest.firmware
+    assert (firmware.fed_rows, firmware.hop_rows) == (22, 2)
+    report = succeed("run", sliding["build"], "--random", 12)
+    assert report["exact"]
+    assert report["further_window"]["instructions"] < report["instructions"] / 3
+    assert succeed("verify", sliding["build"], "--inputs", 1)["exact"]
+
+
+def test_windows_may_begin_anew_at_any_time(sliding):
+    build = Build.load(Path(sliding["build"]))
+    firmware, runner = build.manifest.firmware, find_runner("qemu", build.manifest.target)
+    rng = np.random.default_rng(0)
+    frames = rng.integers(-128, 128, (40, 8)).astype(np.int8)
+    begins = [0, 2, 4, 9, 11, 0, 2, 18, 18]
+    samples = [(frames[None, begin : begin + 22],) for begin in begins]
+    found = run_firmware(build.elf, firmware, samples, runner).outputs
+    expected = reference_outputs(build, [list(sample) for sample in samples])
+    assert difference_of_samples(expected, found) == ""
+
+
+@pytest.mark.parametrize("rows", [2, 22])
+def test_frames_may_come_in_any_number(sliding, rows, tmp_path):
+    build = Build.load(Path(sliding["build"]))
+    firmware, runner = build.manifest.firmware, find_runner("qemu", build.manifest.target)
+    elf = with_rows_at_once(build, rows, tmp_path)
+    frames = np.random.default_rng(1).integers(-128, 128, (44, 8)).astype(np.int8)
+    samples = [(frames[None, :22],), (frames[None, 22:],)]
+    execution = runner.run(elf, {"inputs.bin": encode_rows(fed_rows(firmware, samples))}, count=False)
+    expected = reference_outputs(build, [list(sample) for sample in samples])
+    assert difference_of_samples(expected, read_outputs(execution, firmware.outputs, len(samples))) == ""
+
+
+def test_what_has_padding_in_time_cannot_slide(refused, tmp_path):
+    message = refused("compile", f"{NETS}:odd", "--input-layout", "nhwc", "--sliding", "-o", tmp_path / "build")
+    assert "the input cannot be taken row by row" in message
+    assert "made of padding" in message
+    assert "without padding in time" in message

@@ -127,12 +127,13 @@ class _Driver:
         fed = self._stream.fed
         if fed is None:
             return None
-        (_, argument), *_ = self._stream.readers(fed)
-        return Fed(self._stream.inputs.index(fed), argument.bytes)
+        (copy, argument), *_ = self._stream.readers(fed)
+        hop = self._plan.units[copy] if self._stream.slides else 0
+        return Fed(self._stream.inputs.index(fed), argument.bytes, hop)
 
     def _fed_run(self, fed: Fed) -> list[str]:
-        """Functions that begin, and that go on with some rows, between which the state lies in scratch memory; and one
-        that feeds a whole tensor row by row."""
+        """Functions that begin, and that go on with some rows, between which the state lies in scratch memory: how many
+        are left where the results are there, -1 where more are needed; and one that feeds a whole tensor row by row."""
         variables, own = ", ".join(self._variables), f"in{fed.input}"
         tensors = [tensor for number, tensor in enumerate(self._tensors()) if number != fed.input]
         passed = ", ".join([*(tensor.rpartition("*")[2] for tensor in tensors), "params", "scratch"])
@@ -149,19 +150,35 @@ class _Driver:
             f"  struct state *const state = (struct state *)(scratch + {self._state});",
             f"  int32_t {', '.join(f'{name} = state->{name}' for name in self._variables)};",
             *(f"  int8_t *const w{self._number(name)} = scratch + {at};" for name, at in self._windows.items()),
-            f"  if (d{last} == {height})",
-            "    return 1;",
+            *(f"  {line}" for line in self._moved_on() or [f"if (d{last} == {height})", "  return count;"]),
             *(f"  {line}" for line in self._loop("break;")),
             f"  *state = (struct state){{ {variables} }};",
-            f"  return d{last} == {height};",
+            f"  return d{last} == {height} ? count : -1;",
             "}",
             f"void @SYMBOL@({', '.join(self._tensors())}, {_WORKING})",
             "{",
             "  @SYMBOL@_begin(params, scratch);",
-            f"  while (!@SYMBOL@_feed({own}, 1, {passed}))",
+            f"  while (@SYMBOL@_feed({own}, 1, {passed}) < 0)",
             f"    {own} += {fed.row_bytes};",
             "}",
         ]
+
+    def _moved_on(self) -> list[str]:
+        """Where all results are there, move all rows up by as many as come anew."""
+        if not self._stream.slides:
+            return []
+        plan, stream, last = self._plan, self._stream, len(self._plan.units) - 1
+        lines = [f"if (d{last} == {stream.stages[last].height}) {{", f"  end = {stream.stages[last].height};"]
+        for number, (stage, unit) in enumerate(zip(stream.stages, plan.units, strict=True)):
+            name = stream.writes[number]
+            if name in stream.outputs:
+                made, rows = self._whole(name), self._result_rows(number) - unit
+                if rows > 0:
+                    lines.append(f"  slide({made}, {made} + {unit * stage.bytes}, {rows * stage.bytes});")
+            else:
+                lines.append(f"  f{number} -= {unit};")
+            lines.append(f"  d{number} -= {unit};")
+        return [*lines, "}"]
 
     def _tensors(self) -> list[str]:
         """The parameters that are tensors."""
@@ -309,7 +326,14 @@ class _Driver:
         name, size = self._stream.writes[number], self._stream.stages[number].bytes
         if name in self._windows:
             return f"w{number} + (d{number} - f{number}) * {size}"
-        return f"{self._whole(name)} + d{number} * {size}"
+        before = self._stream.stages[number].height - self._result_rows(number)
+        row = f"(d{number} > {before} ? d{number} - {before} : 0)" if before else f"d{number}"
+        return f"{self._whole(name)} + {row} * {size}"
+
+    def _result_rows(self, number: int) -> int:
+        """The rows of a stage's result that lie in memory."""
+        is_last = number == len(self._stream.stages) - 1
+        return self._stream.kept if is_last and self._stream.kept else self._stream.stages[number].height
 
     def _whole(self, name: str) -> str:
         if name in self._stream.inputs:

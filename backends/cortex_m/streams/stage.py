@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.streams.upright import make_upright
 from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import (
@@ -73,7 +74,7 @@ class Stage:
     """A kernel function that makes its result row by row.
 
     Args:
-        function: its text.
+        function: its text; empty where a row of the result is a row of the one argument.
         arguments: in order.
         height: rows of the result; `bytes` of one.
     """
@@ -88,9 +89,12 @@ def stage_of(function: ir.Operation) -> Stage | None:
     """The stage that a `func.func` of tosa ops is; None where a row of its result needs what is no strip of rows.
 
     Args:
-        function: one result (1, H, W, C) of more than one row, of ops that keep rows apart: windows, pointwise ops,
-            concatenations of channels, and a transpose of channels to the end.
+        function: one result (1, H, W, C) of more than one row but for a slice, or a sequence, of ops that keep rows
+            apart: windows, pointwise ops, concatenations of channels, and a transpose of channels to the end.
     """
+    module = standalone(function)
+    (function,) = functions(module).values()
+    make_upright(function)
     rows = _rows(function)
     if rows is None:
         return None
@@ -98,9 +102,17 @@ def stage_of(function: ir.Operation) -> Stage | None:
     paddings = _paddings(function)
     arguments = tuple(_argument(a, rows.get(a), paddings.get(a, 0)) for a in body_of(function).arguments)
     _, height, width, channels = shape_of(result)
-    module = standalone(function)
-    (copy,) = functions(module).values()
-    return Stage(str(copy), arguments, height, width * channels * _bytes(result))
+    text = "" if _takes_rows(function) else str(function)
+    return Stage(text, arguments, height, width * channels * _bytes(result))
+
+
+def _takes_rows(function: ir.Operation) -> bool:
+    """Whether a function does no more than leave rows out."""
+    ops = computing_ops(function)
+    if [op.name for op in ops] != ["tosa.slice"]:
+        return False
+    taken, whole = shape_of(ops[0].results[0]), shape_of(ops[0].operands[0])
+    return taken[_ROWS + 1 :] == whole[_ROWS + 1 :]
 
 
 def strip(stage: Stage, count: int) -> str:
@@ -131,7 +143,7 @@ def _rows(function: ir.Operation) -> dict[ir.Value, Rows] | None:
     if len(results) != 1 or len(shape_of(results[0])) != 4:
         return None
     batch, height, *_ = shape_of(results[0])
-    if batch != 1 or height == 1 or producer(results[0], *CONSTANT) is not None:
+    if batch != 1 or (height == 1 and not _takes_rows(function)) or producer(results[0], *CONSTANT) is not None:
         return None
     found = {results[0]: Rows()}
     for op in reversed(computing_ops(function)):

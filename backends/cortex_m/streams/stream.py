@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage
@@ -26,6 +26,8 @@ class Stream:
         reads: the tensors behind each stage's arguments; `writes` the one that it makes.
         inputs, outputs: the tensors that lie in memory as a whole, in the order of the kernel's arguments.
         fed: the input whose rows arrive one after another, and which so never lies in memory as a whole.
+        slides: whether further rows of it move a window on, whose results follow without computing anything twice.
+        kept: of the last stage's rows how many, the last ones, are the result; 0 for all.
     """
 
     stages: tuple[Stage, ...]
@@ -34,6 +36,8 @@ class Stream:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     fed: str | None = None
+    slides: bool = False
+    kept: int = 0
 
     def is_legal(self) -> bool:
         """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
@@ -46,10 +50,55 @@ class Stream:
                 return False
         if self.fed and any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed)):
             return False
+        if self.stages[-1].height == 1 or (self.slides and not self._can_slide()):
+            return False
         for name in {*self.inputs, *self.writes}:
             if len({a.padding for reader, a in self.readers(name) if self.is_padded(reader, a)}) > 1:
                 return False
         return self.writes[-1] in self.outputs
+
+    def keeping_last_rows(self) -> Stream:
+        """The stream of windows that move on without a last stage that takes the last rows of what is made before."""
+        *_, made, last = ("", *self.writes)
+        (taken, *_) = self.stages[-1].arguments
+        height = self.stages[-1].height
+        is_slice = (
+            self.slides and not self.stages[-1].function and self.reads[-1] == (made,) and made not in self.outputs
+        )
+        if not is_slice or taken.rows is None or taken.rows.end(height) != taken.height:
+            return self
+        writes = (*self.writes[:-2], last)
+        return replace(self, stages=self.stages[:-1], reads=self.reads[:-1], writes=writes, kept=height)
+
+    def without_slices(self) -> Stream:
+        """The stream whose stages read what lies behind slices of rows, but for slices that must lie somewhere: those
+        that are results, and those with rows of padding around them."""
+        found = self
+        for made, stage in zip(self.writes, self.stages, strict=True):
+            readers = found.readers(made)
+            if not stage.function and made not in self.outputs and not any(found.is_padded(*each) for each in readers):
+                found = found._passing_over(made)
+        return found
+
+    def _passing_over(self, slice_: str) -> Stream:
+        number = self.writes.index(slice_)
+        (source,), (taken,) = self.reads[number], self.stages[number].arguments
+        assert taken.rows is not None
+
+        def behind(argument: Argument) -> Argument:
+            assert argument.rows is not None and taken.rows is not None
+            rows = replace(argument.rows, before=argument.rows.before + taken.rows.before)
+            return replace(argument, rows=rows, height=taken.height)
+
+        stages, reads = list[Stage](), list[tuple[str, ...]]()
+        for stage, names in zip(self.stages, self.reads, strict=True):
+            pairs = list(zip(names, stage.arguments, strict=True))
+            arguments = tuple(behind(argument) if name == slice_ else argument for name, argument in pairs)
+            stages.append(replace(stage, arguments=arguments))
+            reads.append(tuple(source if name == slice_ else name for name in names))
+        del stages[number], reads[number]
+        writes = (*self.writes[:number], *self.writes[number + 1 :])
+        return replace(self, stages=tuple(stages), reads=tuple(reads), writes=writes)
 
     def with_copies(self) -> Stream:
         """The stream with the rows of a whole tensor copied where a stage needs rows of padding around it, and with
@@ -72,7 +121,30 @@ class Stream:
             stages.append(stage)
             reads.append(tuple(taken))
             writes.append(made)
-        return Stream(tuple(stages), tuple(reads), tuple(writes), self.inputs, self.outputs, self.fed)
+        return replace(self, stages=tuple(stages), reads=tuple(reads), writes=tuple(writes))
+
+    def _can_slide(self) -> bool:
+        """Whether a window that moves on gives every stage new rows at one pace, none of them made of padding, and all
+        rows of what is fed are read."""
+        paces = [1] * len(self.stages)
+        ends = [self.stages[-1].height] * len(self.stages)
+
+        def wanted(tensor: str) -> tuple[set[int], int]:
+            """The rows that each reader wants anew, and the end of those that any wants at all."""
+            read = [(reader, a.rows) for reader, a in self.readers(tensor) if a.rows]
+            return {rows.stride * paces[n] for n, rows in read}, max(rows.end(ends[n]) for n, rows in read)
+
+        for number in reversed(range(len(self.stages) - 1)):
+            made, ends[number] = wanted(self.writes[number])
+            if len(made) > 1 or max(made) > ends[number]:
+                return False
+            paces[number] = max(made)
+        if any(self.is_padded(reader, a) for readers in self._readers.values() for reader, a in readers):
+            return False
+        assert self.fed is not None
+        (_, fed), *_ = self.readers(self.fed)
+        made, end = wanted(self.fed)
+        return len(made) == 1 and end == fed.height
 
     def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
         """The stages that read a tensor, each with the argument that it is."""
@@ -183,7 +255,7 @@ class Plan:
             (argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)), default=0
         )
         held = 0
-        for done, ends in self._moments:
+        for done, ends in (*self._moments, *self._further):
             end = ends[number] + (below if ends[number] == stage.height else 0)
             held = max(held, end - min(done[number], *(rows.first(done[reader]) for reader, rows in readers)))
         return Window(held + self.slack * self.units[number], stage.bytes, above, below, padding, readers)
@@ -200,6 +272,14 @@ class Plan:
             if all(end < height for end, height in zip(self.ends(step), heights, strict=True)):
                 break
         return found + [(self.ends(step - 1), self.ends(step)) for step in (*begun, *reversed(ended))]
+
+    @property
+    def _further(self) -> list[tuple[list[int], list[int]]]:
+        """The rows of each stage before and after a step with which a window has moved on."""
+        if not self.stream.slides:
+            return []
+        ends = self.ends(self.steps - 1)
+        return [([end - unit for end, unit in zip(ends, self.units, strict=True)], ends)]
 
     @cached_property
     def calls(self) -> tuple[Mapping[int, int], ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tosa_graphs import Graph
 
@@ -114,7 +116,7 @@ class Memory:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.stream = plan, plan.stream
-        self.lead = plan.leads[0, 0]
+        self.lead = plan.leads.get((0, 0), 1 << 16)
         height = self.stream.readers("x")[0][1].height
         self.whole = {self.lead + 16 * row: ("x", row) for row in range(height)}
         self.done = [0] * len(self.stream.stages)
@@ -153,19 +155,30 @@ class Memory:
         assert end + below - min(needed, self.done[number]) <= window.rows
         self.kept[name] = {row: what for row, what in kept.items() if row >= needed}
 
+    def step(self, ends: Sequence[int]) -> None:
+        for number, end in enumerate(ends):
+            self.slide(number, end)
+            while self.done[number] < end:
+                unit = self.plan.units[number]
+                made = unit if self.done[number] + unit <= end else 1
+                self.read(number, made)
+                self.write(number, made)
+            name, height = self.stream.writes[number], self.stream.stages[number].height
+            if name in self.kept and self.done[number] == height:
+                below = self.plan.windows[name].below
+                self.kept[name].update(dict.fromkeys(range(height, height + below), "padding"))
+
+    def move_on(self) -> None:
+        """Number all rows from the next window's first; what it is fed is of its own."""
+        for number, unit in enumerate(self.plan.units):
+            name = self.stream.writes[number]
+            self.done[number] -= unit
+            if name in self.kept:
+                self.kept[name] = {row - unit: what - unit for row, what in self.kept[name].items()}  # type: ignore[operator]
+
     def run(self) -> None:
         for step in range(self.plan.steps):
-            for number, end in enumerate(self.plan.ends(step)):
-                self.slide(number, end)
-                while self.done[number] < end:
-                    unit = self.plan.units[number]
-                    made = unit if self.done[number] + unit <= end else 1
-                    self.read(number, made)
-                    self.write(number, made)
-                name, height = self.stream.writes[number], self.stream.stages[number].height
-                if name in self.kept and self.done[number] == height:
-                    below = self.plan.windows[name].below
-                    self.kept[name].update(dict.fromkeys(range(height, height + below), "padding"))
+            self.step(self.plan.ends(step))
         last = self.stream.writes[-1]
         made = [self.whole[16 * row] for row in range(self.stream.stages[-1].height)]
         assert made == [(last, row) for row in range(self.stream.stages[-1].height)]
@@ -175,6 +188,76 @@ class Memory:
 @given(plans())
 def test_no_row_is_lost_while_somebody_needs_it(plan):
     Memory(plan).run()
+
+
+@st.composite
+def sliding_plans(draw) -> Plan:
+    """A chain of windows without padding, with shortcuts that leave the first rows out; now and then the last rows."""
+    heights, made = [draw(st.integers(6, 40))], ["x"]
+    stages, reads = list[Stage](), list[tuple[str, ...]]()
+
+    def add(arguments: list[Argument], names: list[str], height: int, function: str = "function") -> None:
+        stages.append(Stage(function, tuple(arguments), height, 16))
+        reads.append(tuple(names))
+        made.append(f"t{len(made)}")
+        heights.append(height)
+
+    for _ in range(draw(st.integers(1, 5))):
+        source, height = made[-1], heights[-1]
+        rows, out = window(height, draw(st.integers(1, min(4, height))), draw(st.integers(1, 2)), (0, 0))
+        add([Argument(rows, height, 16)], [source], out)
+        if rows.stride == 1 and height > out and draw(st.booleans()):
+            window_of = made[-1]
+            add([Argument(Rows(before=out - height), height, 16)], [source], out, "")
+            add([Argument(Rows(), out, 16), Argument(Rows(), out, 16)], [window_of, made[-1]], out)
+    if heights[-1] > 1 and draw(st.booleans()):
+        kept = draw(st.integers(1, heights[-1] - 1))
+        add([Argument(Rows(before=kept - heights[-1]), heights[-1], 16)], [made[-1]], kept, "")
+    outputs = (made[-1],)
+    stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), outputs, "x", True).keeping_last_rows()
+    assume(stream.is_legal())
+    return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(sliding_plans(), st.integers(1, 6))
+def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops):
+    memory = Memory(plan)
+    memory.run()
+    ends = plan.ends(plan.steps - 1)
+    for _ in range(hops):
+        memory.move_on()
+        memory.step(ends)
+    assert memory.done == ends
+
+
+def test_slices_of_rows_are_read_where_they_lie():
+    stages = (
+        Stage("conv", (Argument(Rows(reach=3), 10, 16),), 8, 16),
+        Stage("", (Argument(Rows(before=-2), 10, 16),), 8, 16),
+        Stage("add", (Argument(Rows(), 8, 16), Argument(Rows(), 8, 16)), 8, 16),
+        Stage("", (Argument(Rows(before=-7), 8, 16),), 1, 16),
+    )
+    reads = (("x",), ("x",), ("a", "b"), ("c",))
+    stream = Stream(stages, reads, ("a", "b", "c", "y"), ("x",), ("y",), "x", True).keeping_last_rows()
+    assert (stream.kept, stream.writes) == (1, ("a", "b", "y"))
+    without = stream.without_slices()
+    assert without.reads == (("x",), ("a", "x"))
+    assert without.stages[1].arguments[1] == Argument(Rows(before=-2), 10, 16)
+
+
+def test_a_sequence_runs_down_as_rows():
+    graph = Graph()
+    x = graph.input((1, 1, 9, 16))
+    y = convolution(graph, x, (1, 3), pad=(0, 0, 0, 0), stride=(1, 2), dilation=(1, 1))
+    module, function = function_of(graph, y)
+    sequence = RNG.integers(-128, 128, (1, 1, 9, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [sequence])
+    stage = stage_of(function)
+    assert stage is not None
+    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(Rows(2, 0, 3), 9, 16, padding=249),), 4, 16)
+    (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [sequence.reshape(1, 9, 1, 16)[:, 2:7]])
+    np.testing.assert_array_equal(part.reshape(2, 16), whole.reshape(4, 16)[1:3])
 
 
 @settings(max_examples=100, deadline=None)

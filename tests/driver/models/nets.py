@@ -68,6 +68,28 @@ def odd():
     return net.eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+class Listener(nn.Module):
+    """Convolutions in time without padding, a shortcut, a stride of two: 22 frames f32[1, 22, 8] -> f32[1, 5]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(8, 16, 3)
+        self.second = nn.Conv1d(16, 16, 3, dilation=2)
+        self.third = nn.Conv1d(16, 24, 4, stride=2)
+        self.classifier = nn.Linear(24, 5)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        x = torch.relu(self.first(frames.transpose(1, 2)))
+        x = torch.relu(self.second(x)) + x[:, :, 4:]
+        return self.classifier(torch.relu(self.third(x))[:, :, -1])
+
+
+def listener():
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 22, 8, generator=torch.Generator().manual_seed(1))
+    return Listener().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 
