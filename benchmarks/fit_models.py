@@ -77,7 +77,7 @@ class Detector(nn.Module):
         super().__init__()
         features = MobileNetV2(width=0.35).features
         self.near, self.far = features[:14], features[14:17]
-        channels = [self.near[-1].project[0].out_channels, self.far[-1].project[0].out_channels]
+        channels = (32, 56)  # 96 and 160 at that width
         self.boxes = nn.ModuleList([_head(c, 3 * 4) for c in channels])
         self.classes = nn.ModuleList([_head(c, 3 * 5) for c in channels])
 
