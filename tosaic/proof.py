@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.firmware.build import Firmware
-from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.reference import evaluate, evaluate_each, serialize
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import run_firmware
@@ -182,8 +182,8 @@ def prove_firmware(
         SimulatorError: the firmware does not run to its end.
     """
     outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
-    for number, (sample, got) in enumerate(zip(samples, outputs, strict=True)):
-        if difference := first_difference(evaluate(flatbuffer, sample), list(got)):
+    for number, (wanted, got) in enumerate(zip(evaluate_each(flatbuffer, samples), outputs, strict=True)):
+        if difference := first_difference(wanted, list(got)):
             return Verdict(f"sample {number}: {difference}")
     return Verdict()
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from tosaic.backends import reference
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.linker_script import CONSTANTS_SECTION, arena_section, linker_script
 from tosaic.backends.simulators.execution import Machine
+from tosaic.backends.simulators.trial_examples import Example, examples
 from tosaic.backends.target import Core, Layout
 from tosaic.support.errors import BackendError, Error
-from tosaic.support.functions import body_of
-from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
-from tosaic.support.random_arrays import random_array
-from tosaic.support.values import is_argument
 from tosaic.tuner.measurement import Measurement, Status, Task
 from tosaic.tuner.space import Schedule
 
@@ -37,7 +31,6 @@ _RESTART = 2_000_000
 """Instructions of a vector kernel that QEMU executes in the time that a run takes to start."""
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
 _PATIENCE = 10  # times more, for a candidate that was late
-_SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
 
 
 class BuildableTask(Task, Protocol):
@@ -109,9 +102,9 @@ class BatchMeasure:
                 if source.symbol in compiled.errors:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
-            data = _encode_task(*example(task.module, self.seed, task.inputs))
+            tried = examples(task.module, self.seed, task.inputs)
             while sources:
-                measured = self._run_batch(sources, compiled.objects, folder, data, self._limit(best))
+                measured = self._run_batch(sources, compiled.objects, folder, tried, self._limit(best))
                 results |= measured
                 for number in measured:
                     del sources[number]
@@ -134,7 +127,7 @@ class BatchMeasure:
         sources: dict[int, KernelSource],
         objects: Sequence[Path],
         folder: Path,
-        data: bytes,
+        tried: Sequence[Example],
         limit: int,
         patience: int = 1,
     ) -> dict[int, Measurement]:
@@ -152,16 +145,18 @@ class BatchMeasure:
             if len(numbers) == 1:
                 return {numbers[0]: Measurement("compile-error", message=str(error))}
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
-            return self._run_batch(half, objects, folder, data, limit)
+            return self._run_batch(half, objects, folder, tried, limit)
         timeout = self.timeout * len(sources) * patience
         execution = self.machine.run(
-            elf, {"task.bin": data}, timeout=timeout, region_limit=limit, memories=self.layout.memories
+            elf, {"task.bin": _encode_task(tried)}, timeout=timeout, region_limit=limit, memories=self.layout.memories
         )
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
         verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
         results: dict[int, Measurement] = {}
-        for number, (outcome, tensor, offset), cost in zip(sources, verdicts, execution.costs, strict=False):
+        for number, (outcome, tensor, offset), cost in zip(
+            sources, verdicts, execution.costs[:: len(tried)], strict=False
+        ):
             if outcome == _EXACT:
                 results[number] = Measurement("ok", cost.instructions, cost.cycles, cost.waits)
             elif outcome == _DIFFERENT:
@@ -175,7 +170,7 @@ class BatchMeasure:
             culprit = list(sources)[len(results)]
             if execution.late and patience < _PATIENCE:
                 alone = {culprit: sources[culprit]}
-                return results | self._run_batch(alone, objects, folder, data, limit, _PATIENCE)
+                return results | self._run_batch(alone, objects, folder, tried, limit, _PATIENCE)
             limited: Status = "slow" if limit < self.region_limit else "timeout"
             status: Status = "late" if execution.late else limited if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
@@ -224,49 +219,11 @@ trials:
 """
 
 
-def _encode_task(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
+def _encode_task(tried: Sequence[Example]) -> bytes:
     """`task.bin` as the harness reads it."""
-    tensors = [np.ascontiguousarray(array).tobytes() for array in (*inputs, *outputs)]
-    if len(tensors) > _MAX_TENSORS:
-        raise BackendError(
-            f"a kernel of {len(tensors)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}"
-        )
-    header = struct.pack(f"<{2 + len(tensors)}I", len(inputs), len(outputs), *map(len, tensors))
-    return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensor in tensors)
-
-
-@lru_cache(maxsize=256)
-def example(
-    module: str, seed: int, data: tuple[bytes, ...] = ()
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Inputs of a TOSA module, `data` or random ones, and what `tosa_reference_model` makes of them.
-
-    Random integers span their whole range, floats are standard normal, indices and shifts stay within bounds.
-    """
-    rng = np.random.default_rng(seed)
-    parsed = parse(module)
-    main = functions(parsed)["main"]
-    bounds = _bounds(main)
-    kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
-    if data:
-        inputs = tuple(np.frombuffer(d, dtype).reshape(s) for d, (s, dtype) in zip(data, kinds, strict=True))
-    else:
-        inputs = tuple(_random_array(rng, *kind, bounds.get(number)) for number, kind in enumerate(kinds))
-    return inputs, tuple(reference.evaluate(module, inputs))
-
-
-def _bounds(main: ir.Operation) -> dict[int, int]:
-    """By the number of an argument that indexes a gather or scatter, or shifts: what it must stay below."""
-    bounds = {}
-    for op in walk(main):
-        if op.name in ("tosa.gather", "tosa.scatter", *_SHIFTS) and is_argument(op.operands[1]):
-            first = op.operands[0]
-            bound = 8 * numpy_dtype(element_type(first)).itemsize if op.name in _SHIFTS else shape_of(first)[1]
-            bounds[ir.BlockArgument(op.operands[1]).arg_number] = bound
-    return bounds
-
-
-def _random_array(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, bound: int | None) -> np.ndarray:
-    if bound is None:
-        return random_array(rng, shape, dtype)
-    return rng.permutation(np.resize(np.arange(bound), math.prod(shape))).astype(dtype).reshape(shape)
+    sets = [[np.ascontiguousarray(array).tobytes() for array in (*one.inputs, *one.outputs)] for one in tried]
+    inputs, sizes = len(tried[0].inputs), [len(tensor) for tensor in sets[0]]
+    if len(sizes) > _MAX_TENSORS:
+        raise BackendError(f"a kernel of {len(sizes)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}")
+    header = struct.pack(f"<{3 + len(sizes)}I", len(sets), inputs, len(sizes) - inputs, *sizes)
+    return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensors in sets for tensor in tensors)

@@ -1,8 +1,9 @@
 /* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit, every input
  * compared with what it was, and guards watched before and behind each tensor and the scratch.
  *
- * `task.bin` holds words: number of inputs, number of outputs, the size of each in bytes; then the inputs and the
- * expected outputs, each padded to 16 bytes. `verdicts.bin` receives one `struct verdict` as each trial ends.
+ * `task.bin` holds words: number of examples, of inputs, of outputs, the size of each tensor in bytes; then for each
+ * example the inputs and the expected outputs, each padded to 16 bytes. A trial is a call for each example.
+ * `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
 #include "semihosting.h"
 
@@ -135,18 +136,24 @@ int main(void)
 {
     host_file task = host_open("task.bin", HOST_READ);
     host_file verdicts = host_open("verdicts.bin", HOST_WRITE);
-    uint32_t counts[2], sizes[MAX_TENSORS];
+    uint32_t counts[3], sizes[MAX_TENSORS];
     host_read(task, counts, sizeof counts);
-    uint32_t inputs = counts[0], tensors = counts[0] + counts[1];
+    uint32_t examples = counts[0], inputs = counts[1], tensors = counts[1] + counts[2];
     host_read(task, sizes, 4 * tensors);
 
-    void *original[MAX_TENSORS];
-    uint8_t *working[MAX_TENSORS];
-    for (uint32_t i = 0; i < tensors; i++) {
-        original[i] = allocate(sizes[i]);
-        host_read(task, original[i], padded(sizes[i]));
+    uint8_t *original[MAX_TENSORS], *working[MAX_TENSORS];
+    uint32_t example_bytes = 0;
+    for (uint32_t i = 0; i < tensors; i++)
+        example_bytes += padded(sizes[i]);
+    for (uint32_t e = 0; e < examples; e++)
+        for (uint32_t i = 0; i < tensors; i++) {
+            uint8_t *start = allocate(sizes[i]);
+            host_read(task, start, padded(sizes[i]));
+            if (e == 0)
+                original[i] = start;
+        }
+    for (uint32_t i = 0; i < tensors; i++)
         working[i] = guarded(sizes[i]);
-    }
     uint32_t scratch_bytes = 0;
     for (uint32_t t = 0; t < trial_count; t++)
         if (trials[t].scratch_bytes > scratch_bytes)
@@ -154,30 +161,33 @@ int main(void)
     uint8_t *scratch = guarded(scratch_bytes);
 
     for (uint32_t t = 0; t < trial_count; t++) {
-        uint32_t words[WORDS] = {0};
-        for (uint32_t i = 0; i < tensors; i++) {
-            copy((uint32_t *)working[i], original[i], sizes[i], i < inputs ? 0 : ~0u);
-            fill(working[i] - GUARD, GUARD);
-            fill(working[i] + sizes[i], GUARD);
-            words[i] = (uint32_t)working[i];
-        }
-        fill(scratch - GUARD, trials[t].scratch_bytes + 2 * GUARD);
-        words[tensors] = (uint32_t)trials[t].params;
-        words[tensors + 1] = (uint32_t)scratch;
-
-        call(trials[t].kernel, words);
-
         struct verdict verdict = {EXACT, 0, 0};
-        for (uint32_t i = 0; i < tensors; i++) {
-            uint32_t offset = difference(working[i], original[i], sizes[i]);
-            if (guards_touched(working[i], sizes[i]))
-                verdict = (struct verdict){OUT_OF_BOUNDS, i, sizes[i]};
-            else if (offset < sizes[i] && verdict.outcome == EXACT)
-                verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
-                                     : (struct verdict){DIFFERENT, i - inputs, offset};
+        for (uint32_t e = 0; e < examples; e++) {
+            uint32_t words[WORDS] = {0};
+            for (uint32_t i = 0; i < tensors; i++) {
+                copy((uint32_t *)working[i], (uint32_t *)(original[i] + e * example_bytes), sizes[i],
+                     i < inputs ? 0 : ~0u);
+                fill(working[i] - GUARD, GUARD);
+                fill(working[i] + sizes[i], GUARD);
+                words[i] = (uint32_t)working[i];
+            }
+            fill(scratch - GUARD, trials[t].scratch_bytes + 2 * GUARD);
+            words[tensors] = (uint32_t)trials[t].params;
+            words[tensors + 1] = (uint32_t)scratch;
+
+            call(trials[t].kernel, words);
+
+            for (uint32_t i = 0; i < tensors; i++) {
+                uint32_t offset = difference(working[i], original[i] + e * example_bytes, sizes[i]);
+                if (guards_touched(working[i], sizes[i]))
+                    verdict = (struct verdict){OUT_OF_BOUNDS, i, sizes[i]};
+                else if (offset < sizes[i] && verdict.outcome == EXACT)
+                    verdict = i < inputs ? (struct verdict){INPUT_CHANGED, i, offset}
+                                         : (struct verdict){DIFFERENT, i - inputs, offset};
+            }
+            if (guards_touched(scratch, trials[t].scratch_bytes))
+                verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trials[t].scratch_bytes};
         }
-        if (guards_touched(scratch, trials[t].scratch_bytes))
-            verdict = (struct verdict){OUT_OF_BOUNDS, tensors, trials[t].scratch_bytes};
         host_write(verdicts, &verdict, sizeof verdict);
     }
     return 0;

@@ -5,15 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from maximum import MaximumTask
+from tosa_graphs import Graph
 
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.simulators.measure import BatchMeasure, example
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.simulators.trial_examples import examples
 from tosaic.support.errors import BackendError
 from tosaic.targets import find_target
 from tosaic.tuner.measurement import Measurement
@@ -103,7 +106,7 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
 
 
 def test_shifts_are_below_the_width_of_what_is_shifted():
-    (_, amounts), _ = example(
+    (((_, amounts), _), *_) = examples(
         """
         func.func @main(%values: tensor<40xi8>, %amounts: tensor<40xi8>) -> tensor<40xi8> {
           %0 = tosa.arithmetic_right_shift %values, %amounts {round = false}
@@ -116,7 +119,7 @@ def test_shifts_are_below_the_width_of_what_is_shifted():
 
 
 def test_indices_of_a_gather_are_within_bounds():
-    (_, indices), (rows,) = example(
+    (((_, indices), (rows,)), *_) = examples(
         """
         func.func @main(%values: tensor<1x7x3xi8>, %indices: tensor<1x20xi32>) -> tensor<1x20x3xi8> {
           %0 = tosa.gather %values, %indices : (tensor<1x7x3xi8>, tensor<1x20xi32>) -> tensor<1x20x3xi8>
@@ -125,6 +128,31 @@ def test_indices_of_a_gather_are_within_bounds():
         seed=1,
     )
     assert set(indices.flat) == set(range(7)) and rows.shape == (1, 20, 3)
+
+
+def test_a_wrong_rounding_is_found_where_random_data_saturate():
+    """Of 1x8 results of x * 19.5 at most one in twenty is within int8: the others hide how they were rounded."""
+    graph = Graph()
+    module = str(graph.module(graph.rescale(graph.input((1, 8), "i8"), "i8", 39 << 20, 21)))
+    first, *further = examples(module, MEASURE.seed)
+    assert first.telling < 3 and sum(example.telling for example in further) > 30
+
+    def body(half: int) -> str:
+        value = f"(((const signed char *)a)[i] * 39 + {half} >> 1)"
+        clamped = f"{value} < -128 ? -128 : {value} > 127 ? 127 : {value}"
+        return f"for (int i = 0; i < 8; i++) ((signed char *)out)[i] = {clamped}; (void)params, (void)scratch;"
+
+    @dataclass(frozen=True)
+    class RescaleTask(MaximumTask):
+        def generate(self, schedule: Schedule) -> KernelSource:
+            symbol, text = f"rescale_{schedule.variant}", body(int(schedule.variant == "rounding"))
+            return KernelSource(
+                symbol, "c", f"void {symbol}(const int *a, int *out, const int *params, int *scratch) {{ {text} }}"
+            )
+
+    found = MEASURE(RescaleTask(module=module), [Schedule("rounding"), Schedule("truncating")])
+    assert [m.status for m in found] == ["ok", "wrong"]
+    assert found[0].instructions < 300  # of one call
 
 
 def test_too_many_tensors_is_an_error():

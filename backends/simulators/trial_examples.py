@@ -1,0 +1,110 @@
+"""What the kernels of a task are tried on, and what the reference makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from tosaic.backends import reference
+from tosaic.support.functions import body_of
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, parse, shape_of, walk
+from tosaic.support.random_arrays import random_array
+from tosaic.support.values import is_argument
+
+_SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
+_ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes with a chance of 2^-64
+_FURTHER = 15
+_DRAWN = 64  # of which those are taken that tell most
+_DRAWN_BYTES = 2**19
+_FURTHER_BYTES = 2**16  # also of a board's memory
+
+
+class Example(NamedTuple):
+    """Inputs of a TOSA module, and its outputs on `tosa_reference_model`."""
+
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
+
+    @property
+    def telling(self) -> int:
+        """How many elements of the outputs depend on how they are rounded: those that no saturation hides."""
+        return sum(map(_unsaturated, self.outputs))
+
+
+@lru_cache(maxsize=256)
+def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Example, ...]:
+    """Inputs of a TOSA module, `data` or random ones, with its outputs; the first is what trials are measured on.
+
+    Random integers span their whole range, floats are standard normal, indices and shifts stay within bounds. Sums of
+    such integers may all saturate, and some kernels have few outputs: then there are further examples, of integers from
+    a part of their range, until enough elements tell a wrong rounding.
+    """
+    rng = np.random.default_rng(seed)
+    parsed = parse(module)
+    main = functions(parsed)["main"]
+    kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
+    if data:
+        given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
+        return (Example(given, tuple(reference.evaluate(module, given))),)
+    known = _bounds(main)
+    bounds = [known.get(number) for number in range(len(kinds))]
+    first = tuple(
+        random_array(rng, *kind) if bound is None else _below(rng, *kind, bound)
+        for kind, bound in zip(kinds, bounds, strict=True)
+    )
+    chosen = [Example(first, tuple(reference.evaluate(module, first)))]
+    missing = _ENOUGH - chosen[0].telling
+    if missing <= 0:
+        return tuple(chosen)
+    size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
+    drawn = [
+        tuple(
+            _narrow(rng, *kind) if bound is None else _below(rng, *kind, bound)
+            for kind, bound in zip(kinds, bounds, strict=True)
+        )
+        for _ in range(min(_DRAWN, _DRAWN_BYTES // size))
+    ]
+    outputs = reference.evaluate_each(module, drawn)
+    further = [Example(inputs, tuple(made)) for inputs, made in zip(drawn, outputs, strict=True)]
+    for example in sorted(further, key=lambda example: -example.telling)[: min(_FURTHER, _FURTHER_BYTES // size)]:
+        if missing <= 0 or not example.telling:
+            break
+        chosen.append(example)
+        missing -= example.telling
+    return tuple(chosen)
+
+
+def _unsaturated(array: np.ndarray) -> int:
+    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
+        return array.size
+    limits = np.iinfo(array.dtype)
+    return int(((array > limits.min) & (array < limits.max)).sum())
+
+
+def _bounds(main: ir.Operation) -> dict[int, int]:
+    """By the number of an argument that indexes a gather or scatter, or shifts: what it must stay below."""
+    bounds = {}
+    for op in walk(main):
+        if op.name in ("tosa.gather", "tosa.scatter", *_SHIFTS) and is_argument(op.operands[1]):
+            first = op.operands[0]
+            bound = 8 * numpy_dtype(element_type(first)).itemsize if op.name in _SHIFTS else shape_of(first)[1]
+            bounds[ir.BlockArgument(op.operands[1]).arg_number] = bound
+    return bounds
+
+
+def _below(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, bound: int) -> np.ndarray:
+    return rng.permutation(np.resize(np.arange(bound), math.prod(shape))).astype(dtype).reshape(shape)
+
+
+def _narrow(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Integers from a part of their range, of a random size and place; else as `random_array`."""
+    if not np.issubdtype(dtype, np.integer):
+        return random_array(rng, shape, dtype)
+    limits = np.iinfo(dtype)
+    width = 2 ** int(rng.integers(1, limits.bits))
+    low = int(rng.integers(limits.min, limits.max - width, endpoint=True))
+    return rng.integers(low, low + width, shape, dtype, endpoint=True)
