@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,12 @@ def compile(
     with quiet_libraries():
         if output is not None:
             return compile_model(asked, Path(output))
-        folder = tempfile.mkdtemp(prefix="tosaic-build-")
-        build = compile_model(asked, Path(folder, "build"))
-    weakref.finalize(build, shutil.rmtree, folder, ignore_errors=True)
-    return build
+        with ExitStack() as temporary:
+            folder = tempfile.mkdtemp(prefix="tosaic-build-")
+            temporary.callback(shutil.rmtree, folder, ignore_errors=True)
+            build = compile_model(asked, Path(folder, "build"))
+            weakref.finalize(build, temporary.pop_all().close)
+            return build
 
 
 def tune(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import random
 import shutil
 import tempfile
@@ -84,8 +85,9 @@ KINDS = (
 
 @cache
 def _sound() -> tuple[Path, np.ndarray]:
-    """A folder of sound files, and what the model makes of `x.npy`."""
+    """A folder of sound files, which goes with the process, and what the model makes of `x.npy`."""
     folder = Path(tempfile.mkdtemp(prefix="tosaic-campaign-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _, example, batches = planted()
     torch.export.save(torch.export.export(Planted().eval(), example), folder / "model.pt2")
     np.savez(folder / "calibration.npz", x=np.stack([batch[0].numpy() for batch in batches]))

@@ -24,7 +24,9 @@ BATCH = 8  # trials, of which one worker has one batch at a time
 _TRIALS = 400
 _TOSAIC = str(Path(sys.executable).with_name("tosaic"))
 _SIMULATOR = """#!/bin/sh
-for argument; do case $argument in *trials.elf) {nm} --defined-only $argument | grep ' T ' >> {log};; esac; done
+for argument; do case $argument in *trials.elf)
+  {nm} --defined-only $argument | awk '$2 == "T" {{ printf "%s ", $3 }} END {{ print "" }}' >> {log};;
+esac; done
 exec {qemu} "$@"
 """
 
@@ -59,13 +61,10 @@ class Run:
         with sqlite3.connect(self.records) as connection:
             return Counter(dict(connection.execute("SELECT code, COUNT(*) FROM trials GROUP BY code")))
 
-    def simulated(self) -> list[str]:
-        """The functions in what the simulator was given, run by run."""
-        return [line.split()[-1] for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-    def simulations(self) -> int:
-        """How often the simulator was started."""
-        return self.simulated().count("main")
+    def simulated(self) -> list[set[str]]:
+        """The kernels that the simulator was given, run by run; those that a stream calls are no trials beside it."""
+        runs = [set(line.split()) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        return [{symbol for symbol in run if symbol.startswith("stream_")} or run for run in runs]
 
     def left(self) -> list[str]:
         """What stands where only a build may stand."""
@@ -82,14 +81,14 @@ def kill_trial(seed: int, kills: int = 5) -> Outcome:
             before, started = run.recorded(), len(run.simulated())
             process = run.start()
             if number < kills:
-                _wait(process, run, run.simulations() + rng.randrange(12))
+                _wait(process, run, len(run.simulated()) + rng.randrange(12))
                 time.sleep(rng.uniform(0, 1))
             if number < kills and process.poll() is None:
                 os.kill(process.pid, rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
             _, said = process.communicate()
             if "Traceback" in said:
                 return Outcome("raises", said[-600:], fault=True)
-            after, given = run.recorded(), set(run.simulated()[started:])
+            after, given = run.recorded(), set().union(*run.simulated()[started:])
             if before - after:
                 return Outcome("loses records", str(before - after), fault=True)
             again |= given & set(before)
@@ -110,7 +109,7 @@ def kill_trial(seed: int, kills: int = 5) -> Outcome:
 
 def _wait(process: subprocess.Popen[str], run: Run, simulations: int) -> None:
     """Until the simulator was started so often, whatever the machine's load."""
-    while process.poll() is None and run.simulations() < simulations:
+    while process.poll() is None and len(run.simulated()) < simulations:
         time.sleep(0.05)
 
 

@@ -94,9 +94,11 @@ def test_a_profile_has_every_op_and_adds_up(build):
     "model, inputs, words",
     [(Net(), None, "`Net` needs example inputs"), (3, X, "a int is no model"), ("zoo:none", None, "none")],
 )
-def test_what_is_no_model_is_refused(model, inputs, words):
+def test_what_is_no_model_is_refused(model, inputs, words, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(api.Error, match=words):
         api.compile(model, inputs)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_calibration_that_does_not_fit_is_refused():
