@@ -1,4 +1,4 @@
-"""The model that bugs, damage and kills are tried on, in a file that the command line can load by itself."""
+"""The models that bugs, damage and kills are tried on, in a file that the command line can load by itself."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ def planted() -> tuple[nn.Module, tuple[Tensor], list[tuple[Tensor]]]:
     """The factory."""
     batches = torch.randn(8, 1, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     return Planted().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
+def small() -> tuple[nn.Module, tuple[Tensor]]:
+    """The factory of a model of few kernels: f32[1, 3, 6, 6] -> f32[1, 8, 6, 6]."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+    return net.eval(), (torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(1)),)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 _PER_PROCESS = 50
-_SECONDS = 600.0
+_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import NETS
 
-from benchmarks.campaigns.planted_bugs import BUGS, MODEL, trial
+from benchmarks.campaigns.planted_bugs import BUGS, MODEL, compile_with, sound, trial
 from tosaic import compilation
 from tosaic.backends.firmware.program import KernelCall, Program
 
@@ -21,17 +22,21 @@ def test_a_bug_is_caught(number):
     assert outcome.kind == "caught", outcome
 
 
-def test_without_bugs_nothing_is_caught(succeed, tmp_path):
-    for target in {bug.target for bug in BUGS}:
-        succeed("compile", MODEL, "--target", target, "-o", tmp_path / target)
-        manifest = (tmp_path / target / "manifest.json").read_text()
+def test_without_bugs_nothing_is_caught(tmp_path):
+    builds = [sound(target) / "build" for target in {bug.target for bug in BUGS}]
+    for number, (model, target) in enumerate({(bug.model, bug.target) for bug in BUGS if bug.model != MODEL}):
+        builds.append(tmp_path / str(number))
+        assert compile_with(tmp_path / "records.db", model, target, builds[-1]).exit_code == 0
+    for build in builds:
+        manifest = (build / "manifest.json").read_text()
         assert not [bug.name for bug in BUGS if bug.caught in manifest]
 
 
 def test_no_prove_builds_it_all_the_same(monkeypatch, succeed, tosaic, tmp_path):
     (bug,) = (bug for bug in BUGS if bug.name == "the arguments of a call are reversed")
+    records = shutil.copy(sound(bug.target) / "records.db", tmp_path)
     bug.plant(monkeypatch)
-    succeed("compile", MODEL, "-o", tmp_path / "build", "--no-prove")
+    succeed("compile", MODEL, "-o", tmp_path / "build", "--records", records, "--no-prove")
     ran = tosaic("run", tmp_path / "build", "--random", 1)
     assert ran.exit_code == 1 and "NO: sample 0" in ran.stdout
 
