@@ -193,11 +193,12 @@ def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placeme
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
     # An order that does not fit yet may be climbed from to one that does.
     for sizes in (capacities, [*capacities[:-1], _UNLIMITED]):
-        fitted = [(order, first_fit(order, sizes, leads)) for order in candidates]
-        plans = [(_score(placed), order) for order, placed in fitted if placed is not None]
+        directions = (False, True) if leads else (False,)
+        fitted = [(order, down, first_fit(order, sizes, leads, down)) for down in directions for order in candidates]
+        plans = [(_score(placed), order, down) for order, down, placed in fitted if placed is not None]
         if plans:
-            score, order = min(plans, key=lambda plan: plan[0])
-            found = _climb(order, score, sizes, leads, _lower_bound(blocks, leads))
+            score, order, down = min(plans, key=lambda plan: plan[0])
+            found = _climb(order, score, sizes, leads, _lower_bound(blocks, leads), down)
             return found if all(p.end <= capacities[p.memory] for p in found) else None
     return None
 
@@ -216,38 +217,63 @@ def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
     return list(found)
 
 
-def first_fit(order: Iterable[Block], capacities: Sequence[int], leads: Leads) -> list[Placement] | None:
-    """Each block in turn at the lowest free offset of the first memory with room; None where one has none."""
+def first_fit(
+    order: Iterable[Block], capacities: Sequence[int], leads: Leads, down: bool = False
+) -> list[Placement] | None:
+    """Each block in turn at the lowest free offset of the first memory with room; None where one has none.
+
+    With `down` at the highest, below a top that is found so. Then an output that begins before its input, and is the
+    input of the next, lies below it, however long the chain.
+    """
     placed: list[Placement] = []
     for block in order:
         rivals = [p for p in placed if p.block.meets(block)]
         for memory in range(min(block.memories, len(capacities))):
-            offset = _lowest(block, [p for p in rivals if p.memory == memory], leads)
-            if offset + block.size <= capacities[memory]:
+            offset = _lowest(block, [p for p in rivals if p.memory == memory], leads, down)
+            if offset + (aligned(block.size) if down else block.size) <= capacities[memory]:
                 placed.append(Placement(block, memory, offset))
                 break
         else:
             return None
-    return placed
+    return _turned(placed) if down else placed
 
 
-def _lowest(block: Block, rivals: Sequence[Placement], leads: Leads) -> int:
+def _turned(placed: Sequence[Placement]) -> list[Placement]:
+    """Placements whose offsets count from the top down, counted from the bottom up."""
+    tops: dict[int, int] = {}
+    for p in placed:
+        tops[p.memory] = max(tops.get(p.memory, 0), aligned(p.end))
+    return [replace(p, offset=tops[p.memory] + _address(p.block, p.offset, True)) for p in placed]
+
+
+def _address(block: Block, offset: int, down: bool) -> int:
+    """Where a block begins; offsets that count down from a top give addresses below 0."""
+    return -(offset + aligned(block.size)) if down else offset
+
+
+def _lowest(block: Block, rivals: Sequence[Placement], leads: Leads, down: bool) -> int:
     """The lowest offset at which a block harms no rival."""
     starts = {0}
     for rival in rivals:
         starts.add(aligned(rival.end))
+        address = _address(rival.block, rival.offset, down)
         if (rival.block.name, block.name) in leads:
-            starts.add(rival.offset)
-        if (block.name, rival.block.name) in leads:
-            starts.add(rival.offset + aligned(leads[block.name, rival.block.name] or 0))
-    return next(at for at in sorted(starts) if not any(_harms(block, at, rival, leads) for rival in rivals))
+            address -= aligned(leads[rival.block.name, block.name] or 0)
+        elif (block.name, rival.block.name) in leads:
+            address += aligned(leads[block.name, rival.block.name] or 0)
+        else:
+            continue
+        starts.add(_address(block, address, down))
+    free = (at for at in sorted(starts) if at >= 0)
+    return next(at for at in free if not any(_harms(block, at, rival, leads, down) for rival in rivals))
 
 
-def _harms(block: Block, at: int, rival: Placement, leads: Leads) -> bool:
+def _harms(block: Block, at: int, rival: Placement, leads: Leads, down: bool) -> bool:
     """Whether a block at an offset lies over what a rival still needs, or the other way round."""
-    if at + block.size <= rival.offset or at >= rival.end:
+    if at + block.size <= rival.offset or at >= aligned(rival.end):
         return False
-    pairs = {(rival.block.name, block.name): (rival.offset, at), (block.name, rival.block.name): (at, rival.offset)}
+    own, other = _address(block, at, down), _address(rival.block, rival.offset, down)
+    pairs = {(rival.block.name, block.name): (other, own), (block.name, rival.block.name): (own, other)}
     return not any(may_lie_over(leads[pair], *offsets) for pair, offsets in pairs.items() if pair in leads)
 
 
@@ -270,12 +296,12 @@ def _score(placed: Sequence[Placement]) -> tuple[int, int]:
 
 
 def _climb(
-    order: list[Block], score: tuple[int, int], capacities: Sequence[int], leads: Leads, bound: int
+    order: list[Block], score: tuple[int, int], capacities: Sequence[int], leads: Leads, bound: int, down: bool
 ) -> list[Placement]:
     """Put what lies highest, or what it has to share the memory with, elsewhere in the order and keep what is no worse,
     until the bound or the budget is reached."""
     rng = random.Random(0)
-    best = first_fit(order, capacities, leads) or []
+    best = first_fit(order, capacities, leads, down) or []
     rounds = _CLIMB_BUDGET // max(1, len(order) ** 2)
     for _ in range(min(rounds, _CLIMB_ROUNDS) if len(order) > 1 else 0):
         if score <= (0, bound):
@@ -283,7 +309,7 @@ def _climb(
         top = max(best, key=lambda p: (p.memory, p.end)).block
         trial, near = list(order), [i for i, block in enumerate(order) if block.meets(top)]
         trial.insert(rng.randrange(len(order)), trial.pop(rng.choice([order.index(top), rng.choice(near)])))
-        placed = first_fit(trial, capacities, leads)
+        placed = first_fit(trial, capacities, leads, down)
         if placed is not None and (found := _score(placed)) <= score:
             order, score, best = trial, found, placed
     return best
