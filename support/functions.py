@@ -21,9 +21,9 @@ def computing_ops(function: ir.Operation) -> list[ir.Operation]:
     return [op for op in ops if not is_constant(op)]
 
 
-def is_exact(function: ir.Operation) -> bool:
-    """Whether TOSA defines every result to the bit, so that right can be told from wrong."""
-    return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(function))
+def is_exact(root: ir.Module | ir.Operation) -> bool:
+    """Whether TOSA defines every result below `root` to the bit, so that right can be told from wrong."""
+    return not any(op.name in BOUNDED and "f32" in str(op.results[0].type) for op in walk(root))
 
 
 def returned(function: ir.Operation) -> list[ir.Value]:

@@ -113,7 +113,7 @@ def walk(root: ir.Module | ir.Operation | ir.OpView) -> Iterator[ir.Operation]:
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """The module's `func.func` ops by symbol name, in program order."""
+    """The module's `func.func` ops by symbol name, in program order. They end with the module: keep a name for it."""
     return {
         ir.StringAttr(op.attributes["sym_name"]).value: op.operation
         for op in module.body.operations

@@ -185,14 +185,14 @@ def _fitted(
 
 def _selftest(middle: Middle) -> SelfTest | None:
     """A sample and what the integer module makes of it; None where TOSA does not define that to the bit."""
-    if not is_exact(functions(parse(middle.meaning))["main"]):
+    if not is_exact(parse(middle.meaning)):
         return None
     return SelfTest(*map(tuple, middle.computed[0]))
 
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
-    if is_exact(functions(build.module)["main"]):
+    if is_exact(build.module):
         npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
         samples = [*middle.samples, *(windows(firmware, middle.samples, _WINDOWS) if firmware.hop_rows else [])]
         found = prove_firmware(build.folder, firmware, middle.flatbuffer, samples, tuner.runner, npu)

@@ -21,7 +21,6 @@ from tosaic.npu_execution import NpuChoice, npu_for
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
 from tosaic.support.functions import is_exact
-from tosaic.support.mlir import functions
 from tosaic.support.random_arrays import random_array
 
 Sample = list[np.ndarray]
@@ -97,7 +96,7 @@ def run_build(
         samples=quantized,
         board=board,
         difference=difference_of_samples(expected, board.outputs),
-        defined=is_exact(functions(build.module)["main"]),
+        defined=is_exact(build.module),
         npu=_executed_by(build, npu, on),
         npu_cycles=build.manifest.npu_cycles,
         sqnr_db=_against_float(build, samples, board.outputs),

@@ -111,7 +111,7 @@ def verify_build(build: Build, given: Sequence[Sample], runner: str = "qemu") ->
         target, firmware = build.manifest.target, build.manifest.firmware
         on = find_runner(runner, target)
         samples = [build.quantize_inputs(sample) for sample in given]
-        defined = is_exact(functions(build.module)["main"])
+        defined = is_exact(build.module)
         calls = _calls(build)
         npu = _RecordingNpu(build, calls) if build.manifest.regions else None
         with stations.station("reference"):

@@ -6,7 +6,17 @@ from tosa_graphs import Graph
 
 from tosaic.backends.reference import evaluate
 from tosaic.support.attributes import text_of
-from tosaic.support.functions import body_of, computing_ops, extract, inputs_of, main_of, returned, retype, standalone
+from tosaic.support.functions import (
+    body_of,
+    computing_ops,
+    extract,
+    inputs_of,
+    is_exact,
+    main_of,
+    returned,
+    retype,
+    standalone,
+)
 from tosaic.support.mlir import functions, ir, parse, walk
 
 X = np.array([[1, -2, 3, 100]], np.int8)
@@ -44,6 +54,15 @@ def test_a_main_of_one_op_that_reads_a_value_twice(main):
     module = main_of([add], inputs_of([add]), list(add.results))
     (got,) = evaluate(module, [X.astype(np.int32)])
     assert (got == 2 * X.astype(np.int32)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "exact"), [("tanh", "f32", False), ("ceil", "f32", True), ("abs", "i32", True)]
+)
+def test_what_tosa_leaves_open_is_not_exact(name, element, exact):
+    graph = Graph()
+    written = str(graph.module(graph.unary(name, graph.input((1, 4), element))))
+    assert [is_exact(parse(written)) for _ in range(20)] == [exact] * 20
 
 
 def test_an_extracted_function_stands_in_the_module_with_its_attributes(main):
