@@ -177,8 +177,8 @@ def _fitted(
     with stations.station("prove"):
         proofs = tuner.prove(tasks)
     with stations.station("fit"):
-        fed, sliding = options.stream_input or options.sliding, options.sliding
-        fitter = Fitter(tuner, placed, regions, tasks, stream_input=fed, sliding=sliding)
+        fed = options.stream_input or options.sliding
+        fitter = Fitter(tuner, placed, regions, tasks, stream_input=fed, sliding=options.sliding)
         streams = options.kernels == "all" or fed
         return tasks, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
 

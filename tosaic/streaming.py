@@ -147,7 +147,7 @@ class Fitter:
         regions: the compiled command stream of each NPU function.
         tasks: of the CPU functions, proven.
         stream_input: the first stream takes the input row by row.
-        sliding: further rows move the window on; what counts is what they cost.
+        sliding: further rows then move the window on; what counts is what they cost.
 
     Raises:
         Error: the input is to be taken row by row, and the model has several.
@@ -170,7 +170,7 @@ class Fitter:
         self._calls = [op.operation for op in main.operations if op.operation.name == "func.call"]
         self._names = [callee_of(call) for call in self._calls]
         self._sliding = sliding
-        self._fed = self._only_input() if stream_input or sliding else None
+        self._fed = self._only_input() if stream_input else None
         self._prices: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._plans: dict[tuple[int, int, int], Plan] = {}

@@ -12,8 +12,8 @@ def describe_fault(elf: Path, registers: Mapping[str, int]) -> str:
     """Where the code of `elf` faulted and why; `registers` are `pc`, `lr` and those of the core that tell of faults."""
     places, others = [], []
     for name, value in registers.items():
-        symbol = symbol_at(elf, value & ~1) if name in ("pc", "lr") else ""
         if name in ("pc", "lr"):
+            symbol = symbol_at(elf, value & ~1)
             places.append(f"{name} {value:#010x}" + (f" ({symbol})" if symbol else ""))
         else:
             others.append(f"{name} {value:#010x}")

@@ -56,6 +56,17 @@ class BuildableTask(Task, Protocol):
 
 
 @dataclass(frozen=True)
+class _Batch:
+    """What the candidates of a batch share: `examples` stand in `task`, and `limit` is in instructions."""
+
+    folder: Path
+    objects: Sequence[Path]
+    task: bytes
+    examples: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class BatchMeasure:
     """A `tuner.measurement.Measure`; picklable, and the same results in every process.
 
@@ -103,8 +114,9 @@ class BatchMeasure:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
             tried = examples(task.module, self.seed, task.inputs)
+            batch = _Batch(folder, compiled.objects, _encode_task(tried), len(tried), self._limit(best))
             while sources:
-                measured = self._run_batch(sources, compiled.objects, folder, tried, self._limit(best))
+                measured = self._run_batch(sources, batch)
                 results |= measured
                 for number in measured:
                     del sources[number]
@@ -125,10 +137,7 @@ class BatchMeasure:
     def _run_batch(
         self,
         sources: dict[int, KernelSource],
-        objects: Sequence[Path],
-        folder: Path,
-        tried: Sequence[Example],
-        limit: int,
+        batch: _Batch,
         patience: int = 1,
     ) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
@@ -136,27 +145,25 @@ class BatchMeasure:
         A batch that does not link is halved until the candidate at fault stands alone. One that takes too long is tried
         again by itself with more time.
         """
-        elf = folder / "trials.elf"
-        parts = self._parts(list(sources.values()), folder)
+        elf, script = batch.folder / "trials.elf", batch.folder / "trials.ld"
+        parts = self._parts(list(sources.values()), batch.folder)
         try:
-            toolchain.link([*parts, *objects, *self.libraries], folder / "trials.ld", elf, self.core, entry=self._entry)
+            toolchain.link([*parts, *batch.objects, *self.libraries], script, elf, self.core, entry=self._entry)
         except BackendError as error:
             numbers = list(sources)
             if len(numbers) == 1:
                 return {numbers[0]: Measurement("compile-error", message=str(error))}
             half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
-            return self._run_batch(half, objects, folder, tried, limit)
+            return self._run_batch(half, batch)
         timeout = self.timeout * len(sources) * patience
-        execution = self.machine.run(
-            elf, {"task.bin": _encode_task(tried)}, timeout=timeout, region_limit=limit, memories=self.layout.memories
-        )
+        files, memories = {"task.bin": batch.task}, self.layout.memories
+        execution = self.machine.run(elf, files, timeout=timeout, region_limit=batch.limit, memories=memories)
         if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
             raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
         verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
         results: dict[int, Measurement] = {}
-        for number, (outcome, tensor, offset), cost in zip(
-            sources, verdicts, execution.costs[:: len(tried)], strict=False
-        ):
+        costs = execution.costs[:: batch.examples]
+        for number, (outcome, tensor, offset), cost in zip(sources, verdicts, costs, strict=False):
             if outcome == _EXACT:
                 results[number] = Measurement("ok", cost.instructions, cost.cycles, cost.waits)
             elif outcome == _DIFFERENT:
@@ -170,10 +177,12 @@ class BatchMeasure:
             culprit = list(sources)[len(results)]
             if execution.late and patience < _PATIENCE:
                 alone = {culprit: sources[culprit]}
-                return results | self._run_batch(alone, objects, folder, tried, limit, _PATIENCE)
-            limited: Status = "slow" if limit < self.region_limit else "timeout"
+                return results | self._run_batch(alone, batch, _PATIENCE)
+            limited: Status = "slow" if batch.limit < self.region_limit else "timeout"
             status: Status = "late" if execution.late else limited if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
+        elif len(results) < len(sources):
+            raise BackendError(f"{self.machine.version()} does not tell what a trial costs")
         return results
 
     def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:

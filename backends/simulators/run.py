@@ -116,10 +116,9 @@ def run_firmware(
         raise SimulatorError(
             f"this firmware calls the NPU, and {runner.name} has none", hint="pass a function that executes it"
         )
-    data = encode_inputs(firmware.inputs, samples)
+    check_samples(firmware.inputs, samples)
     fed = fed_rows(firmware, samples) if firmware.fed_rows else []
-    if fed:
-        data = encode_rows(fed)
+    data = encode_rows(fed) if fed else encode_inputs(samples)
     execution = runner.run(elf, {"inputs.bin": data}, npu=npu, timeout=timeout, memories=memories).check("the firmware")
     outputs = read_outputs(execution, firmware.outputs, len(samples))
     if not execution.costs:
@@ -153,8 +152,8 @@ def fed_rows(firmware: Firmware, samples: Sequence[Sequence[np.ndarray]]) -> lis
     return found
 
 
-def encode_inputs(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> bytes:
-    """`inputs.bin` as the firmware reads it.
+def check_samples(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> None:
+    """Hold samples against the inputs of a firmware.
 
     Raises:
         SimulatorError: a sample has another number of inputs, or one of another shape or dtype.
@@ -168,6 +167,10 @@ def encode_inputs(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarr
                     f"input `{tensor.name}` of sample {number} is {array.dtype}{list(array.shape)}, "
                     f"and the model takes {tensor.dtype}{list(tensor.shape)}"
                 )
+
+
+def encode_inputs(samples: Sequence[Sequence[np.ndarray]]) -> bytes:
+    """`inputs.bin` as a firmware reads it that takes its inputs whole."""
     data = [np.ascontiguousarray(array).tobytes() for sample in samples for array in sample]
     return struct.pack("<I", len(samples)) + b"".join(data)
 

@@ -13,7 +13,7 @@ from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import MAIN, MAIN_AT_ONCE, Firmware, simulator_objects
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
-from tosaic.backends.simulators.run import encode_inputs, read_outputs
+from tosaic.backends.simulators.run import check_samples, encode_inputs, read_outputs
 from tosaic.backends.target import Core
 from tosaic.support.errors import SimulatorError
 
@@ -66,7 +66,8 @@ def trace_firmware(
         BackendError: it does not link.
         SimulatorError: the run failed, or a kernel has no signature.
     """
-    inputs = encode_inputs(firmware.inputs, samples)
+    check_samples(firmware.inputs, samples)
+    inputs = encode_inputs(samples)
     called = [call.name for call in firmware.calls if call.processor == "cpu"]
     if unknown := set(called) - set(signatures):
         raise SimulatorError(f"no signature of the kernel `{min(unknown)}` is known")

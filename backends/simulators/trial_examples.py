@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -50,24 +50,21 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     if data:
         given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
         return (Example(given, tuple(reference.evaluate(module, given))),)
-    known = _bounds(main)
-    bounds = [known.get(number) for number in range(len(kinds))]
-    first = tuple(
-        random_array(rng, *kind) if bound is None else _below(rng, *kind, bound)
-        for kind, bound in zip(kinds, bounds, strict=True)
-    )
+    bounds = _bounds(main)
+
+    def draw(free: Callable[..., np.ndarray]) -> tuple[np.ndarray, ...]:
+        return tuple(
+            _below(rng, *kind, bounds[number]) if number in bounds else free(rng, *kind)
+            for number, kind in enumerate(kinds)
+        )
+
+    first = draw(random_array)
     chosen = [Example(first, tuple(reference.evaluate(module, first)))]
     missing = _ENOUGH - chosen[0].telling
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
-    drawn = [
-        tuple(
-            _narrow(rng, *kind) if bound is None else _below(rng, *kind, bound)
-            for kind, bound in zip(kinds, bounds, strict=True)
-        )
-        for _ in range(min(_DRAWN, _DRAWN_BYTES // size))
-    ]
+    drawn = [draw(_narrow) for _ in range(min(_DRAWN, _DRAWN_BYTES // size))]
     outputs = reference.evaluate_each(module, drawn)
     further = [Example(inputs, tuple(made)) for inputs, made in zip(drawn, outputs, strict=True)]
     for example in sorted(further, key=lambda example: -example.telling)[: min(_FURTHER, _FURTHER_BYTES // size)]:

@@ -41,7 +41,7 @@ class Stream:
 
     def is_legal(self) -> bool:
         """Whether the stages can run row by row: what one makes is read, by rows and with one kind of padding around
-        it, by a later one, and only the last result by none."""
+        it, by a later one, and only the last result by none; and whether a window can move on, where it shall."""
         for number, made in enumerate(self.writes):
             arguments = [argument for _, argument in self.readers(made)]
             if (number == len(self.writes) - 1) == bool(arguments):

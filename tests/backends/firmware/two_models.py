@@ -75,9 +75,8 @@ def run_app(
     npu: Execute | None = None,
 ) -> tuple[list[tuple[tuple[np.ndarray, ...], ...]], Facts]:
     """Run the app; `samples` holds, for each sample, the inputs of each model. The outputs likewise, and the facts."""
-    inputs = [tensor for model in models for tensor in model.inputs]
     outputs = [tensor for model in models for tensor in model.outputs]
-    data = encode_inputs(inputs, [[array for part in sample for array in part] for sample in samples])
+    data = encode_inputs([[array for part in sample for array in part] for sample in samples])
     done = runner.run(elf, {"inputs.bin": data}, npu=npu, count=False).check("the app")
     written = done.files["outputs.bin"]
     done.files["outputs.bin"] = written[: -_FACTS.size]  # type: ignore[index]

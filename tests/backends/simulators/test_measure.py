@@ -155,6 +155,16 @@ def test_a_wrong_rounding_is_found_where_random_data_saturate():
     assert found[0].instructions < 300  # of one call
 
 
+class Uncounted(Qemu):
+    def run(self, *arguments, **options):
+        return super().run(*arguments, **options | {"count": False, "region_limit": None})
+
+
+def test_a_machine_that_does_not_count_cannot_measure():
+    with pytest.raises(BackendError, match="does not tell what a trial costs"):
+        measure(["good"], machine=Uncounted(CORTEX_M55, MPS3_AN547))
+
+
 def test_too_many_tensors_is_an_error():
     arguments = ", ".join(f"%a{i}: tensor<1xi32>" for i in range(14))
     module = f"func.func @main({arguments}) -> tensor<1xi32> {{ return %a0 : tensor<1xi32> }}"
