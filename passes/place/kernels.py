@@ -16,7 +16,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
 
     A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or another op that is not
     pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
-    that the next one would widen again, and of int8 convolutions by a TABLE; or a tree of pointwise ops alone, whose
+    that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8 convolutions by a
+    TABLE; or a tree of pointwise ops alone, whose
     vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
@@ -63,12 +64,17 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
 
     Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales.
     """
-    if any(node.op.name == "tosa.table" for node in joined):
+    if any(node.op.name == "tosa.table" for node in joined) or (_bits(producer) <= 16 and _rescale(joined, group)):
         return False
     if all(node.op.name in _CONVERTERS for node in group):
         return _bits(reader) <= _bits(producer)
     convolves = any(node.op.name == "tosa.conv2d" for node in joined)
     return convolves and [node.name for node in group] == ["table"] and _bits(reader) == _bits(producer) == 8
+
+
+def _rescale(*groups: list[Node]) -> bool:
+    """Whether each of the groups has a rescale."""
+    return all(any(node.name == "rescale" for node in group) for group in groups)
 
 
 def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:

@@ -75,6 +75,16 @@ def test_without_an_npu_every_kernel_has_one_anchor():
     assert same(module, placed)
 
 
+def test_a_result_that_is_rescaled_again_is_one():
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 8, 8, 8)), ONES, np.arange(8, dtype=np.int32), pad=(1, 1, 1, 1))
+    wide = graph.requantize(graph.requantize(y, "i32", scale=0.5), "i16", scale=0.5)
+    module = graph.module(graph.requantize(graph.clamp(wide, 0, 1000), "i8", scale=0.1))
+    placed = place(module)
+    assert list(contents(placed).values()) == ["cpu: conv2d rescale rescale clamp", "cpu: rescale"]
+    assert same(module, placed)
+
+
 def test_moves_are_kernels_and_reshapes_are_aliases():
     graph = Graph()
     x = graph.input((1, 4, 4, 8))
