@@ -203,8 +203,8 @@ class Fitter:
 
     def front(self) -> Iterator[Point]:
         """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before."""
-        limit = max(price.bytes for price in self._alone)
-        while (fit := self.fastest_within(limit)) is not None:
+        limit = self._most
+        while limit >= 0 and (fit := self.fastest_within(limit)) is not None:
             streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
             yield Point(self._planned(self.built(fit)), fit.cost, streams)
             limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
@@ -221,7 +221,7 @@ class Fitter:
         fastest, *slower = self._tuner.target.layout.arena
         limit = fastest.size
         if not self._sliding:
-            limit = min(limit, max((price.bytes for price in self._alone), default=0))
+            limit = min(limit, self._most)
         for _ in range(_TRIES):
             fit = self.fastest_within(limit)
             if fit is None:
@@ -262,7 +262,7 @@ class Fitter:
 
     def _least(self) -> int:
         """The fewest bytes, but for a few percent, with which some way to run the program is known."""
-        limit = max(price.bytes for price in self._alone) // _MOST_SAVED
+        limit = self._most // _MOST_SAVED
         while True:
             while (fit := self._cheapest(limit)) is not None and (rough := self._rough(fit)):
                 self._size(rough)
@@ -350,9 +350,8 @@ class Fitter:
 
     def _priced(self, limit: int) -> Iterator[tuple[Segment, Price]]:
         """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
-        most = max(price.bytes for price in self._alone)
         hot = [*self._fed_calls]
-        hot += [number for number, price in enumerate(self._alone) if price.bytes > min(limit, most - 1)]
+        hot += [number for number, price in enumerate(self._alone) if price.bytes > min(limit, self._most - 1)]
         for number, alone in enumerate(self._alone):
             if number in self._fed_calls:
                 continue
@@ -458,6 +457,11 @@ class Fitter:
             cost = costs[name].cost(self._tuner.objective) if name in costs else 0
             prices.append(Price(live_bytes(blocks, leads, number), float(cost or 0), True, True))
         return prices
+
+    @property
+    def _most(self) -> int:
+        """Bytes of the call that needs most by itself; 0 where nothing is called, as results are inputs or constants."""
+        return max((price.bytes for price in self._alone), default=0)
 
     @cached_property
     def _costs_of_work(self) -> list[float]:

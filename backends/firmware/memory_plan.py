@@ -320,19 +320,22 @@ def _lower_bound(blocks: Sequence[Block], leads: Leads) -> int:
 
 
 def live_bytes(blocks: Sequence[Block], leads: Leads, moment: int) -> int:
-    """Bytes that must be there at a call, where each output lies over the input with which that saves most."""
+    """Bytes that must be there at a call, where each output lies over the input with which that saves most.
+
+    All but one of the blocks, or of the pairs that lie over each other, end where another may begin.
+    """
     live = {block.name: block for block in blocks if block.first <= moment <= block.last}
     saved = {
         (old, new): live[old].size + live[new].size - max((lead or 0) + live[old].size, live[new].size)
         for (old, new), lead in leads.items()
         if old in live and new in live and live[new].first == moment
     }
-    total, taken = sum(block.size for block in live.values()), set[str]()
-    for pair, bytes_ in sorted(saved.items(), key=lambda item: -item[1]):
-        if bytes_ > 0 and taken.isdisjoint(pair):
-            total -= bytes_
-            taken.update(pair)
-    return total
+    sizes = {name: block.size for name, block in live.items()}
+    for (old, new), bytes_ in sorted(saved.items(), key=lambda item: -item[1]):
+        if bytes_ > 0 and old in sizes and new in sizes:
+            sizes[f"{old} and {new}"] = sizes.pop(old) + sizes.pop(new) - bytes_
+    spare = max((aligned(size) - size for size in sizes.values()), default=0)
+    return sum(map(aligned, sizes.values())) - spare
 
 
 def _out_of_memory(program: Program, blocks: Sequence[Block], leads: Leads, target: Target) -> OutOfMemoryError:

@@ -66,6 +66,14 @@ def test_a_way_of_the_list_can_be_built(streamed, tosaic, refused, tmp_path):
     assert "there is no way number 99" in refused("fit", MODEL, "--records", records, "--point", 99, "-o", folder)
 
 
+def test_what_calls_nothing_is_run_in_one_way(succeed, tmp_path):
+    model, records = f"{NETS}:doubled", tmp_path / "records.db"
+    (point,) = succeed("fit", model, "--records", records)["points"]
+    built = succeed("compile", model, "--records", records, "-o", tmp_path / "build")
+    assert (point["cost"], built["kernels"], built["arena_bytes"]) == (0, [], point["arena"])
+    assert succeed("run", built["build"])["exact"]
+
+
 def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tmp_path):
     message = refused("compile", MODEL, "--arena-size", 1000, "-o", tmp_path / "build")
     assert "the model needs more memory than `cortex-m55` has for its arena" in message

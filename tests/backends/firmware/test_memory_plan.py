@@ -161,7 +161,7 @@ def test_too_little_memory_names_the_worst_call_and_its_users():
         plan_memory(made, board(2000))
     assert str(caught.value).splitlines()[:2] == [
         "the model needs more memory than `board` has for its arena",
-        "  because: call 0 needs 4500 B at once, and there is ram0 2000 B; biggest users: a: 3000 B; x: 1000 B; "
+        "  because: call 0 needs 4516 B at once, and there is ram0 2000 B; biggest users: a: 3000 B; x: 1000 B; "
         "call 0 region 1: 500 B",
     ]
 

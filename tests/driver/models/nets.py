@@ -35,6 +35,17 @@ def net():
     return _made(Net())
 
 
+class Doubled(nn.Module):
+    """A result that is the input in steps of twice the size: no op computes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def doubled():
+    return _made(Doubled())
+
+
 class Tall(nn.Module):
     """Convolutions of a tall image, a block with a shortcut among them: f32[1, 3, 48, 16] -> f32[1, 5]."""
 
