@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
 
 from tosaic.support.errors import BackendError
-
-_T = TypeVar("_T")
-_FORK = multiprocessing.get_context("fork")
 
 TOOLS = {
     "clang-22": "clang-22",
@@ -74,38 +67,6 @@ def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str
     if done.returncode:
         raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
     return done.stdout
-
-
-def in_child(function: Callable[..., _T], *arguments: object) -> _T:
-    """What `function` returns, called in a forked process that prints nothing: foreign code may abort there.
-
-    Raises:
-        ChildProcessError: the process died.
-        Exception: what `function` raised.
-    """
-    receiver, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_answer, args=(sender, function, arguments), daemon=True)
-    process.start()
-    sender.close()
-    try:
-        result, error = receiver.recv()
-    except EOFError:
-        raise ChildProcessError("the process died") from None
-    finally:
-        process.join()
-    if error is not None:
-        raise error
-    return result
-
-
-def _answer(sender: Connection, function: Callable, arguments: Sequence[object]) -> None:
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    try:
-        sender.send((function(*arguments), None))
-    except Exception as error:
-        sender.send((None, error))
 
 
 @cache

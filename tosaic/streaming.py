@@ -460,7 +460,7 @@ class Fitter:
 
     @property
     def _most(self) -> int:
-        """Bytes of the call that needs most by itself; 0 where nothing is called, as results are inputs or constants."""
+        """Bytes of the call that needs most by itself; 0 where nothing is called: results are inputs or constants."""
         return max((price.bytes for price in self._alone), default=0)
 
     @cached_property

@@ -14,8 +14,8 @@ import numpy as np
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor, Schedule
+from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError, unknown_name
-from tosaic.support.processes import in_child
 
 _T = TypeVar("_T")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import strip_annotations
 from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
-from tosaic.support.processes import in_child
 from tosaic.support.tosa_tools import tosa_tool
 
 
@@ -68,7 +68,7 @@ def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> l
 def evaluate_each(module: ir.Module | str | bytes, samples: Iterable[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
     """Execute `main` as `evaluate` does, once for the inputs of each sample.
 
-    The model runs in a forked process: on an invalid graph it aborts, which must not take the compiler with it.
+    The model runs in another process: on an invalid graph it aborts, which must not take the compiler with it.
 
     Raises:
         BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
