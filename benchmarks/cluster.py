@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import click
-from distributed import LocalCluster
+import psutil
+from distributed import Client, LocalCluster, as_completed
 
 from tosaic.tuner import cluster
 from tosaic.tuner.cluster import DaskCluster
@@ -97,27 +97,31 @@ def main() -> None:
 def scaling(seconds: float) -> None:
     """Trials a second of simulated workers, and the overhead of a trial at one.
 
-    Tuner, scheduler and simulated workers are one process: what it uses of one core bounds the pace.
+    Tuner, scheduler and each worker of up to 8 trials at a time are processes of this machine, as on a cluster they
+    would be of several. `Dask alone` are as many sleeps without a tuner, as many of them in flight.
     """
     with LocalWorkers(1) as local:
         alone = _seconds(local, seconds, 80)
-    with _Simulated(1, processes=True) as one:
-        overhead = _seconds(one, seconds, 80) / alone - 1
+    with _Simulated(1, sleeping=False) as one:
+        overhead = _seconds(one.executor, seconds, 80) / alone - 1
     print(f"one worker: {1000 * alone:.1f} ms a trial on a local process, {100 * overhead:+.1f} % on a cluster")
-    print("| Workers | Trials | Trials a second | of ideal | CPU ms a trial |\n|---|---|---|---|---|")
+    print("| Slots | Trials | Trials a second | of ideal | Dask alone | CPU ms a trial: tuner | scheduler | workers |")
+    print("|---|---|---|---|---|---|---|---|")
     for count in (1, 4, 16, 64):
         with (
-            _Simulated(count, processes=False) as executor,
+            _Simulated(count, sleeping=True) as simulated,
             tempfile.TemporaryDirectory() as folder,
             Database(Path(folder, "records.db"), _ENVIRONMENT) as database,
         ):
-            trials, used = 64 * count, time.process_time()
+            trials, before = 64 * count, simulated.cpu_seconds()
             found = tune([(Numbers(), 1.0)], Sleep(seconds), database, trials=trials, search="random",
-                         workers=count, executor=executor)  # fmt: skip
-            used = time.process_time() - used
-        pace = found.measured / found.seconds
-        print(f"| {count} | {found.measured} | {pace:.1f} | {100 * pace * seconds / count:.0f} % | "
-              f"{1000 * used / found.measured:.1f} |", flush=True)  # fmt: skip
+                         batch=_SLOTS * (count + 1), workers=count, executor=simulated.executor)  # fmt: skip
+            used = [after - since for after, since in zip(simulated.cpu_seconds(), before, strict=True)]
+            bare = simulated.bare_seconds(trials // _SLOTS, _SLOTS * seconds, count + 1)
+        pace, least = found.measured / found.seconds, trials * seconds / count
+        costs = " | ".join(f"{1000 * each / found.measured:.2f}" for each in used)
+        print(f"| {count} | {found.measured} | {pace:.1f} | {100 * least / found.seconds:.0f} % | "
+              f"{100 * least / bare:.0f} % | {costs} |", flush=True)  # fmt: skip
 
 
 def _seconds(executor: Executor, seconds: float, trials: int) -> float:
@@ -132,37 +136,67 @@ def _seconds(executor: Executor, seconds: float, trials: int) -> float:
 
 
 class _Simulated:
-    """A scheduler of this process with workers: threads that sleep, or one process as `tosaic worker` starts it."""
+    """A scheduler and workers of up to 8 trials at a time, whose trials run as `tosaic worker` runs them or only sleep.
 
-    def __init__(self, count: int, *, processes: bool) -> None:
+    Attributes:
+        executor: gives batches to them.
+    """
+
+    def __init__(self, count: int, *, sleeping: bool) -> None:
         slots = min(count, _SLOTS)
-        resources = {cluster._resource(tools()): slots}
-        self._cluster = LocalCluster(
-            n_workers=0 if processes else count // slots, threads_per_worker=slots, processes=False, protocol="tcp://",
-            dashboard_address=":0", resources=resources, silence_logs=50,
-        )  # fmt: skip
-        self._process: subprocess.Popen | None = None
-        if processes:
-            code = f"from cluster import cluster, tools; cluster.serve({self._cluster.scheduler_address!r}, 1, tools())"
-            self._process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
-            while not self._cluster.scheduler_info["workers"]:
-                time.sleep(0.1)
-        else:
-            cluster.LocalWorkers = _OnThisThread  # type: ignore[assignment, misc]
+        self._folder = tempfile.TemporaryDirectory(prefix="tosaic-")
+        file = Path(self._folder.name, "scheduler.json")
+        scheduler = ["-m", "dask", "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        worker = ["-c", f"from cluster import serve; serve({str(file)!r}, {slots}, {sleeping})"]
+        self._processes = [_python(*scheduler)]
+        while not file.exists():
+            time.sleep(0.1)
+        self._processes += [_python(*worker) for _ in range(count // slots)]
+        self._client = Client(scheduler_file=str(file), set_as_default=False)
+        self._client.wait_for_workers(count // slots)
+        self.executor = DaskCluster(str(file), tools, print)
 
-    def __enter__(self) -> DaskCluster:
-        self._executor = DaskCluster(self._cluster.scheduler_address, tools, print)
-        return self._executor
+    def __enter__(self) -> _Simulated:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        cluster.LocalWorkers = LocalWorkers  # type: ignore[misc]
-        self._executor.close()
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-        self._cluster.close()
+    def __exit__(self, *_: object) -> None:
+        self.executor.close()
+        self._client.close()
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        self._folder.cleanup()
+
+    def cpu_seconds(self) -> tuple[float, float, float]:
+        """What this process, the scheduler and all workers have used so far."""
+        scheduler, *workers = [sum(psutil.Process(each.pid).cpu_times()[:2]) for each in self._processes]
+        return time.process_time(), scheduler, sum(workers)
+
+    def bare_seconds(self, count: int, seconds: float, flying: int) -> float:
+        """Wall time of `count` sleeps, of which `flying` are submitted ahead."""
+
+        def sleep() -> Any:
+            resources = {cluster._resource(tools()): 1}
+            return self._client.submit(time.sleep, seconds, pure=False, resources=resources)
+
+        started = time.monotonic()
+        ahead = min(count, flying)
+        done = as_completed([sleep() for _ in range(ahead)], loop=self._client.loop)
+        for number, _ in enumerate(done):
+            if number < count - ahead:
+                done.add(sleep())
+        return time.monotonic() - started
+
+
+def serve(scheduler: str, slots: int, sleeping: bool) -> None:
+    """Be a worker; what it takes only sleeps, or runs as under `tosaic worker`."""
+    if sleeping:
+        cluster.LocalWorkers = _OnThisThread  # type: ignore[assignment, misc]
+    cluster.serve(scheduler, slots, tools())
+
+
+def _python(*arguments: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, *arguments], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
 
 
 class _Machine:

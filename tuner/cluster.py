@@ -8,6 +8,7 @@ import importlib.util
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Tools = Mapping[str, str]
 """The version of everything that trials depend on, by name."""
+
+Answers = futures.Future[list[Measurement]]
 
 _SECONDS_TO_CONNECT = 20.0
 _pools = threading.local()
@@ -88,15 +91,19 @@ class DaskCluster:
         """Queue a batch."""
         return _Batch(self, measure, task, schedules, best)
 
-    def send(self, *batch: Any) -> Future:
-        return self._client.submit(_measured, *batch, pure=False, resources={self._resource: 1})
+    def send(self, *batch: Any) -> tuple[Future, Answers]:
+        """A batch on its way, and its measurements, which are fetched as soon as they are there."""
+        future = self._client.submit(_measured, *batch, pure=False, resources={self._resource: 1})
+        client = cast(Any, self._client)
+        fetched = client.gather(future, asynchronous=True)
+        return future, asyncio.run_coroutine_threadsafe(fetched, client.loop.asyncio_loop)
 
 
 class _Batch:
     def __init__(self, cluster: DaskCluster, measure: Any, task: Any, schedules: Sequence[Schedule], best: Any) -> None:
         self._cluster, self._measure, self._task, self._best = cluster, measure, task, best
         self._schedules = list(schedules)
-        self._future = cluster.send(measure, task, self._schedules, best)
+        self._future, self._answers = cluster.send(measure, task, self._schedules, best)
 
     def result(self) -> list[Measurement]:
         """Wait for the measurements.
@@ -108,7 +115,7 @@ class _Batch:
         from distributed import KilledWorker
 
         try:
-            return self._future.result()
+            return self._answers.result()
         except KilledWorker as error:
             if len(self._schedules) == 1:
                 return [Measurement("crash", message=f"its workers died: {error}")]
@@ -132,10 +139,14 @@ def serve(address: str, count: int, tools: Tools) -> None:
         Error: Dask is not installed, or no scheduler answers.
     """
     _check_installed()
+    import dask.config
     from distributed import Worker
 
     async def run() -> None:
-        with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+        with (
+            tempfile.TemporaryDirectory(prefix="tosaic-") as folder,
+            dask.config.set({"distributed.worker.profile.enabled": False}),  # its threads only wait for processes
+        ):
             where: dict[str, Any] = {"scheduler_file" if address.endswith(".json") else "scheduler_ip": address}
             worker = Worker(
                 **where,

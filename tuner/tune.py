@@ -137,8 +137,8 @@ class _Job:
         self.search: Search
 
     def progress(self) -> TaskProgress:
-        found = [cost for cost in self.search.costs.values() if math.isfinite(cost)]
-        first, best = (found[0], min(found)) if found else (None, None)
+        first = next(filter(math.isfinite, self.search.costs.values()), None)
+        best = None if first is None else self.history.best
         return TaskProgress(self.task.name, self.weight, len(self.records), first, best)
 
 
@@ -192,8 +192,7 @@ class _Run:
                 self.model.observe(record, cost)
         job.best = next(iter(_ranked([*([job.best] if job.best else []), *records], self.objective)), None)
         if records:
-            known = job.search.costs
-            job.history.curve.append((len(known), min(job.history.best, *known.values())))
+            job.history.curve.append((len(job.search.costs), min(job.history.best, *costs)))
 
     def budget(self) -> int:
         """Trials still to be measured, besides those in flight."""
