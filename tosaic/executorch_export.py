@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.build import Build
+from tosaic.manifest import PlacedOp
 from tosaic.proof import region_difference
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of, callee_of, functions_on, standalone
@@ -34,12 +35,9 @@ def write_pte(build: Build, file: Path) -> None:
         BackendError: a region does not compute its function when its tensors lie where the delegate wants them.
     """
     if build.manifest.kernels:
-        held = [op for op in build.manifest.ops if op.processor == "cpu"]
-        listed = "; ".join(f"{op.op} at {op.where}" + (f" ({op.reason})" if op.reason else "") for op in held[:10])
-        more = f"; and {len(held) - 10} more" if len(held) > 10 else ""
         raise Error(
             "ExecuTorch has no op that computes to the bit what the core's kernels do",
-            why=listed + more,
+            why="\n    ".join(["these run on it", *_on_the_core(build.manifest.ops)]),
             hint="a model whose ops all run on the NPU",
         )
     try:
@@ -62,6 +60,19 @@ def write_pte(build: Build, file: Path) -> None:
     }
     program = exported(_Main(functions(build.placed)["main"], lowered), sample).to_executorch()
     file.write_bytes(program.buffer)
+
+
+def _on_the_core(ops: Sequence[PlacedOp]) -> list[str]:
+    """The ops of the core, a line for each module and place in the model, and why they are not on the NPU."""
+    held: dict[str, list[PlacedOp]] = {}
+    for op in ops:
+        if op.processor == "cpu":
+            held.setdefault(f"{op.where} in module `{op.module}`" if op.module else op.where, []).append(op)
+    return [
+        f"{where}: {', '.join(dict.fromkeys(op.op for op in found))}"
+        + "".join(f"; {reason}" for reason in dict.fromkeys(op.reason for op in found) if reason)
+        for where, found in held.items()
+    ]
 
 
 def delegate_regions(build: Build) -> dict[str, NpuRegion]:

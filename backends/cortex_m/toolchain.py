@@ -102,8 +102,9 @@ def compile_kernels(
 
 
 def target_flags(core: Core) -> list[str]:
-    """clang's options that name the core."""
-    return [f"--target={core.triple}", f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
+    """clang's options that name the core, and the ABI of gcc without an operating system."""
+    return [f"--target={core.triple}", f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb",
+            "-fshort-enums"]  # fmt: skip
 
 
 @cache
