@@ -77,6 +77,7 @@ def _serve(pipe: Connection) -> None:
             function, arguments = pipe.recv()
         except EOFError:
             return
+        answer: tuple[object, Exception | None]
         try:
             answer = function(*arguments), None
         except Exception as error:

@@ -21,7 +21,6 @@ from benchmarks.campaigns.trials import Outcome
 from tosaic.support.processes import ends_with_parent
 
 BATCH = 8  # trials, of which one worker has one batch at a time
-_TRIALS = 400
 _TOSAIC = str(Path(sys.executable).with_name("tosaic"))
 _SIMULATOR = """#!/bin/sh
 for argument; do case $argument in *trials.elf)
@@ -34,8 +33,8 @@ exec {qemu} "$@"
 class Run:
     """A tuning run in a folder of its own, whose simulator keeps a log of the kernels that it was given."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.seed = folder, seed
+    def __init__(self, folder: Path, seed: int, trials: int) -> None:
+        self.folder, self.seed, self.trials = folder, seed, trials
         self.records, self.log, tools = folder / "records.db", folder / "simulated", folder / "bin"
         for name in ("bin", "temporary", "outputs"):
             (folder / name).mkdir()
@@ -47,7 +46,7 @@ class Run:
 
     def start(self) -> subprocess.Popen[str]:
         """The command that tunes, from what the records hold."""
-        tuning = ("--tune-trials", str(_TRIALS), "--search", "random", "--workers", "1", "--seed", str(self.seed))
+        tuning = ("--tune-trials", str(self.trials), "--search", "random", "--workers", "1", "--seed", str(self.seed))
         places = ("--records", str(self.records), "-o", str(self.folder / "outputs" / "build"))
         return subprocess.Popen(
             ends_with_parent([_TOSAIC, "compile", MODEL, *tuning, *places]),
@@ -71,11 +70,11 @@ class Run:
         return [path.name for name in ("temporary", "outputs") for path in (self.folder / name).iterdir()]
 
 
-def kill_trial(seed: int, kills: int = 5) -> Outcome:
+def kill_trial(seed: int, kills: int = 5, trials: int = 400) -> Outcome:
     """Tuning, killed a few times: nothing lost but one batch, nothing measured twice, nothing left behind."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as name:
-        run = Run(Path(name), seed)
+        run = Run(Path(name), seed, trials)
         again, lost = set[str](), list[set[str]]()
         for number in range(kills + 1):
             before, started = run.recorded(), len(run.simulated())

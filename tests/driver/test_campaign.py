@@ -27,7 +27,7 @@ def test_damaged_files():
 
 
 def test_a_tuning_run_that_is_killed():
-    outcome = kills.kill_trial(0, kills=1)
+    outcome = kills.kill_trial(0, kills=1, trials=60)
     assert outcome.kind == "whole", outcome
 
 
