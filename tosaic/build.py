@@ -19,7 +19,7 @@ from tosaic.backends.firmware.build import Firmware, Tensor
 from tosaic.console import quiet_libraries, stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
-from tosaic.support.mlir import ir, parse
+from tosaic.support.mlir import functions, ir, parse
 from tosaic.support.scratch import held
 
 if TYPE_CHECKING:
@@ -147,9 +147,12 @@ class Build:
 
     def _module(self, name: str) -> ir.Module:
         try:
-            return parse((self.folder / name).read_bytes())
+            module = parse((self.folder / name).read_bytes())
+            if "main" not in functions(module):
+                raise Error("it has no function `main`")
         except (OSError, Error) as error:
             raise Error(f"cannot read `{self.folder / name}`", why=str(error), hint="compile again") from None
+        return module
 
     def quantize_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """One sample as the firmware takes it: floats are quantized, integers of the firmware's dtype pass.

@@ -215,6 +215,15 @@ def test_a_manifest_that_was_written_by_hand(refused, build, tmp_path, old, new,
     assert where in message and "compile again" in message
 
 
+def test_a_module_without_main(refused, build, tmp_path):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    (folder / "placed.mlirbc").write_text("module {}")
+    seal(folder)
+    message = refused("verify", folder)
+    assert "placed.mlirbc" in message and "no function `main`" in message and "compile again" in message
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
