@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, KernelCall, Program
 from tosaic.backends.target import Memory, Target
@@ -15,7 +16,8 @@ ALIGNMENT = 16
 
 _CLIMB_BUDGET = 2_000_000
 """Comparisons of two blocks that hill climbing may spend."""
-_CLIMB_ROUNDS = 600
+_CLIMB_ROUNDS, _OTHER_ROUNDS = 600, 100
+"""From the order that begins best, and from each other one where that leads to no end."""
 _UNLIMITED = 1 << 40
 
 
@@ -195,12 +197,29 @@ def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placeme
     for sizes in (capacities, [*capacities[:-1], _UNLIMITED]):
         directions = (False, True) if leads else (False,)
         fitted = [(order, down, first_fit(order, sizes, leads, down)) for down in directions for order in candidates]
-        plans = [(_score(placed), order, down) for order, down, placed in fitted if placed is not None]
-        if plans:
-            score, order, down = min(plans, key=lambda plan: plan[0])
-            found = _climb(order, score, sizes, leads, _lower_bound(blocks, leads), down)
-            return found if all(p.end <= capacities[p.memory] for p in found) else None
+        tries = [_Try(_score(placed), order, down, placed) for order, down, placed in fitted if placed is not None]
+        if tries:
+            bound = 0, _lower_bound(blocks, leads)
+            first, *others = sorted(tries, key=_by_score)
+            best = _climb(first, sizes, leads, bound, _CLIMB_ROUNDS)
+            for other in others:
+                if best.score > bound:
+                    best = min(best, _climb(other, sizes, leads, bound, _OTHER_ROUNDS), key=_by_score)
+            return best.placed if all(p.end <= capacities[p.memory] for p in best.placed) else None
     return None
+
+
+class _Try(NamedTuple):
+    """Blocks in an order, and where they lie then, counted from the top `down` or from the bottom up."""
+
+    score: tuple[int, int]
+    order: Sequence[Block]
+    down: bool
+    placed: list[Placement]
+
+
+def _by_score(one: _Try) -> tuple[int, int]:
+    return one.score
 
 
 def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
@@ -295,23 +314,19 @@ def _score(placed: Sequence[Placement]) -> tuple[int, int]:
     return sum(p.memory * p.block.size for p in placed), sum(ends.values())
 
 
-def _climb(
-    order: list[Block], score: tuple[int, int], capacities: Sequence[int], leads: Leads, bound: int, down: bool
-) -> list[Placement]:
+def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[int, int], rounds: int) -> _Try:
     """Put what lies highest, or what it has to share the memory with, elsewhere in the order and keep what is no worse,
     until the bound or the budget is reached."""
-    rng = random.Random(0)
-    best = first_fit(order, capacities, leads, down) or []
-    rounds = _CLIMB_BUDGET // max(1, len(order) ** 2)
-    for _ in range(min(rounds, _CLIMB_ROUNDS) if len(order) > 1 else 0):
-        if score <= (0, bound):
+    rng, count = random.Random(0), len(best.order)
+    for _ in range(min(rounds, _CLIMB_BUDGET // count**2) if count > 1 else 0):
+        if best.score <= bound:
             break
-        top = max(best, key=lambda p: (p.memory, p.end)).block
-        trial, near = list(order), [i for i, block in enumerate(order) if block.meets(top)]
-        trial.insert(rng.randrange(len(order)), trial.pop(rng.choice([order.index(top), rng.choice(near)])))
-        placed = first_fit(trial, capacities, leads, down)
-        if placed is not None and (found := _score(placed)) <= score:
-            order, score, best = trial, found, placed
+        top = max(best.placed, key=lambda p: (p.memory, p.end)).block
+        trial, near = list(best.order), [i for i, block in enumerate(best.order) if block.meets(top)]
+        trial.insert(rng.randrange(count), trial.pop(rng.choice([best.order.index(top), rng.choice(near)])))
+        placed = first_fit(trial, capacities, leads, best.down)
+        if placed is not None and (score := _score(placed)) <= best.score:
+            best = _Try(score, trial, best.down, placed)
     return best
 
 

@@ -35,10 +35,10 @@ def test_a_tuning_run_that_is_killed():
 def test_a_campaign_that_is_ended_leaves_no_process(tmp_path, number, code):
     campaign = Path(trials.__file__).parents[1] / "campaign.py"
     process = subprocess.Popen(
-        [sys.executable, campaign, "models", "--count", "9"], env=os.environ | {"TMPDIR": str(tmp_path)},
+        [sys.executable, campaign, "models", "--first", "2"], env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    assert process.stderr and process.stderr.readline().startswith(b"models 0: ")  # its worker has work
+    assert process.stderr and process.stderr.readline().startswith(b"models 2: ")  # its worker has work
     assert len(session(process.pid)) > 1
     process.send_signal(number)
     process.communicate()

@@ -46,32 +46,25 @@ def test_streams_are_verified_call_by_call(streamed, succeed):
     assert succeed("verify", small["build"], "--inputs", 1)["exact"]
 
 
-def test_the_front_trades_memory_for_speed(streamed, succeed):
+def test_the_front_trades_memory_for_speed_and_its_ways_can_be_built(streamed, succeed, tmp_path):
     _, small, limit = streamed
-    points = succeed("fit", MODEL, "--records", f"{small['build']}/../records.db")["points"]
+    records, folder = f"{small['build']}/../records.db", tmp_path / "build"
+    points = succeed("fit", MODEL, "--records", records, "--point", 2, "-o", folder)["points"]
     sizes = [point["arena"] for point in points]
     assert sizes[-1] <= limit
     assert sizes == sorted(sizes, reverse=True)
     assert any(len(stream) > 1 for stream in points[-1]["streams"])
+    assert Build.load(folder).manifest.firmware.arena_bytes <= sizes[1] < sizes[0]
 
 
-def test_a_way_of_the_list_can_be_built(streamed, tosaic, refused, tmp_path):
-    records, folder = f"{streamed[1]['build']}/../records.db", tmp_path / "build"
-    listed = tosaic("fit", MODEL, "--records", records, "--point", 2, "-o", folder)
-    assert listed.exit_code == 0
-    row = re.search(r"^ *2 +([\d,]+)", listed.stdout, re.MULTILINE)
-    assert row is not None
-    arena = int(row[1].replace(",", ""))
-    assert Build.load(folder).manifest.firmware.arena_bytes <= arena
-    assert "there is no way number 99" in refused("fit", MODEL, "--records", records, "--point", 99, "-o", folder)
-
-
-def test_what_calls_nothing_is_run_in_one_way(succeed, tmp_path):
+def test_what_calls_nothing_is_run_in_one_way(succeed, refused, tmp_path):
     model, records = f"{NETS}:doubled", tmp_path / "records.db"
     (point,) = succeed("fit", model, "--records", records)["points"]
     built = succeed("compile", model, "--records", records, "-o", tmp_path / "build")
     assert (point["cost"], built["kernels"], built["arena_bytes"]) == (0, [], point["arena"])
     assert succeed("run", built["build"])["exact"]
+    message = refused("fit", model, "--records", records, "--point", 2, "-o", tmp_path / "none")
+    assert "there is no way number 2" in message and "the list has 1" in message
 
 
 def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tmp_path):
