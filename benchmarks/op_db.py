@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tosaic.accuracy import compute, measure_accuracy
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.frontend import Capture, import_program, quantize, run_float
-from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.errors import Error
@@ -113,7 +112,7 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
         return None
     real, int8, floats = "", "", 0
     try:
-        capture = Capture("sample", decomposed(canonical(program)), inputs, (inputs,))
+        capture = Capture("sample", decomposed(program), inputs, (inputs,))
         lowered = import_program(capture.program)
         run_phases(lowered, ["legalize"])
         got = evaluate(lowered, [_stored(x) for x in inputs])

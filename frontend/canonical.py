@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -66,11 +67,15 @@ def is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def canonical(program: ExportedProgram) -> ExportedProgram:
-    """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op."""
+def canonical(program: ExportedProgram, taken_apart: Mapping[Any, Callable] = MappingProxyType({})) -> ExportedProgram:
+    """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op.
+
+    Args:
+        taken_apart: decompositions of ops that do not stay.
+    """
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
-    if program.dialect == "TRAINING" or fused:
-        program = program.run_decompositions({_ATTENTION: _attention})
+    if program.dialect == "TRAINING" or fused or taken_apart:
+        program = program.run_decompositions({**taken_apart, _ATTENTION: _attention})
     return _with_plain_results(_without_input_mutations(program))
 
 

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from tosaic.frontend.canonical import arguments, canonical
+from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.input_layout import channels_last, take_channels_last
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
@@ -105,7 +105,7 @@ def capture(
     if nhwc:
         take_channels_last(program, _placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
-    return Capture(name, decomposed(canonical(program)), examples, tuple(batches), names)
+    return Capture(name, decomposed(program), examples, tuple(batches), names)
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -19,19 +20,19 @@ _ROUNDS = 8  # what an op is made of may have to be taken apart in turn
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program with every op without a lowering taken apart; all others stay whole.
+    """The program in its canonical form, with every op without a lowering taken apart; all others stay whole.
 
     Raises:
         ModelError: ops that cannot be compiled, all of them, with the user's lines.
     """
-    given = unknown = unknown_ops(program)
+    given = unknown = [node for node in unknown_ops(program) if not _is_in_place(node)]
     for _ in range(_ROUNDS):
         table: dict[Any, Callable] = {node.target: made for node in unknown if (made := decomposition_of(node.target))}
-        if not table:
-            break
         with naming_ops("decomposition"):
-            program = program.run_decompositions(table)
-        unknown = unknown_ops(program)
+            found = canonical(program, table)
+        if found is program:
+            break
+        program, unknown = found, unknown_ops(found)
     if unknown:
         lines = {node.meta.get("stack_trace") for node in unknown}
         _refuse([node for node in given if node.meta.get("stack_trace") in lines] or unknown)
@@ -40,7 +41,12 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 def importable(program: ExportedProgram) -> ExportedProgram:
     """The program itself, or in its canonical form, where it holds ops without a lowering: taken apart."""
-    return decomposed(canonical(program)) if unknown_ops(program) else program
+    return decomposed(program) if unknown_ops(program) else program
+
+
+def _is_in_place(node: Node) -> bool:
+    """Whether it writes its operands; its canonical form does not."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _refuse(nodes: list[Node]) -> None:

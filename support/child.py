@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from tosaic.support.processes import ends_with_parent
+from tosaic.support.processes import Server, served
 
 _T = TypeVar("_T")
 _own = threading.local()
@@ -26,49 +21,23 @@ def in_child(function: Callable[..., _T], *arguments: object) -> _T:
         ChildProcessError: the process died.
         Exception: what `function` raised.
     """
-    child: _Child | None = getattr(_own, "child", None)
-    if child is None or child.parent != os.getpid():
-        child = _own.child = _Child()
+    server: Server | None = getattr(_own, "server", None)
+    if server is None or _own.parent != os.getpid():
+        server, _own.parent = Server(__name__), os.getpid()
+        _own.server = server
     try:
-        result, error = child.ask(function, arguments)
+        server.pipe.send((function, arguments))
+        result, error = server.pipe.recv()
     except BaseException as failure:
         # Whatever it answers from now on is no answer to what is asked next.
-        del _own.child
-        child.end()
+        del _own.server
+        server.kill()
         if isinstance(failure, (EOFError, OSError)):
             raise ChildProcessError("the process died") from None
         raise
     if error is not None:
         raise error
     return result
-
-
-class _Child:
-    """A process of this module. In a process group of its own, so that Ctrl-C reaches only the parent."""
-
-    def __init__(self) -> None:
-        self.parent = os.getpid()
-        self._pipe, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                ends_with_parent([sys.executable, "-P", "-m", __name__, str(theirs.fileno())]),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        self._pipe.send(sys.path)
-
-    def ask(self, function: Callable, arguments: tuple[object, ...]) -> tuple:
-        self._pipe.send((function, arguments))
-        return self._pipe.recv()
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._pipe.close()
 
 
 def _serve(pipe: Connection) -> None:
@@ -86,6 +55,5 @@ def _serve(pipe: Connection) -> None:
 
 
 if __name__ == "__main__":
-    with Connection(int(sys.argv[1])) as connection:
-        sys.path[:] = connection.recv()
+    with served() as connection:
         _serve(connection)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import BinaryIO
 
 from tosaic.support.errors import BackendError
 
@@ -67,6 +74,40 @@ def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str
     if done.returncode:
         raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
     return done.stdout
+
+
+class Server:
+    """A Python module that runs in a process of its own and reads from a pipe, which it opens by `served`.
+
+    It stands in a process group of its own, so that Ctrl-C reaches only the parent, and prints nothing but to `stderr`.
+    """
+
+    def __init__(self, module: str, stderr: int | BinaryIO = subprocess.DEVNULL) -> None:
+        self.pipe, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                ends_with_parent([sys.executable, "-P", "-m", module, str(theirs.fileno())]),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+        self.pipe.send(sys.path)
+
+    def kill(self) -> None:
+        """Kill the process with all that it started in its group, and close the pipe."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.pipe.close()
+
+
+def served() -> Connection:
+    """The pipe of the `Server` whose process this is; the parent's import path is this process's, too."""
+    pipe = Connection(int(sys.argv[1]))
+    sys.path[:] = pipe.recv()
+    return pipe
 
 
 @cache

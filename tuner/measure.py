@@ -7,19 +7,16 @@ import math
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import BinaryIO, Protocol, cast
 
 from tosaic.support.errors import Error
-from tosaic.support.processes import ends_with_parent
+from tosaic.support.processes import Server
 from tosaic.tuner.measurement import Measure, Measurement, Status, TaskT
 from tosaic.tuner.space import Schedule
 
@@ -176,17 +173,8 @@ class _Worker:
         self.batch: Batch | None = None
         self.limit = self.deadline = math.inf
         self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
-        self.pipe, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                ends_with_parent([sys.executable, "-P", "-m", "tosaic.tuner.worker", str(theirs.fileno())]),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        self.pipe.send(sys.path)
+        self._server = Server("tosaic.tuner.worker", self._said)
+        self.pipe, self._process = self._server.pipe, self._server.process
         self._ready = False
 
     def take(self, batch: Batch, limit: float) -> None:
@@ -210,10 +198,7 @@ class _Worker:
         return f"the process died: {how}\n{text}".strip()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self.pipe.close()
+        self._server.kill()
         self._said.close()
 
     def _await_ready(self) -> None:

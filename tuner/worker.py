@@ -8,6 +8,8 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
+from tosaic.support.processes import served
+
 
 @functools.lru_cache(maxsize=32)
 def _load(data: bytes) -> object:
@@ -41,6 +43,5 @@ def _send(pipe: Connection, answer: tuple[object, Exception | None]) -> None:
 
 
 if __name__ == "__main__":
-    with Connection(int(sys.argv[1])) as connection:
-        sys.path[:] = connection.recv()
+    with served() as connection:
         serve(connection)

@@ -64,7 +64,9 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
 
     Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales.
     """
-    if any(node.op.name == "tosa.table" for node in joined) or (_bits(producer) <= 16 and _rescale(joined, group)):
+    if any(node.op.name == "tosa.table" for node in joined) or (
+        _bits(producer) <= 16 and _each_rescales(joined, group)
+    ):
         return False
     if all(node.op.name in _CONVERTERS for node in group):
         return _bits(reader) <= _bits(producer)
@@ -72,7 +74,7 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     return convolves and [node.name for node in group] == ["table"] and _bits(reader) == _bits(producer) == 8
 
 
-def _rescale(*groups: list[Node]) -> bool:
+def _each_rescales(*groups: list[Node]) -> bool:
     """Whether each of the groups has a rescale."""
     return all(any(node.name == "rescale" for node in group) for group in groups)
 

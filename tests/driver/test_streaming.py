@@ -57,9 +57,11 @@ def test_the_front_trades_memory_for_speed_and_its_ways_can_be_built(streamed, s
     assert Build.load(folder).manifest.firmware.arena_bytes <= sizes[1] < sizes[0]
 
 
-def test_what_calls_nothing_is_run_in_one_way(succeed, refused, tmp_path):
+def test_what_calls_nothing_is_run_in_one_way(succeed, tosaic, refused, tmp_path):
     model, records = f"{NETS}:doubled", tmp_path / "records.db"
     (point,) = succeed("fit", model, "--records", records)["points"]
+    row = re.search(r"^ *1 +([\d,]+)", tosaic("fit", model, "--records", records).stdout, re.MULTILINE)
+    assert row is not None and int(row[1].replace(",", "")) == point["arena"]
     built = succeed("compile", model, "--records", records, "-o", tmp_path / "build")
     assert (point["cost"], built["kernels"], built["arena_bytes"]) == (0, [], point["arena"])
     assert succeed("run", built["build"])["exact"]

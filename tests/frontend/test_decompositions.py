@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, quantize
-from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, ir, walk
@@ -154,7 +153,7 @@ def seeded(module: nn.Module) -> nn.Module:
 def test_decomposed(name):
     module, shape, least = CASES[name]
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(3))
-    program = decomposed(canonical(torch.export.export(seeded(module), (x,))))
+    program = decomposed(torch.export.export(seeded(module), (x,)))
     want = module(x).detach().numpy()
     np.testing.assert_allclose(evaluate(import_program(program), [x.numpy()])[0], want, rtol=1e-4, atol=2e-5)
 

@@ -22,7 +22,7 @@ from tosaic.frontend import (
     quantize,
     run_float,
 )
-from tosaic.frontend.canonical import arguments, canonical
+from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
 from tosaic.frontend.lowerings.registry import registered
@@ -33,7 +33,7 @@ from tosaic.support.mlir import walk
 
 def captured(module: nn.Module, *batches: tuple[Tensor, ...]) -> Capture:
     program = torch.export.export(module.eval(), batches[0])
-    return Capture("model", decomposed(canonical(program)), batches[0], batches)
+    return Capture("model", decomposed(program), batches[0], batches)
 
 
 def normal(*shape: int, count: int = 4, size: float = 1.0) -> list[tuple[Tensor, ...]]:

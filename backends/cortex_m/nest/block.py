@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 
 from tosaic.backends.simulators.cycle_model import Decoder, decoder, issue_cycles
 from tosaic.backends.target import Pipeline, Timing
@@ -45,12 +47,12 @@ class Instruction:
     keeps: tuple[str, ...] = ()
     apart: bool = False
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all registers in its operands."""
         return tuple(dict.fromkeys(_NAME.findall(self.operands)))
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Names of registers that it reads."""
         return tuple(name for name in self.names if name not in self.writes or name in self.keeps)
@@ -73,9 +75,12 @@ class Block:
     """
 
     body: tuple[Instruction, ...]
-    registers: Mapping[str, str]
+    registers: Mapping[str, str] = field(hash=False)
     vectors: tuple[str, ...]
     opening: tuple[Instruction, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Ordered:
     last: tuple[str, ...]
 
 
+@lru_cache(maxsize=1024)
 def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
