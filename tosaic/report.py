@@ -275,6 +275,7 @@ def print_fit(points: Sequence[Point]) -> None:
     """Each way to run a model: what it takes, drawn too, and what runs strip by strip."""
     table = Table("way", "--arena-size", "", "cost", "of the fastest", "", "calls in streams", box=None)
     largest, dearest = max(point.arena for point in points), max(point.cost for point in points)
+    fastest = points[0].cost
     for number, point in enumerate(points, 1):
         streams = ", ".join(f"{names[0]} .. {names[-1]}" for names in point.streams)
         table.add_row(
@@ -282,7 +283,7 @@ def print_fit(points: Sequence[Point]) -> None:
             f"{point.arena:,}",
             Bar(largest, 0, point.arena, width=_BAR),
             f"{point.cost:,.0f}",
-            f"{point.cost / points[0].cost:.3f}",
+            f"{point.cost / fastest if fastest else 1:.3f}",
             Bar(dearest, 0, point.cost, width=_BAR),
             streams,
         )
