@@ -17,8 +17,7 @@ from tosaic.support.values import is_argument
 
 _SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
 _ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes with a chance of 2^-64
-_FURTHER = 15
-_DRAWN = 64  # of which those are taken that tell most
+_DRAWN = 256  # of which those are taken that tell most
 _DRAWN_BYTES = 2**19
 _FURTHER_BYTES = 2**16  # also of a board's memory
 
@@ -41,33 +40,34 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
 
     Random integers span their whole range, floats are standard normal, indices and shifts stay within bounds. Sums of
     such integers may all saturate, and some kernels have few outputs: then there are further examples, of integers from
-    a part of their range, until enough elements tell a wrong rounding.
+    a part of their range or of the values that `data` holds, until enough elements tell a wrong rounding.
     """
     rng = np.random.default_rng(seed)
     parsed = parse(module)
     main = functions(parsed)["main"]
     kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
-    if data:
-        given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
-        return (Example(given, tuple(reference.evaluate(module, given))),)
+    given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=False))
     bounds = _bounds(main)
 
-    def draw(free: Callable[..., np.ndarray]) -> tuple[np.ndarray, ...]:
+    def draw(free: Callable[[int], np.ndarray]) -> tuple[np.ndarray, ...]:
         return tuple(
-            _below(rng, *kind, bounds[number]) if number in bounds else free(rng, *kind)
+            _below(rng, *kind, bounds[number]) if number in bounds else free(number)
             for number, kind in enumerate(kinds)
         )
 
-    first = draw(random_array)
+    def another(number: int) -> np.ndarray:
+        return rng.choice(given[number].ravel(), kinds[number][0]) if given else _narrow(rng, *kinds[number])
+
+    first = given or draw(lambda number: random_array(rng, *kinds[number]))
     chosen = [Example(first, tuple(reference.evaluate(module, first)))]
     missing = _ENOUGH - chosen[0].telling
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
-    drawn = [draw(_narrow) for _ in range(min(_DRAWN, _DRAWN_BYTES // size))]
+    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size))]
     outputs = reference.evaluate_each(module, drawn)
     further = [Example(inputs, tuple(made)) for inputs, made in zip(drawn, outputs, strict=True)]
-    for example in sorted(further, key=lambda example: -example.telling)[: min(_FURTHER, _FURTHER_BYTES // size)]:
+    for example in sorted(further, key=lambda example: -example.telling)[: _FURTHER_BYTES // size]:
         if missing <= 0 or not example.telling:
             break
         chosen.append(example)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from maximum import MaximumTask
 from tosa_graphs import Graph
@@ -153,6 +154,19 @@ def test_a_wrong_rounding_is_found_where_random_data_saturate():
     found = MEASURE(RescaleTask(module=module), [Schedule("rounding"), Schedule("truncating")])
     assert [m.status for m in found] == ["ok", "wrong"]
     assert found[0].instructions < 300  # of one call
+
+
+def test_data_are_followed_by_others_of_their_values():
+    """One result of int32 tells one rounding; sums of other values, each within what the data hold, tell more."""
+    graph = Graph()
+    total = graph.reduce("reduce_sum", graph.input((1, 8), "i32"), 1)
+    module = str(graph.module(graph.rescale(total, "i8", 1 << 30, 36)))
+    data = np.array([[-700, 50, 0, 300, 1000, -20, 7, 7]], np.int32)
+    tried = examples(module, MEASURE.seed, (data.tobytes(),))
+    assert np.array_equal(tried[0].inputs[0], data)
+    assert all(np.isin(example.inputs[0], data).all() for example in tried)
+    assert sum(example.telling for example in tried) >= 60
+    assert len({int(example.outputs[0].item()) for example in tried}) > 8
 
 
 class Uncounted(Qemu):
