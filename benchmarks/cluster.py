@@ -94,7 +94,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--seconds", default=0.25, show_default=True, help="Of a simulated trial.")
-def scaling(seconds: float) -> None:
+@click.option("--trials", default=256, show_default=True, help="Of each slot: few of them tell of the last round alone.")
+def scaling(seconds: float, trials: int) -> None:
     """Trials a second of simulated workers, and the overhead of a trial at one.
 
     Tuner, scheduler and each worker of up to 8 trials at a time are processes of this machine, as on a cluster they
@@ -113,12 +114,12 @@ def scaling(seconds: float) -> None:
             tempfile.TemporaryDirectory() as folder,
             Database(Path(folder, "records.db"), _ENVIRONMENT) as database,
         ):
-            trials, before = 64 * count, simulated.cpu_seconds()
-            found = tune([(Numbers(), 1.0)], Sleep(seconds), database, trials=trials, search="random",
+            before = simulated.cpu_seconds()
+            found = tune([(Numbers(), 1.0)], Sleep(seconds), database, trials=trials * count, search="random",
                          batch=_SLOTS * (count + 1), workers=count, executor=simulated.executor)  # fmt: skip
             used = [after - since for after, since in zip(simulated.cpu_seconds(), before, strict=True)]
-            bare = simulated.bare_seconds(trials // _SLOTS, _SLOTS * seconds, count + 1)
-        pace, least = found.measured / found.seconds, trials * seconds / count
+            bare = simulated.bare_seconds(found.measured // _SLOTS, _SLOTS * seconds, count + 1)
+        pace, least = found.measured / found.seconds, trials * seconds
         costs = " | ".join(f"{1000 * each / found.measured:.2f}" for each in used)
         print(f"| {count} | {found.measured} | {pace:.1f} | {100 * least / found.seconds:.0f} % | "
               f"{100 * least / bare:.0f} % | {costs} |", flush=True)  # fmt: skip
