@@ -94,7 +94,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--seconds", default=0.25, show_default=True, help="Of a simulated trial.")
-@click.option("--trials", default=256, show_default=True, help="Of each slot: few of them tell of the last round alone.")
+@click.option("--trials", default=256, show_default=True, help="Of each slot; of few, the last round decides.")
 def scaling(seconds: float, trials: int) -> None:
     """Trials a second of simulated workers, and the overhead of a trial at one.
 

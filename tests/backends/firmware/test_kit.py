@@ -18,6 +18,7 @@ from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_firmware
+from tosaic.backends.firmware.stack import stack_bound
 from tosaic.support.errors import Error
 from tosaic.support.processes import run_tool
 
@@ -63,6 +64,23 @@ def test_two_models_in_an_image_of_ones_own(app, models):
     assert (facts.first_selftest, facts.second_selftest) == (0, 0)
     for (_, firmware), used in zip(models, (facts.first_stack, facts.second_stack), strict=True):
         assert firmware.stack_bytes is not None and 0 < used <= firmware.stack_bytes <= used + 32
+
+
+def test_the_stack_of_a_model_for_an_npu(models, tmp_path):
+    """What ships counts its small driver; in an image for a simulator, the bridge to the host stands in its place."""
+
+    def negated(x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return ((-2 * (x.ravel().astype(np.int32) + np.arange(64))).astype(np.int8),)
+
+    npu = built(tmp_path, "npu", with_npu(), negated)
+    driver = [npu[0] / "kit" / "lib" / "libtosaic_npu.a", toolchain.runtime_object("npu_bridge.c", CORE)]
+    elf = build_app("gcc", (models[0], npu), tmp_path / "app", driver)
+    images = random_images(2)
+    _, facts = run_app(elf, QEMU, [models[0][1], npu[1]], [(images[0], images[1])], execute)
+    assert facts.second_selftest == 0
+    bound = stack_bound(elf, "npu_invoke", CORE.name)
+    assert bound is not None and npu[1].stack_bytes is not None
+    assert npu[1].stack_bytes < facts.second_stack <= bound <= facts.second_stack + 32
 
 
 def test_no_heap(app):
