@@ -17,8 +17,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or another op that is not
     pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
     that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8 convolutions by a
-    TABLE; or a tree of pointwise ops alone, whose
-    vector code needs no knowledge of what made its inputs. A reshape belongs to none: in `main` it is an alias.
+    TABLE; or a tree of pointwise ops alone, whose vector code needs no knowledge of what made its inputs. A reshape
+    belongs to none: in `main` it is an alias.
     """
     group_of: dict[Node, list[Node]] = {}
     for node in nodes:
