@@ -210,8 +210,8 @@ class Fitter:
             limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
 
     def chosen(self) -> Fitted:
-        """The fastest way to run the program that fits the fastest memory of the arena, and takes no more of it than
-        without streams, but for windows that move on.
+        """The fastest way to run the program that fits the fastest memory of the arena; but for windows that move on,
+        no stream needs more of it by itself than the neediest call does without streams.
 
         Raises:
             OutOfMemoryError: no way fits the arena at all; the message says what the least is.
