@@ -93,7 +93,9 @@ class Server:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        self.pipe.send(sys.path)
+        # That it has ended at once is noticed where its answer is read.
+        with contextlib.suppress(OSError):
+            self.pipe.send(sys.path)
 
     def kill(self) -> None:
         """Kill the process with all that it started in its group, and close the pipe."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from tosaic.support.functions import body_of, callee_of, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
-from tosaic.tuner.measure import Executor, LocalWorkers
+from tosaic.tuner.measure import LocalWorkers
 from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
@@ -87,6 +87,7 @@ class Tuner:
             self.objective: Objective = _objective(target.core, options.objective, on.machine)
             self.environment = environment(target, on.machine, on.layout, self.archives)
             self.database = stack.enter_context(open_records(options.records, self.environment))
+            self._local = stack.enter_context(LocalWorkers(options.workers or os.cpu_count() or 1))
             self._open = stack.pop_all()
         self.executor = options.executor or on.executor
         self.measure = BatchMeasure(
@@ -148,18 +149,16 @@ class Tuner:
 
     def prove(self, tasks: Mapping[str, AnyTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
-        with self._executor(len(tasks)) as executor:
-            return prove_kernels(tasks, self.database, self.measure, executor, self.objective)
+        return prove_kernels(tasks, self.database, self.measure, self.executor or self._local, self.objective)
 
     def try_once(self, tasks: Sequence[AnyTask]) -> None:
         """Try the default of each task that has no record of its present code; what it gives is recorded."""
-        new = [task for task in tasks if task.default() not in tried(task, self.database)]
-        with self._executor(len(new)) as executor:
-            flying = [(task, executor.submit(self.measure, task, [task.default()])) for task in new]
-            for task, pending in flying:
-                (outcome,) = pending.result()
-                schedule = task.default()
-                self.database.append([Record(task.key, schedule, outcome, task.features(schedule))])
+        executor, new = self.executor or self._local, [t for t in tasks if t.default() not in tried(t, self.database)]
+        flying = [(task, executor.submit(self.measure, task, [task.default()])) for task in new]
+        for task, pending in flying:
+            (outcome,) = pending.result()
+            schedule = task.default()
+            self.database.append([Record(task.key, schedule, outcome, task.features(schedule))])
 
     def record(self, task: AnyTask) -> Record | None:
         """The best trial of a task; None where it has none."""
@@ -199,14 +198,6 @@ class Tuner:
             curve = tuple(_improvements(records, self.objective))
             chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, len(records), curve)
         return chosen
-
-    @contextmanager
-    def _executor(self, batches: int) -> Iterator[Executor]:
-        if self.executor is not None:
-            yield self.executor
-            return
-        with LocalWorkers(min(batches, self.options.workers or os.cpu_count() or 1)) as workers:
-            yield workers
 
 
 def _improvements(records: Sequence[Record], objective: Objective) -> Iterator[tuple[int, int]]:

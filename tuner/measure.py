@@ -73,7 +73,7 @@ class Batch:
 
 
 class LocalWorkers:
-    """Runs batches on `count` processes of this machine.
+    """Runs batches on up to `count` processes of this machine, each started when there is a batch for it.
 
     A worker that dies, or holds a batch for longer than `seconds_per_trial` for each of its trials, is killed with all
     that it started and replaced; the batch is halved and tried again until the candidate at fault stands alone, which
@@ -82,9 +82,9 @@ class LocalWorkers:
     """
 
     def __init__(self, count: int, seconds_per_trial: float = SECONDS_PER_TRIAL) -> None:
-        self._seconds_per_trial = seconds_per_trial
+        self._count, self._seconds_per_trial = count, seconds_per_trial
         self._queue: deque[Batch] = deque()
-        self._workers = [_Worker() for _ in range(count)]
+        self._workers: list[_Worker] = []
 
     def __enter__(self) -> LocalWorkers:
         return self
@@ -121,23 +121,36 @@ class LocalWorkers:
         return batch
 
     def pump(self) -> None:
-        """Wait until a worker answers, dies or is late, and give idle workers work."""
+        """Wait until a worker answers, dies or is late, and give idle workers work.
+
+        Raises:
+            Error: a worker did not start.
+        """
         busy = {worker.pipe: worker for worker in self._workers if worker.batch is not None}
         left = min(worker.deadline for worker in busy.values()) - time.monotonic()
         for pipe in wait(list(busy), max(0.0, left)):
             self._receive(busy[cast(Connection, pipe)])
         for worker in list(self._workers):
             if worker.batch is not None and time.monotonic() > worker.deadline:
+                if not worker.ready:
+                    raise Error(f"a measuring process did not start within {START_SECONDS:.0f} s")
                 self._give_up(worker, "late", f"no answer within {worker.limit:.0f} s")
         self._dispatch()
 
     def _dispatch(self) -> None:
-        for worker in list(self._workers):
-            if worker.batch is None and self._queue:
-                if worker.dead():
-                    worker = self._replace(worker)
-                batch = self._queue.popleft()
-                worker.take(batch, self._seconds_per_trial * len(batch.schedules))
+        while self._queue and (worker := self._idle()) is not None:
+            batch = self._queue.popleft()
+            worker.take(batch, self._seconds_per_trial * len(batch.schedules))
+
+    def _idle(self) -> _Worker | None:
+        """A worker that holds no batch, a new one if need be; None where there are enough of them."""
+        for worker in self._workers:
+            if worker.batch is None:
+                return self._replace(worker) if worker.dead() else worker
+        if len(self._workers) == self._count:
+            return None
+        self._workers.append(_Worker())
+        return self._workers[-1]
 
     def _replace(self, worker: _Worker) -> _Worker:
         worker.kill()
@@ -146,10 +159,16 @@ class LocalWorkers:
 
     def _receive(self, worker: _Worker) -> None:
         try:
-            answers, error = worker.pipe.recv()
+            answer = worker.pipe.recv()
         except (EOFError, OSError):
+            if not worker.ready:
+                raise Error("a measuring process did not start", why=worker.last_words()) from None
             self._give_up(worker, "crash", worker.last_words())
             return
+        if not worker.ready:
+            worker.start()
+            return
+        answers, error = answer
         batch, worker.batch = worker.batch, None
         assert batch is not None
         if error is None and len(answers) != len(batch.schedules):
@@ -171,19 +190,22 @@ class _Worker:
 
     def __init__(self) -> None:
         self.batch: Batch | None = None
+        self.ready = False
         self.limit = self.deadline = math.inf
         self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
         self._server = Server("tosaic.tuner.worker", self._said)
         self.pipe, self._process = self._server.pipe, self._server.process
-        self._ready = False
 
     def take(self, batch: Batch, limit: float) -> None:
-        if not self._ready:
-            self._await_ready()
-        self.batch, self.limit, self.deadline = batch, limit, time.monotonic() + limit
+        self.batch, self.limit = batch, limit
+        self.deadline = time.monotonic() + (limit if self.ready else START_SECONDS)
         # A worker that dies meanwhile is noticed where its answer is read.
         with contextlib.suppress(OSError):
             self.pipe.send((batch.measure, batch.task, batch.schedules, batch.best))
+
+    def start(self) -> None:
+        """It has imported what it needs: the time of its batch begins."""
+        self.ready, self.deadline = True, time.monotonic() + self.limit
 
     def dead(self) -> bool:
         return self._process.poll() is not None
@@ -200,14 +222,6 @@ class _Worker:
     def kill(self) -> None:
         self._server.kill()
         self._said.close()
-
-    def _await_ready(self) -> None:
-        try:
-            self._ready = self.pipe.poll(START_SECONDS) and self.pipe.recv() == "ready"
-        except (EOFError, OSError):
-            raise Error("a measuring process did not start", why=self.last_words()) from None
-        if not self._ready:
-            raise Error(f"a measuring process did not start within {START_SECONDS:.0f} s")
 
 
 def _halves(batch: Batch) -> list[Batch]:

@@ -255,5 +255,10 @@ class Slow:
         return analytic(task, schedules)
 
 
+def process(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
+    """Tell which process measures."""
+    return [Measurement("crash", message=str(os.getpid())) for _ in schedules]
+
+
 def broken(task, schedules: Sequence[Schedule], best: Measurement | None = None) -> list[Measurement]:
     raise FileNotFoundError("qemu-system-arm")

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from synthetic import Deadly, Line, Slow, analytic, broken
+from synthetic import Deadly, Line, Slow, analytic, broken, process
 
 from tosaic.support.errors import Error
 from tosaic.tuner.measure import LocalWorkers
@@ -50,6 +50,27 @@ def test_a_candidate_that_hangs_is_singled_out(workers):
     assert workers.submit(analytic, TASK, _schedules(1)).result() == analytic(TASK, _schedules(1))
 
 
+def test_a_worker_starts_when_there_is_a_batch_for_it_and_stays():
+    with LocalWorkers(2) as workers:
+        one, again = (workers.submit(process, TASK, _schedules(1)).result()[0].message for _ in range(2))
+        pending = [workers.submit(process, TASK, _schedules(1)) for _ in range(2)]
+        both = {batch.result()[0].message for batch in pending}
+    assert one == again and one in both and len(both) == 2
+
+
+def test_a_worker_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with LocalWorkers(1) as workers, pytest.raises(Error, match="a measuring process did not start") as error:
+        workers.submit(analytic, TASK, _schedules(1)).result()
+    assert "exit code 1" in error.value.why
+
+
+def test_a_worker_that_takes_too_long_to_start_is_an_error(monkeypatch):
+    monkeypatch.setattr("tosaic.tuner.measure.START_SECONDS", 0.0)
+    with LocalWorkers(1) as workers, pytest.raises(Error, match="did not start within 0 s"):
+        workers.submit(analytic, TASK, _schedules(1)).result()
+
+
 def test_an_error_of_the_measure_itself_reaches_the_caller(workers):
     with pytest.raises(FileNotFoundError, match="qemu-system-arm") as caught:
         workers.submit(broken, TASK, _schedules(1, 2)).result()
@@ -64,8 +85,8 @@ def test_a_measure_that_cannot_travel_is_named(workers):
 
 def test_both_workers_work_at_once(tmp_path):
     with LocalWorkers(2) as workers:
-        for _ in range(2):
-            workers.submit(analytic, TASK, _schedules(1)).result()
+        for pending in [workers.submit(analytic, TASK, _schedules(1)) for _ in range(2)]:
+            pending.result()
         started = time.monotonic()
         slow = Slow(tmp_path / "log", seconds=0.1)
         for pending in [workers.submit(slow, TASK, _schedules(*range(10))) for _ in range(2)]:
