@@ -169,6 +169,18 @@ def test_data_are_followed_by_others_of_their_values():
     assert len({int(example.outputs[0].item()) for example in tried}) > 8
 
 
+def test_values_that_belong_together_are_drawn_only_where_the_result_is_defined():
+    """The sums of the data are within int32, of others of their values some are not."""
+    graph = Graph()
+    total = graph.binary("add", graph.input((1, 4), "i32"), graph.input((1, 4), "i32"))
+    module = str(graph.module(graph.rescale(total, "i8", 1 << 30, 56)))
+    data = np.array([[2_000_000_000, 5, -2_000_000_000, 7]], np.int32), np.array([[9, 2_000_000_000, 9, -9]], np.int32)
+    first, *further = examples(module, MEASURE.seed, tuple(array.tobytes() for array in data))
+    sums = [sum(array.astype(np.int64) for array in example.inputs) for example in further]
+    assert further and np.abs(sums).max() < 2**31
+    assert sum(example.telling for example in (first, *further)) >= 60
+
+
 class Uncounted(Qemu):
     def run(self, *arguments, **options):
         return super().run(*arguments, **options | {"count": False, "region_limit": None})
