@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks.campaigns import planted_model
 from benchmarks.campaigns.trials import Here, Outcome
-from tosaic import compilation, layers, placement
+from tosaic import compilation, layers, placement, tuning
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import build as firmware_build
@@ -118,7 +118,7 @@ def _generated(change: Callable[[KernelSource], KernelSource], families: str = "
             return change(source) if (family in families if families else family != "linalg") else source
 
         patch.setattr(KernelTask, "generate", wrong)
-        patch.setattr(Tuner, "_executor", _here)
+        patch.setattr(tuning, "LocalWorkers", _here)
 
     return plant
 
