@@ -70,6 +70,8 @@ def is_random(node: Node) -> bool:
 def canonical(program: ExportedProgram, taken_apart: Mapping[Any, Callable] = MappingProxyType({})) -> ExportedProgram:
     """The program without in-place ops, dropout or flatten; softmax, layer_norm, gelu and their like stay one op.
 
+    Where nothing is to be done, it is the same object.
+
     Args:
         taken_apart: decompositions of ops that do not stay.
     """

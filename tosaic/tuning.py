@@ -32,7 +32,7 @@ from tosaic.support.functions import body_of, callee_of, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
-from tosaic.tuner.measure import LocalWorkers
+from tosaic.tuner.measure import Executor, LocalWorkers
 from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Listener, silent
 from tosaic.tuner.space import Schedule
@@ -87,9 +87,10 @@ class Tuner:
             self.objective: Objective = _objective(target.core, options.objective, on.machine)
             self.environment = environment(target, on.machine, on.layout, self.archives)
             self.database = stack.enter_context(open_records(options.records, self.environment))
-            self._local = stack.enter_context(LocalWorkers(options.workers or os.cpu_count() or 1))
+            local = stack.enter_context(LocalWorkers(options.workers or os.cpu_count() or 1))
             self._open = stack.pop_all()
         self.executor = options.executor or on.executor
+        self._prover: Executor = self.executor or local
         self.measure = BatchMeasure(
             on.machine,
             target.core,
@@ -149,12 +150,12 @@ class Tuner:
 
     def prove(self, tasks: Mapping[str, AnyTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
-        return prove_kernels(tasks, self.database, self.measure, self.executor or self._local, self.objective)
+        return prove_kernels(tasks, self.database, self.measure, self._prover, self.objective)
 
     def try_once(self, tasks: Sequence[AnyTask]) -> None:
         """Try the default of each task that has no record of its present code; what it gives is recorded."""
-        executor, new = self.executor or self._local, [t for t in tasks if t.default() not in tried(t, self.database)]
-        flying = [(task, executor.submit(self.measure, task, [task.default()])) for task in new]
+        new = [task for task in tasks if task.default() not in tried(task, self.database)]
+        flying = [(task, self._prover.submit(self.measure, task, [task.default()])) for task in new]
         for task, pending in flying:
             (outcome,) = pending.result()
             schedule = task.default()

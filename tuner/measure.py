@@ -185,7 +185,7 @@ class LocalWorkers:
             self._queue.extendleft(reversed(_halves(batch)))
 
 
-class _Worker:
+class _Worker(Server):
     """A process of `worker.py`, and the batch it holds."""
 
     def __init__(self) -> None:
@@ -193,8 +193,7 @@ class _Worker:
         self.ready = False
         self.limit = self.deadline = math.inf
         self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
-        self._server = Server("tosaic.tuner.worker", self._said)
-        self.pipe, self._process = self._server.pipe, self._server.process
+        super().__init__("tosaic.tuner.worker", self._said)
 
     def take(self, batch: Batch, limit: float) -> None:
         self.batch, self.limit = batch, limit
@@ -208,19 +207,19 @@ class _Worker:
         self.ready, self.deadline = True, time.monotonic() + self.limit
 
     def dead(self) -> bool:
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def last_words(self) -> str:
         """How the process, whose pipe is closed, ended, and the end of what it wrote to stderr."""
-        self._process.wait()
+        self.process.wait()
         size = os.fstat(self._said.fileno()).st_size
         text = os.pread(self._said.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip()
-        code = self._process.returncode
+        code = self.process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return f"the process died: {how}\n{text}".strip()
 
     def kill(self) -> None:
-        self._server.kill()
+        super().kill()
         self._said.close()
 
 

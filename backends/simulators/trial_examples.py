@@ -47,8 +47,10 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     parsed = parse(module)
     main = functions(parsed)["main"]
     kinds = [(shape_of(a), numpy_dtype(element_type(a))) for a in body_of(main).arguments]
-    given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=False))
-    bounds = _bounds(main)
+    given: tuple[np.ndarray, ...] = ()
+    if data:
+        given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
+    bounds, flatbuffer = _bounds(main), reference.serialize(module)
 
     def draw(free: Callable[[int], np.ndarray]) -> tuple[np.ndarray, ...]:
         return tuple(
@@ -60,13 +62,13 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
         return rng.choice(given[number].ravel(), kinds[number][0]) if given else _narrow(rng, *kinds[number])
 
     first = given or draw(lambda number: random_array(rng, *kinds[number]))
-    chosen = [Example(first, tuple(reference.evaluate(module, first)))]
+    chosen = [Example(first, tuple(reference.evaluate(flatbuffer, first)))]
     missing = _ENOUGH - chosen[0].telling
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
     drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size))]
-    further = _defined(reference.serialize(module), drawn)
+    further = _defined(flatbuffer, drawn)
     for example in sorted(further, key=lambda example: -example.telling)[: _FURTHER_BYTES // size]:
         if missing <= 0 or not example.telling:
             break
@@ -75,13 +77,13 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     return tuple(chosen)
 
 
-def _defined(module: bytes, drawn: Sequence[tuple[np.ndarray, ...]]) -> list[Example]:
+def _defined(flatbuffer: bytes, drawn: Sequence[tuple[np.ndarray, ...]]) -> list[Example]:
     """Examples of those inputs for which TOSA defines the results: data may belong together in ways unknown here."""
     try:
-        outputs = reference.evaluate_each(module, drawn)
+        outputs = reference.evaluate_each(flatbuffer, drawn)
     except BackendError:
         middle = len(drawn) // 2
-        return _defined(module, drawn[:middle]) + _defined(module, drawn[middle:]) if middle else []
+        return _defined(flatbuffer, drawn[:middle]) + _defined(flatbuffer, drawn[middle:]) if middle else []
     return [Example(inputs, tuple(made)) for inputs, made in zip(drawn, outputs, strict=True)]
 
 

@@ -80,6 +80,7 @@ class Block:
     opening: tuple[Instruction, ...] = ()
 
     def __post_init__(self) -> None:
+        # What `ordered` remembers a block by must not change with the dict that it came with.
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
 
 
