@@ -13,6 +13,7 @@ from torch.fx import Node
 from tosaic.frontend.constant import Constant
 from tosaic.support import mlir, tosa_builder
 from tosaic.support.errors import ModelError
+from tosaic.support.functions import retype
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
 
@@ -268,14 +269,14 @@ class Builder:
         self,
         kind: str,
         operands: Sequence[Operand],
-        body: Callable[..., ir.Value],
+        body: Callable[..., Sequence[ir.Value]],
         **attributes: ir.Attribute,
-    ) -> ir.Value:
+    ) -> list[ir.Value]:
         """Call a private function that is quantized as one unit; equal ones are shared.
 
         Args:
             kind: the string of `tosaic.composite`.
-            operands: the arguments; the result has the type of the first.
+            operands: the arguments.
             body: emits the float definition from the function's arguments.
             attributes: further `tosaic.*` attributes.
         """
@@ -284,19 +285,23 @@ class Builder:
         key = (kind, *map(str, types), *map(str, attributes.values()))
         if key not in self._composites:
             self._composites[key] = self._define(kind, types, body, attributes)
-        callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(self._composites[key].attributes["sym_name"]).value)
-        return ir.Operation.create(
-            "func.call", operands=values, results=[types[0]], attributes={"callee": callee} | self._mark()
-        ).result
+        function = self._composites[key]
+        callee = ir.FlatSymbolRefAttr.get(ir.StringAttr(function.attributes["sym_name"]).value)
+        results = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+        call = ir.Operation.create(
+            "func.call", operands=values, results=results, attributes={"callee": callee} | self._mark()
+        )
+        return list(call.results)
 
     def _define(self, kind: str, types: list[ir.Type], body: Callable, attributes: dict) -> ir.Operation:
         func = mlir.dialect("func")
         with ir.InsertionPoint(self.module.body):
-            function = func.FuncOp(f"{kind}_{len(self._composites)}", (types, types[:1]), visibility="private")
+            function = func.FuncOp(f"{kind}_{len(self._composites)}", (types, []), visibility="private")
         function.operation.attributes["tosaic.composite"] = ir.StringAttr.get(kind)
         for name, attribute in attributes.items():
             function.operation.attributes[f"tosaic.{name}"] = attribute
-        block = function.add_entry_block()
+        block = function.operation.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
         with ir.InsertionPoint(block):
-            func.ReturnOp([body(*block.arguments)])
+            func.ReturnOp(body(*block.arguments))
+        retype(function.operation)
         return function.operation

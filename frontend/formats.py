@@ -47,11 +47,16 @@ def weight_format(node: Node, op: Weighted) -> QuantizationSpec:
 
     Where TOSA's weight layout splits the output channels over two axes there is one scale in all.
     """
-    per_channel = _is_per_channel(node, op)
-    observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
-    scheme = torch.per_channel_symmetric if per_channel else torch.per_tensor_symmetric
-    axis = op.weight_axis if per_channel else None
-    return QuantizationSpec(torch.int8, observer.with_args(eps=LEAST_SCALE), -127, 127, scheme, ch_axis=axis)
+    if _is_per_channel(node, op):
+        return row_format(op.weight_axis)
+    observer = MinMaxObserver.with_args(eps=LEAST_SCALE)
+    return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_tensor_symmetric)
+
+
+def row_format(axis: int = 0) -> QuantizationSpec:
+    """Symmetric int8 in [-127, 127], a scale for each index of `axis`."""
+    observer = PerChannelMinMaxObserver.with_args(eps=LEAST_SCALE)
+    return QuantizationSpec(torch.int8, observer, -127, 127, torch.per_channel_symmetric, ch_axis=axis)
 
 
 def _is_per_channel(node: Node, op: Weighted) -> bool:

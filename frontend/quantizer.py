@@ -24,12 +24,22 @@ from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import is_named, refuse_unmatched
-from tosaic.frontend.formats import ACTIVATIONS, Activations, bias_format, weight_format
+from tosaic.frontend.formats import ACTIVATIONS, Activations, bias_format, row_format, weight_format
 from tosaic.frontend.layers import note_sqnr
-from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, OneToOne, Shared, Weighted
+from tosaic.frontend.lowerings.op_quantization import (
+    Arithmetic,
+    Averaged,
+    Clamp,
+    Joined,
+    OneToOne,
+    Recurrent,
+    Shared,
+    Weighted,
+)
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import naming_ops
 from tosaic.frontend.raising import raise_core_aten
+from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
 from tosaic.support.errors import ModelError
@@ -67,7 +77,9 @@ def quantize(
         share_formats(prepared)
         make_room_for_biases(prepared)
         measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
-        program = importable(torch.export.export(convert_pt2e(prepared), capture.inputs))
+        converted = convert_pt2e(prepared)
+        round_states(converted)
+        program = importable(torch.export.export(converted, capture.inputs))
         note_sqnr(program, measured)
         return program
 
@@ -126,6 +138,8 @@ class TosaQuantizer(Quantizer):
             self._item(node)
         elif isinstance(op, Weighted) and is_float(arguments(node)[0]):
             self._weighted(node, op)
+        elif isinstance(op, Recurrent):
+            self._recurrent(node)
         elif isinstance(op, Arithmetic) and is_float(node):
             self._arithmetic(node)
         elif isinstance(op, OneToOne) and is_float(node):
@@ -144,6 +158,14 @@ class TosaQuantizer(Quantizer):
         if rest and rest[0] is not None:
             inputs[rest[0]] = bias_format(node, op)
         self._finish(node, inputs)
+
+    def _recurrent(self, node: Node) -> None:
+        x, state, cell, *weights = arguments(node)[:5]
+        inputs: dict[Node, Format] = {x: self._calibrated(node), state: self._calibrated(node)}
+        if cell is not state:
+            inputs[cell] = ACTIVATIONS["int16"].calibrated()
+        if all(weight.op == "get_attr" for weight in weights):
+            _note(node, inputs | dict.fromkeys(weights, row_format()), None)
 
     def _arithmetic(self, node: Node) -> None:
         self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
@@ -180,9 +202,13 @@ class TosaQuantizer(Quantizer):
         _note(node, inputs, None if isinstance(node.meta.get("val"), list | tuple) else shared)
 
     def _item(self, node: Node) -> None:
-        source = arguments(node)[0]
-        if is_float(node) and isinstance(op_quantization(source), Shared) and _KEY in source.meta:
+        source, number = arguments(node)
+        if not is_float(node) or _KEY not in source.meta:
+            return
+        if isinstance(op_quantization(source), Shared):
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
+        elif isinstance(op_quantization(source), Recurrent):
+            _note(node, {}, self._calibrated(source) if number == 0 else ACTIVATIONS["int16"].calibrated())
 
 
 def _note(node: Node, inputs: dict[Node, Format], output: Format) -> None:

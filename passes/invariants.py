@@ -15,6 +15,7 @@ from tosaic.support.attributes import enum_of, text_of
 from tosaic.support.errors import PassError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
 from tosaic.support.locations import describe
+from tosaic.support.loops import LOOP, turns_of
 from tosaic.support.mlir import TARGET_ENV, dialect, functions, ir, run_pipeline, walk
 from tosaic.support.tosa_ops import TOSA_OPS, is_constant
 
@@ -26,8 +27,8 @@ _SCALE, _ZERO_POINT = "tosaic.scale", "tosaic.zero_point"
 
 
 def check_legal(module: ir.Module) -> None:
-    """A `main` and composites; in them only TOSA ops without control flow, state and Fourier transforms, quantizing
-    casts, and calls of composites; static shapes of element types that some target computes.
+    """A `main` and composites; in them only TOSA ops without branches, state and Fourier transforms, loops that count,
+    quantizing casts, and calls of composites; static shapes of element types that some target computes.
 
     Raises:
         PassError: names the op and where it comes from.
@@ -144,8 +145,10 @@ def _check_op(op: ir.Operation) -> None:
         raise PassError(f"`{op.name}` is left after legalize", where=describe(op.location), why="it is not of TOSA")
     if op.name not in TOSA_OPS or op.name in _FOURIER:
         raise PassError(f"`{op.name}` cannot be compiled", where=describe(op.location),
-                        why="there is neither control flow nor state nor a Fourier transform on the target",
+                        why="there is neither a branch nor state nor a Fourier transform on the target",
                         hint="write the model without it")  # fmt: skip
+    if op.name == LOOP:
+        turns_of(op)
 
 
 def _check_type(kind: ir.Type, op: ir.Operation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tosaic.support.attributes import text_of
+from tosaic.support.loops import captured
 from tosaic.support.mlir import functions, ir, walk
 from tosaic.support.tosa_ops import BOUNDED, CONSTANT, is_constant
 from tosaic.support.values import producer
@@ -75,10 +76,15 @@ def standalone(function: ir.Operation, name: str = "main") -> ir.Module:
     return module
 
 
+def operands_of(op: ir.Operation) -> list[ir.Value]:
+    """What an op reads, those inside of a loop included."""
+    return [*op.operands, *captured(op)]
+
+
 def inputs_of(ops: Sequence[ir.Operation]) -> list[ir.Value]:
     """What `ops` read and neither make nor find constant, in the order of first use."""
     inside = set(ops)
-    read = dict.fromkeys(operand for op in ops for operand in op.operands)
+    read = dict.fromkeys(operand for op in ops for operand in operands_of(op))
     return [value for value in read if producer(value) not in inside and producer(value, *CONSTANT) is None]
 
 
@@ -108,12 +114,13 @@ def extract(
     copies: dict[ir.Value, ir.Value] = dict(zip(arguments, block.arguments, strict=True))
     with ir.InsertionPoint(block):
         for op in ops:
-            for operand in op.operands:
+            for operand in operands_of(op):
                 if operand not in copies:
                     copies[operand] = operand.owner.operation.clone().results[0]
             copy = op.clone().operation
-            for index, operand in enumerate(list(op.operands)):
-                copy.operands[index] = copies[operand]
+            for one in (copy, *walk(copy)) if op.regions else (copy,):
+                for index, operand in enumerate(list(one.operands)):
+                    one.operands[index] = copies.get(operand, operand)
             copies.update(zip(op.results, copy.results, strict=True))
         ir.Operation.create("func.return", operands=[copies[value] for value in results], loc=location)
     return function

@@ -31,6 +31,8 @@ class Kind(Flag):
     """It takes floats only."""
     BOUNDED = auto()
     """On floats it is defined up to an error bound, not to the bit (section 1.8)."""
+    CONTROL = auto()
+    """It says how often others are executed, or what they give then."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,13 @@ _ROWS: tuple[tuple[Kind, int | None, str], ...] = (
     (Kind.ACCUMULATING | _BOUNDED, 2, "matmul"),
     (Kind.ACCUMULATING | _BOUNDED, 3, "conv2d conv3d depthwise_conv2d transpose_conv2d"),
     (Kind.OTHER, 1, "argmax max_pool2d"),
+    (Kind.CONTROL, None, "while_loop yield"),
     (_BOUNDED, 1, "avg_pool2d"),
     (_REAL | _BOUNDED, 1, "rfft2d"),
     (_REAL | _BOUNDED, 2, "fft2d"),
 )  # fmt: skip
 TOSA_OPS = {f"tosa.{name}": TosaOp(kinds, data) for kinds, data, names in _ROWS for name in names.split()}
-"""Every op that computes tensors from tensors; control flow, variables and `custom` are not among them."""
+"""Every op that computes tensors from tensors, and loops; COND_IF, variables and `custom` are not among them."""
 
 
 def _of(kind: Kind) -> frozenset[str]:

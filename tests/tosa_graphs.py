@@ -10,7 +10,8 @@ Element types are MLIR's names ("i8", "i48", "f32"); constants are numpy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,12 @@ class Graph:
             self._function.attributes["function_type"] = ir.TypeAttr.get(kind)
         self._module.operation.verify()
         return self._module
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """What is emitted inside goes to the end of `main`."""
+        with self.location, ir.InsertionPoint(self._block):
+            yield
 
     def input(self, shape: Sequence[int], element: str = "i8") -> ir.Value:
         with self.location:

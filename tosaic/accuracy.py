@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tosaic.backends.reference import evaluate
+from tosaic.backends.reference import Executable, evaluate
 from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, returned
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
@@ -58,17 +58,17 @@ class Computed(NamedTuple):
     outputs: list[np.ndarray]
 
 
-def compute(meaning: ir.Module, flatbuffer: bytes, sample: Arrays) -> Computed:
+def compute(meaning: ir.Module, prepared: Executable, sample: Arrays) -> Computed:
     """Quantize a sample of the float model, and execute the integer module on it.
 
     Args:
-        meaning, flatbuffer: the integer module, and what it is serialized to.
+        meaning, prepared: the integer module, and what the reference model executes of it.
     """
     main = functions(meaning)["main"]
     taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
     pairs = zip(sample, taken, body_of(main).arguments, strict=True)
     stored = [_stored(array, kind, element_type(value)) for array, kind, value in pairs]
-    return Computed(stored, evaluate(flatbuffer, stored))
+    return Computed(stored, evaluate(prepared, stored))
 
 
 def measure_accuracy(

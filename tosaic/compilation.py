@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
-from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.reference import Executable, evaluate, prepare
 from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
@@ -78,7 +78,7 @@ class Middle:
         captured: what came in: a PyTorch model, or TOSA.
         calibration: each input over the data that ranges were taken from.
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
-        flatbuffer: the same, serialized for the reference model.
+        prepared: the same for the reference model.
         computed: calibration samples, and what the integer module makes of them.
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
@@ -89,7 +89,7 @@ class Middle:
     captured: Capture | TosaFile
     calibration: Sequence[InputStatistics]
     meaning: bytes
-    flatbuffer: bytes
+    prepared: Executable
     computed: Sequence[Computed]
     accuracy: Sequence[OutputAccuracy]
     layers: Sequence[LayerAccuracy]
@@ -195,7 +195,7 @@ def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     if is_exact(build.module):
         npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
         samples = [*middle.samples, *(windows(firmware, middle.samples, _WINDOWS) if firmware.hop_rows else [])]
-        found = prove_firmware(build.folder, firmware, middle.flatbuffer, samples, tuner.runner, npu)
+        found = prove_firmware(build.folder, firmware, middle.prepared, samples, tuner.runner, npu)
         where, difference = "", found.difference
     else:
         begins = verify_build(build, middle.samples, tuner.options.runner).begins
@@ -265,10 +265,10 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     left = FloatsLeft()
     meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
     with stations.station("check"):
-        flatbuffer = serialize(parse(meaning))
+        prepared = prepare(parse(meaning))
         batches = captured.calibration[:_ACCURACY_SAMPLES]
         integer = parse(meaning)
-        computed = [compute(integer, flatbuffer, [tensor.numpy() for tensor in batch]) for batch in batches]
+        computed = [compute(integer, prepared, [tensor.numpy() for tensor in batch]) for batch in batches]
         in_pytorch = (run_float_on(each, batches) for each in (captured, program))
         accuracy = measure_accuracy(integer, computed, *in_pytorch)
         layers = measure_layers(program, wanted.exclude, captured.calibration[0])
@@ -283,7 +283,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         *noisy_outputs(accuracy, layers, options.model_name),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
-    return Middle(captured, calibration, meaning, flatbuffer, computed, accuracy, layers, warnings, placement, samples)
+    return Middle(captured, calibration, meaning, prepared, computed, accuracy, layers, warnings, placement, samples)
 
 
 def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
@@ -301,9 +301,9 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
         inputs = [tensor.numpy() for tensor in first]
     placement, samples = _place(options, stations, alternatives, inputs, dumping)
     calibration = [_statistics(array) for array in inputs]
-    flatbuffer = serialize(parse(meaning))
-    computed = [compute(parse(meaning), flatbuffer, inputs)]
-    return Middle(file, calibration, meaning, flatbuffer, computed, (), (), file.warnings, placement, samples)
+    prepared = prepare(parse(meaning))
+    computed = [compute(parse(meaning), prepared, inputs)]
+    return Middle(file, calibration, meaning, prepared, computed, (), (), file.warnings, placement, samples)
 
 
 def _of_float_models(options: CompileOptions) -> dict[str, object]:

@@ -19,7 +19,8 @@ from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import computing_ops
 from tosaic.support.locations import describe, module_of
-from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.loops import LOOP, turns_of
+from tosaic.support.mlir import functions, ir, shape_of, walk
 from tosaic.support.names import Name
 from tosaic.support.values import multiplications
 from tosaic.tuner.database import Environment
@@ -255,13 +256,13 @@ def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Seque
         traffic.update(part.traffic)
     return PlacedOp(
         op=op.name.removeprefix("tosa.").upper(),
-        shape=shape_of(op.results[0]),
+        shape=shape_of(op.results[op.name == LOOP]),
         processor=processor,
         function=function,
         where=describe(op.location),
         module=module_of(op.location),
         reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
-        macs=multiplications(op),
+        macs=sum(map(multiplications, (op, *walk(op)))) * (turns_of(op) if op.name == LOOP else 1),
         npu_cycles=sum(part.cycles for part in scheduled) if scheduled else None,
         npu_bound=max(scheduled, key=lambda part: part.cycles).bound if scheduled else "",
         npu_traffic=dict(traffic),

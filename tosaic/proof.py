@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.firmware.build import Firmware
-from tosaic.backends.reference import evaluate, evaluate_each, serialize
+from tosaic.backends.reference import Executable, evaluate, evaluate_each, serialize
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import run_firmware
@@ -168,7 +168,7 @@ def tried(task: KernelTask | StreamTask, database: Database) -> set[Schedule]:
 def prove_firmware(
     build: Path,
     firmware: Firmware,
-    flatbuffer: bytes,
+    prepared: Executable,
     samples: Sequence[Sequence[np.ndarray]],
     runner: Runner,
     npu: Execute | None,
@@ -176,13 +176,13 @@ def prove_firmware(
     """Run `model.elf` of a build folder on `samples`, and the integer module, which is exact, on the reference model.
 
     Args:
-        flatbuffer: the integer module, serialized.
+        prepared: the integer module, as the reference model executes it.
 
     Raises:
         SimulatorError: the firmware does not run to its end.
     """
     outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
-    for number, (wanted, got) in enumerate(zip(evaluate_each(flatbuffer, samples), outputs, strict=True)):
+    for number, (wanted, got) in enumerate(zip(evaluate_each(prepared, samples), outputs, strict=True)):
         if difference := first_difference(wanted, list(got)):
             return Verdict(f"sample {number}: {difference}")
     return Verdict()

@@ -11,7 +11,7 @@ import numpy as np
 
 from tosaic.accuracy import sqnr_db
 from tosaic.backends.firmware.build import Tensor
-from tosaic.backends.reference import evaluate_each, serialize
+from tosaic.backends.reference import evaluate_each
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware, windows
 from tosaic.backends.simulators.runners import find_runner
@@ -112,7 +112,7 @@ def _executed_by(build: Build, npu: str, runner: Runner) -> str:
 
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantized first."""
-    return evaluate_each(serialize(build.module), [build.quantize_inputs(sample) for sample in samples])
+    return evaluate_each(build.module, [build.quantize_inputs(sample) for sample in samples])
 
 
 def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from tosaic.backends.ethos_u.vela import compile_region
-from tosaic.backends.reference import UnknownBoundError, beyond_bounds, evaluate, serialize
+from tosaic.backends.reference import Executable, UnknownBoundError, beyond_bounds, evaluate, prepare, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners import find_runner
@@ -161,9 +161,9 @@ class _Call:
         )
 
     @cached_property
-    def meaning(self) -> bytes:
-        """The function as a serialized TOSA module."""
-        return serialize(standalone(self.function))
+    def meaning(self) -> Executable:
+        """The function as the reference model executes it."""
+        return prepare(standalone(self.function))
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def _judge(build: Build, call: _Call, runs: Sequence[_Executed]) -> tuple[Beginn
 
 def _inside_region(call: _Call, done: _Executed, why: str, manifest: Manifest) -> Beginning:
     accelerator, options = manifest.target.accelerator or "", manifest.region(call.name).options
-    fresh = compile_region(call.meaning, accelerator, options)
+    fresh = compile_region(serialize(standalone(call.function)), accelerator, options)
     changed = [
         part
         for part, ours, theirs in (("command stream", done.stream, fresh.commands),

@@ -27,6 +27,7 @@ from tosaic.support.mlir import (
     walk,
 )
 from tosaic.support.tosa_builder import emit, rebuild, reshape, zero_point
+from tosaic.support.values import producer
 
 _TO_LINALG = (
     "func.func(tosa-optional-decompositions,canonicalize,tosa-infer-shapes,tosa-make-broadcastable,"
@@ -62,7 +63,12 @@ def lower(function: str, symbol: str) -> KernelSource:
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
     _double_single_pixels(kernel)
-    run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE},{_BUFFERIZE})")
+    run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE})")
+    with module.context:
+        (kernel,) = functions(module).values()
+        _carry_in_place(kernel)
+        _keep_inputs(kernel)
+    run_pipeline(module, f"builtin.module({_BUFFERIZE})")
     with module.context:
         (kernel,) = functions(module).values()
         _expand_copies(kernel)
@@ -176,6 +182,32 @@ def _store_i48_as_i64(text: str) -> str:
     return text.replace("xi48>", "xi64>").replace("xi48,", "xi64,")
 
 
+def _carry_in_place(kernel: ir.Operation) -> None:
+    """Let each turn of a loop write what it gives over what it got, where it does not already."""
+    linalg, tensor = dialect("linalg"), dialect("tensor")
+    for loop in walk(kernel):
+        if loop.name != "scf.while":
+            continue
+        turn = loop.regions[1].blocks[0]
+        *_, end = (op.operation for op in turn.operations)
+        arguments = list(turn.arguments)
+        with ir.InsertionPoint(end), end.location:
+            for number, value in enumerate(end.operands):
+                if value in arguments and value != arguments[number]:
+                    apart = tensor.EmptyOp(shape_of(value), element_type(value)).result
+                    end.operands[number] = linalg.copy(value, outs=[apart])
+            for number, (value, given) in enumerate(zip(list(end.operands), arguments, strict=True)):
+                rows = producer(value, "scf.for")  # of a SCATTER
+                if value != given and (rows is None or given not in rows.operands):
+                    end.operands[number] = linalg.copy(value, outs=[given])
+
+
+def _keep_inputs(kernel: ir.Operation) -> None:
+    """Forbid that bufferization writes over an argument, as a loop would that begins with it."""
+    constant_ = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+    kernel.attributes["arg_attrs"] = ir.ArrayAttr.get([constant_] * len(body_of(kernel).arguments))
+
+
 def _expand_copies(kernel: ir.Operation) -> None:
     """memref.copy, which would become a call of MLIR's run-time library, to linalg.copy."""
     for op in walk(kernel):
@@ -238,7 +270,7 @@ def _allocations_to_scratch(kernel: ir.Operation, argument: ir.Value) -> int:
     order = {op: i for i, op in enumerate(op.operation for op in body_of(kernel))}
     lifetimes = [_lifetime(op, order) for op in allocations]
     sizes = [_bytes(op) for op in allocations]
-    offsets = _pack(lifetimes, sizes)
+    offsets = pack(lifetimes, sizes)
     total = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
     _resize(kernel, argument, total)
     for op, offset in zip(allocations, offsets, strict=True):
@@ -273,8 +305,8 @@ def _position(op: ir.Operation, order: dict[ir.Operation, int]) -> int:
     return order[op]
 
 
-def _pack(lifetimes: Sequence[tuple[int, int]], sizes: Sequence[int]) -> list[int]:
-    """Byte offsets, largest buffer first, each at the lowest place free during its life."""
+def pack(lifetimes: Sequence[tuple[int, int]], sizes: Sequence[int]) -> list[int]:
+    """Byte offsets, largest buffer first, each at the lowest place free during its life: from first to last of it."""
     offsets = [0] * len(sizes)
     placed: list[int] = []
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):

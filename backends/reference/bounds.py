@@ -16,8 +16,9 @@ import numpy as np
 
 from tosaic.backends.reference.model import evaluate, evaluate_precisely, serialize
 from tosaic.support.attributes import int_of, ints_of
-from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of, returned
-from tosaic.support.mlir import constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of, returned, standalone
+from tosaic.support.loops import unroll
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 from tosaic.support.tosa_ops import BOUNDED, POINTWISE, data_operands
 from tosaic.support.values import producer
 
@@ -127,6 +128,9 @@ def allowed(function: ir.Operation, inputs: Sequence[Array]) -> list[Range]:
     Raises:
         UnknownBoundError: it holds an op whose bound is not known here.
     """
+    flat = standalone(function)
+    unroll(flat)
+    function = functions(flat)["main"]
     ops, arguments = computing_ops(function), list(body_of(function).arguments)
     results = [result for op in ops for result in op.results]
     values = dict(zip(results, evaluate(main_of(ops, arguments, results), inputs), strict=True))

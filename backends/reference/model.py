@@ -1,63 +1,29 @@
-"""Serialize a TOSA module and execute it with Arm's reference model."""
+"""Execute a TOSA module with Arm's reference model."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
+from tosaic.backends.reference.executable import Executable, prepare
+from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError
-from tosaic.support.functions import strip_annotations
-from tosaic.support.mlir import TARGET_ENV, bytecode, copy_of, functions, ir, parse, run_pipeline
+from tosaic.support.mlir import ir
 from tosaic.support.tosa_tools import tosa_tool
 
-
-def serialize(module: ir.Module | str) -> bytes:
-    """The TOSA flatbuffer of a module's `main`; calls are inlined and `tosaic.*` attributes dropped.
-
-    Raises:
-        BackendError: tosa-opt refused the module.
-    """
-    flat = parse(module) if isinstance(module, str) else copy_of(module)
-    run_pipeline(flat, "builtin.module(inline,symbol-dce)")
-    for function in functions(flat).values():
-        strip_annotations(function)
-    with flat.context:
-        flat.operation.attributes["tosa.target_env"] = ir.Attribute.parse(TARGET_ENV)
-    return _flatbuffer(bytecode(flat))
+Executed: TypeAlias = "ir.Module | str | bytes | Executable"
+"""A module, or what `serialize` or `prepare` made of it."""
 
 
-@lru_cache(maxsize=16)
-def _flatbuffer(code: bytes) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
-        source, target = Path(folder, "main.mlirbc"), Path(folder, "main.tosa")
-        source.write_bytes(code)
-        done = subprocess.run(
-            [
-                tosa_tool("tosa-opt"),
-                source,
-                "--tosa-serialize",
-                f"--tosa-flatbuffer-filename={target}",
-                "-o",
-                os.devnull,
-            ],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode or not target.exists():
-            raise BackendError("tosa-opt cannot serialize this module", why=done.stderr.strip()[:2000])
-        return target.read_bytes()
-
-
-def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Execute `main` of a TOSA module (or a serialized flatbuffer) on `inputs`, shapes and dtypes as `main` has them.
+def evaluate(module: Executed, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Execute `main` of a TOSA module on `inputs`, shapes and dtypes as `main` has them.
 
     Raises:
         BackendError: as `evaluate_each`.
@@ -65,7 +31,7 @@ def evaluate(module: ir.Module | str | bytes, inputs: Sequence[np.ndarray]) -> l
     return evaluate_each(module, [inputs])[0]
 
 
-def evaluate_each(module: ir.Module | str | bytes, samples: Iterable[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+def evaluate_each(module: Executed, samples: Iterable[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
     """Execute `main` as `evaluate` does, once for the inputs of each sample.
 
     The model runs in another process: on an invalid graph it aborts, which must not take the compiler with it.
@@ -73,9 +39,9 @@ def evaluate_each(module: ir.Module | str | bytes, samples: Iterable[Sequence[np
     Raises:
         BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
     """
-    flatbuffer = module if isinstance(module, bytes) else serialize(module)
+    prepared = module if isinstance(module, bytes | Executable) else prepare(module)
     try:
-        return in_child(_execute, flatbuffer, [list(inputs) for inputs in samples])
+        return in_child(_execute_each, prepared, [list(inputs) for inputs in samples])
     except Exception as error:
         raise BackendError("tosa_reference_model did not accept the module", why=str(error)) from None
 
@@ -108,13 +74,31 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
         return np.load(folder / "result.npy"), np.load(folder / "bounds_result.npy")
 
 
-def _execute(flatbuffer: bytes, samples: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+def _execute_each(module: bytes | Executable, samples: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    if isinstance(module, bytes):
+        return [_execute(module, inputs) for inputs in samples]
+    return [_execute_stages(module, inputs) for inputs in samples]
+
+
+def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    tensors = {**module.known, **dict(enumerate(inputs))}
+    for stage in module.stages:
+        given = [tensors[number] for number in stage.reads]
+        if stage.turns is None:
+            tensors.update(zip(stage.writes, _execute(stage.flatbuffer, given), strict=True))
+            continue
+        carried, outside = given[: len(stage.gives)], given[len(stage.gives) :]
+        for turn in range(stage.turns):
+            made = _execute(stage.flatbuffer, [np.full((1, 1), turn, np.int32), *carried, *outside])
+            carried = [old if new is None else made[new] for old, new in zip(carried, stage.gives, strict=True)]
+        tensors.update(zip(stage.writes, carried, strict=True))
+    return [tensors[number] for number in module.results]
+
+
+def _execute(flatbuffer: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:
     import tosa_reference_model
 
-    results = []
-    for inputs in samples:
-        outputs, status = tosa_reference_model.run(flatbuffer, inputs)
-        if status != tosa_reference_model.GraphStatus.TOSA_VALID:
-            raise ValueError(str(status))
-        results.append([np.array(output) for output in outputs])
-    return results
+    outputs, status = tosa_reference_model.run(flatbuffer, inputs)
+    if status != tosa_reference_model.GraphStatus.TOSA_VALID:
+        raise ValueError(str(status))
+    return [np.array(output) for output in outputs]

@@ -20,6 +20,7 @@ _SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logic
 _ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes with a chance of 2^-64
 _DRAWN = 256  # of which those are taken that tell most
 _DRAWN_BYTES = 2**19
+_DRAWN_TURNS = 2**11  # of loops, each of which takes the reference model a millisecond
 _FURTHER_BYTES = 2**16  # also of a board's memory
 
 
@@ -50,7 +51,7 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     given: tuple[np.ndarray, ...] = ()
     if data:
         given = tuple(np.frombuffer(d, dtype).reshape(shape) for d, (shape, dtype) in zip(data, kinds, strict=True))
-    bounds, flatbuffer = _bounds(main), reference.serialize(module)
+    bounds, prepared = _bounds(main), reference.prepare(module)
 
     def draw(free: Callable[[int], np.ndarray]) -> tuple[np.ndarray, ...]:
         return tuple(
@@ -62,13 +63,13 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
         return rng.choice(given[number].ravel(), kinds[number][0]) if given else _narrow(rng, *kinds[number])
 
     first = given or draw(lambda number: random_array(rng, *kinds[number]))
-    chosen = [Example(first, tuple(reference.evaluate(flatbuffer, first)))]
+    chosen = [Example(first, tuple(reference.evaluate(prepared, first)))]
     missing = _ENOUGH - chosen[0].telling
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
-    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size))]
-    further = _defined(flatbuffer, drawn)
+    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size, _DRAWN_TURNS // prepared.turns))]
+    further = _defined(prepared, drawn)
     for example in sorted(further, key=lambda example: -example.telling)[: _FURTHER_BYTES // size]:
         if missing <= 0 or not example.telling:
             break
@@ -77,13 +78,13 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     return tuple(chosen)
 
 
-def _defined(flatbuffer: bytes, drawn: Sequence[tuple[np.ndarray, ...]]) -> list[Example]:
+def _defined(prepared: reference.Executable, drawn: Sequence[tuple[np.ndarray, ...]]) -> list[Example]:
     """Examples of those inputs for which TOSA defines the results: data may belong together in ways unknown here."""
     try:
-        outputs = reference.evaluate_each(flatbuffer, drawn)
+        outputs = reference.evaluate_each(prepared, drawn)
     except BackendError:
         middle = len(drawn) // 2
-        return _defined(flatbuffer, drawn[:middle]) + _defined(flatbuffer, drawn[middle:]) if middle else []
+        return _defined(prepared, drawn[:middle]) + _defined(prepared, drawn[middle:]) if middle else []
     return [Example(inputs, tuple(made)) for inputs, made in zip(drawn, outputs, strict=True)]
 
 

@@ -26,11 +26,12 @@ def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) ->
     x = b.value(b.ranked(x, 1))
     axis = dim % len(shape(x))
 
-    def body(value: ir.Value) -> ir.Value:
+    def body(value: ir.Value) -> list[ir.Value]:
         powers = b.pointwise("exp", b.pointwise("sub", value, b.reduce("max", value, axis)))
-        return b.pointwise("mul", powers, b.pointwise("reciprocal", b.reduce("sum", powers, axis)))
+        return [b.pointwise("mul", powers, b.pointwise("reciprocal", b.reduce("sum", powers, axis)))]
 
-    return b.reshape(b.composite("softmax", [x], body, axis=_i64(axis)), dims)
+    (result,) = b.composite("softmax", [x], body, axis=_i64(axis))
+    return b.reshape(result, dims)
 
 
 def _square_sum(x: Tensor, normalized: Sequence[int], *_options: object) -> Tensor:
@@ -63,15 +64,16 @@ def layer_norm(
     def mean(value: ir.Value) -> ir.Value:
         return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
 
-    def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> ir.Value:
+    def body(value: ir.Value, gain: ir.Value, offset: ir.Value) -> list[ir.Value]:
         centered = b.pointwise("sub", value, mean(value))
         variance = mean(b.pointwise("mul", centered, centered))
         normal = b.pointwise("mul", centered, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
-        return b.pointwise("add", b.pointwise("mul", normal, gain), offset)
+        return [b.pointwise("add", b.pointwise("mul", normal, gain), offset)]
 
     operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]
     epsilon_attr = ir.FloatAttr.get(ir.F64Type.get(), float(epsilon))
-    return b.reshape(b.composite("layer_norm", operands, body, axis=_i64(axis), epsilon=epsilon_attr), dims)
+    (result,) = b.composite("layer_norm", operands, body, axis=_i64(axis), epsilon=epsilon_attr)
+    return b.reshape(result, dims)
 
 
 @lowers(aten.native_layer_norm.default, raw=("weight", "bias"))

@@ -29,6 +29,13 @@ class Weighted:
 
 
 @dataclass(frozen=True)
+class Recurrent:
+    """(x, state, cell, weight, weight, ...): formats for x, the states and the result, scales for each row of the
+    weights; what remembers, a cell, has int16.
+    """
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """Formats for every float operand and the result."""
 
@@ -82,4 +89,4 @@ class Joined:
     """One format for the result, and for all operands but those whose steps would become too coarse for others."""
 
 
-OpQuantization: TypeAlias = Weighted | Arithmetic | OneToOne | Shared | Averaged | Joined
+OpQuantization: TypeAlias = Weighted | Recurrent | Arithmetic | OneToOne | Shared | Averaged | Joined

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tosaic.passes.place.graph import Node
-from tosaic.support.functions import body_of, extract, inputs_of
+from tosaic.support.functions import body_of, extract, inputs_of, operands_of
+from tosaic.support.graph import Node
 from tosaic.support.mlir import functions, ir
 from tosaic.support.tosa_ops import is_constant
 from tosaic.support.values import producer, users
@@ -79,7 +79,7 @@ def _sort(block: ir.Block) -> None:
     while pending:
         waiting = []
         for op in pending:
-            if all((maker := producer(operand)) is None or maker in placed for operand in op.operands):
+            if all((maker := producer(operand)) is None or maker in placed for operand in operands_of(op)):
                 op.move_before(terminator)
                 placed.add(op)
             else:

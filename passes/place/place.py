@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.place.graph import nodes_of
-from tosaic.passes.place.kernels import anchor, cpu_kernels
 from tosaic.passes.place.outline import Group, outline
 from tosaic.passes.place.processors import npu_regions, refusals
 from tosaic.passes.place.verdicts import Verdict, verdict_of
+from tosaic.support.graph import nodes_of
+from tosaic.support.kernels import anchor, cpu_kernels
 from tosaic.support.mlir import ir
 
 HOP_COST = 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tosaic.passes.place.graph import Node
 from tosaic.passes.place.verdicts import Verdict
 from tosaic.support.attributes import ints_of, text_of
+from tosaic.support.graph import Node
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.tosa_ops import CONSTANT, CONVERTING, MOVING
 from tosaic.support.values import bit_width, producer, tensor_operands

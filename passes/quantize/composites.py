@@ -42,13 +42,13 @@ def shift_right(x: ir.Value, amount: ir.Value) -> ir.Value:
     return binary("arithmetic_right_shift", x, amount, round=False)
 
 
-def lookup(index: ir.Value, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
-    """ONE * function(index) as i16, by a TABLE with an entry for each i = -32768, -32640 ... 32768 and lines between.
+def lookup(index: ir.Value, function: Callable[[np.ndarray], np.ndarray], one: int = ONE) -> ir.Value:
+    """one * function(index) as i16, by a TABLE with an entry for each i = -32768, -32640 ... 32768 and lines between.
 
     Where the index is a multiple of 128 the result is the function's, rounded once.
     """
     points = np.arange(-32768, 32769, 128).astype(np.float64)
-    entries = np.clip(np.rint(function(points) * ONE), -ONE - 1, ONE).astype(np.int16)
+    entries = np.clip(np.rint(function(points) * one), -ONE - 1, ONE).astype(np.int16)
     return rescale(emit("table", [index, constant(entries)], shape_of(index), "i32"), "i16", [1 << 30], [37])
 
 

@@ -17,7 +17,7 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.support.attributes import enum_of
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
-from tosaic.support.mlir import constant, constant_shape, constant_value, dense_values, element_type, ir, shape_of
+from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 from tosaic.support.values import producer
@@ -41,14 +41,15 @@ def convolution(op: ir.Operation, out: Quantization) -> ir.Value | None:
         return None
     units = [x[1].scale * scale for scale in weight_scales]
     accumulator = ACCUMULATOR[x[1].storage]
-    offsets = _bias(op, bias, units, accumulator, channels)
+    whole = scaled_bias(op, bias, units, accumulator, channels)
+    offsets = offsets_of(whole, accumulator)
     points = [zero_point(one.zero_point, one.storage) for one in (x[1], weight[1])]
 
     def convolve(image: ir.Value, kernel: ir.Value, offset: ir.Value) -> ir.Value:
         result = tensor(shape_of(op.results[0]), accumulator)
         return rebuild(op, [image, kernel, offset, *points], result, acc_type=element(accumulator))
 
-    offset = np.abs(dense_values(offsets.owner.attributes["values"]).astype(np.float64))
+    offset = np.abs(whole.astype(np.float64))
     largest = _weight_sums(op, *weight) * largest_magnitude(x[1]) + offset
     if accumulator == "i48" or (largest <= LIMITS["i32"]).all():
         return requantize(convolve(x[0], weight[0], offsets), units, out, largest=int(largest.max(initial=0)))
@@ -188,7 +189,14 @@ def _output_channel_scales(op: ir.Operation, weight: Quantization, channels: int
     return list(weight.scales)
 
 
-def _bias(op: ir.Operation, bias: np.ndarray, units: Sequence[float], accumulator: str, channels: int) -> ir.Value:
+def scaled_bias(
+    op: ir.Operation, bias: np.ndarray, units: Sequence[float], accumulator: str, channels: int
+) -> np.ndarray:
+    """A bias as int64 in the units of its accumulator.
+
+    Raises:
+        PassError: it does not fit.
+    """
     scaled = np.rint(np.broadcast_to(bias, channels) / np.array(units))
     limit = LIMITS[accumulator]
     if not np.isfinite(scaled).all():
@@ -198,7 +206,9 @@ def _bias(op: ir.Operation, bias: np.ndarray, units: Sequence[float], accumulato
         raise PassError(f"a bias of {worst:g} does not fit {accumulator}", where=describe(op.location),
                         why="it counts in units of input scale x weight scale",
                         hint="check for weights or inputs that are almost zero, or exclude this layer")  # fmt: skip
-    whole = scaled.astype(np.int64)
-    if accumulator == "i32":
-        return constant(whole.astype(np.int32))
-    return constant(whole, element("i48"))
+    return scaled.astype(np.int64)
+
+
+def offsets_of(whole: np.ndarray, accumulator: str) -> ir.Value:
+    """The operand of a convolution that holds its bias."""
+    return constant(whole.astype(np.int32)) if accumulator == "i32" else constant(whole, element(accumulator))

@@ -11,7 +11,7 @@ from tosaic.support.locations import describe
 from tosaic.support.mlir import functions, ir, walk
 from tosaic.support.tosa_ops import TOSA_OPS, Kind
 
-_SILENT = Kind.CONSTANT | Kind.MOVING
+_SILENT = Kind.CONSTANT | Kind.MOVING | Kind.CONTROL
 
 
 class FloatsLeft:

@@ -12,6 +12,7 @@ from tosaic.passes.quantize import (  # noqa: F401  (lowerings register)
     compute,
     layer_norm,
     movement,
+    recurrent,
     softmax,
 )
 from tosaic.passes.quantize.lowering import LOWERINGS
@@ -83,7 +84,7 @@ def _integer(maker: ir.Operation, source: ir.Value, out: Quantization) -> ir.Val
         table = table_of(source, out)
         if table is not None:
             return table
-        for lowering in LOWERINGS.get(maker.name, ()):
+        for lowering in LOWERINGS.get(maker.name, ()) if source == maker.results[0] else ():
             stored = lowering(maker, out)
             if stored is not None:
                 return stored

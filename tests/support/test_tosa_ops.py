@@ -7,7 +7,7 @@ from tosaic.support.tosa_ops import MOVING, POINTWISE, REDUCING, TOSA_OPS, data_
 # Control flow, state, and what TOSA has besides version 1.0: shape arithmetic, block scaling, adaptive pools, views.
 OUTSIDE = (
     "apply_scale avg_pool2d_adaptive cond_if custom dim matmul_t max_pool2d_adaptive row_gather "
-    "variable variable_read variable_write while_loop yield"
+    "variable variable_read variable_write"
 )
 
 

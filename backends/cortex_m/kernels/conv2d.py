@@ -1,4 +1,4 @@
-"""CONV2D (and with it fully connected layers) to int8 on MVE."""
+"""CONV2D (and with it fully connected layers) of int8 on MVE."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tosaic.tuner.space import Schedule, Variant
 
 @FAMILIES.register
 class Conv2d(KernelFamily):
-    """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE.
+    """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of `nest.sketches`.
     """
@@ -48,7 +48,7 @@ class Conv2d(KernelFamily):
         if operands is None:
             return None
         weights, bias, input_zero_point, _ = operands
-        epilogue = match_epilogue(ops[1:], len(weights))
+        epilogue = match_epilogue(ops[1:], len(weights), wide=True)
         if epilogue is None:
             return None
         attributes = {**vars(geometry), "out_channels": len(weights), **epilogue.attributes}
@@ -82,5 +82,6 @@ class Conv2d(KernelFamily):
 def _contraction(workload: Workload, core: Core) -> Contraction:
     geometry = Geometry.of(workload.attributes)
     clamped, table = bool(workload.attributes["clamped"]), bool(workload.attributes["table"])
-    finish = Finish(1, str(workload.attributes["form"]), clamped, table, terms=False, pipeline=core.pipeline)
+    element = np.dtype(str(workload.attributes.get("result", "int8"))).itemsize
+    finish = Finish(element, str(workload.attributes["form"]), clamped, table, terms=False, pipeline=core.pipeline)
     return Contraction(geometry.flattened, number(workload, "out_channels"), DOTS["i8"], finish)

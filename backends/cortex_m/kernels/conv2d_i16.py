@@ -34,7 +34,7 @@ from tosaic.tuner.space import Schedule, Variant
 
 @FAMILIES.register
 class Conv2dI16(KernelFamily):
-    """CONV2D, int16 times constant int8, RESCALE of the i48 sums to int16, optional CLAMP; zero points 0.
+    """CONV2D, int16 times constant int8, RESCALE of the i48 sums to int16, optional CLAMP, or to int32; zero points 0.
 
     Its variants are the sketches of `nest.sketches`.
     """
@@ -49,12 +49,16 @@ class Conv2dI16(KernelFamily):
         if geometry is None or operands is None or operands[2].any():
             return None
         weights, bias = operands[:2]
-        epilogue = match_epilogue_i16(ops[1:], len(weights))
+        epilogue = match_epilogue_i16(ops[1:], len(weights), wide=True)
         if epilogue is None:
             return None
         bias = np.broadcast_to(bias, (len(weights),))
         form = "wide" if is_wide(weights, bias) else epilogue.form
+        if epilogue.element != INT16 and form not in ("round", "right"):
+            return None
         attributes = {**vars(geometry), "out_channels": len(weights), "form": form, "clamped": epilogue.clamped}
+        if epilogue.element != INT16:
+            attributes["result"] = epilogue.element.name
         return workload(self.name, attributes, {"weights": weights, "bias": bias, **epilogue.constants})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -78,6 +82,8 @@ class Conv2dI16(KernelFamily):
 def _contraction(workload: Workload, core: Core) -> Contraction:
     geometry, form = Geometry.of(workload.attributes), str(workload.attributes["form"])
     in_bytes = replace(geometry, channels=geometry.channels * INT16.itemsize)
-    finish = Finish(2, form, bool(workload.attributes["clamped"]), table=False, terms=False, pipeline=core.pipeline)
+    element = np.dtype(str(workload.attributes.get("result", "int16"))).itemsize
+    clamped = bool(workload.attributes["clamped"])
+    finish = Finish(element, form, clamped, table=False, terms=False, pipeline=core.pipeline)
     dot = DOTS["i16 wide" if form == "wide" else "i16"]
     return Contraction(in_bytes.flattened, number(workload, "out_channels"), dot, finish)

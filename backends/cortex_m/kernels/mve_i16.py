@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, declaration
-from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of
+from tosaic.backends.cortex_m.kernels.mve_match import INT32, constants_after_first, dtype_of
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
 
 INT16 = np.dtype(np.int16)
-_LOWEST, _HIGHEST = -(1 << 15), (1 << 15) - 1
+_LOWEST = -(1 << 15)
 
 _INTRINSICS = """\
 int16x8_t vldrhq_s16(const int16_t *)
@@ -42,8 +42,13 @@ PRELUDE_I16 = PRELUDE + "".join(f"{declaration(line)}\n" for line in _INTRINSICS
 
 @dataclass(frozen=True)
 class EpilogueI16:
-    """A RESCALE from i48 to int16 for each channel, zero points 0, and the clamp of its result."""
+    """A RESCALE from i48 for each channel, zero points 0, and of int16 the clamp of its result.
 
+    Args:
+        element: the type of the result.
+    """
+
+    element: np.dtype
     multiplier: np.ndarray
     shift: np.ndarray
     low: int
@@ -58,8 +63,9 @@ class EpilogueI16:
 
     @property
     def clamped(self) -> bool:
-        """Whether results are bound closer than by int16."""
-        return (self.low, self.high) != (_LOWEST, _HIGHEST)
+        """Whether results are bound closer than by their type."""
+        limits = np.iinfo(self.element)
+        return (self.low, self.high) != (limits.min, limits.max)
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
@@ -68,12 +74,17 @@ class EpilogueI16:
         return {"multiplier": self.multiplier, "shift": self.shift, "range": bounds}
 
 
-def match_epilogue_i16(ops: list[ir.Operation], channels: int) -> EpilogueI16 | None:
-    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else."""
+def match_epilogue_i16(ops: list[ir.Operation], channels: int, wide: bool = False) -> EpilogueI16 | None:
+    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else.
+
+    Args:
+        wide: whether it may be a RESCALE to int32 alone, by factors below 1.
+    """
     if [op.name for op in ops] not in (["tosa.rescale"], ["tosa.rescale", "tosa.clamp"]):
         return None
     rescale = ops[0]
-    if str(element_type(rescale.operands[0])) != "i48" or dtype_of(rescale.results[0]) != INT16:
+    element = dtype_of(rescale.results[0])
+    if str(element_type(rescale.operands[0])) != "i48" or (element != INT16 and (not wide or len(ops) > 1)):
         return None
     flags = [bool_of(rescale, name) for name in ("scale32", "input_unsigned", "output_unsigned")]
     if any(flags) or enum_of(rescale, "rounding_mode") != "SINGLE_ROUND":
@@ -81,11 +92,13 @@ def match_epilogue_i16(ops: list[ir.Operation], channels: int) -> EpilogueI16 | 
     operands = constants_after_first(rescale)
     if operands is None or operands[2].any() or operands[3].any() or (operands[0] < 0).any():
         return None
-    low, high = _LOWEST, _HIGHEST
+    if element != INT16 and (element != INT32 or (operands[1] < 15).any()):
+        return None
+    low, high = np.iinfo(element).min, np.iinfo(element).max
     for op in ops[1:]:
         low, high = int_of(op, "min_val"), int_of(op, "max_val")
     multiplier, shift = (np.broadcast_to(operand, (channels,)) for operand in operands[:2])
-    return EpilogueI16(multiplier, shift, low, high)
+    return EpilogueI16(element, multiplier, shift, low, high)
 
 
 def is_wide(weights: np.ndarray, bias: np.ndarray) -> bool:

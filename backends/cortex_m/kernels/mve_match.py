@@ -1,4 +1,4 @@
-"""What the MVE families recognize: one weighted op, its RESCALE to int8, and an optional CLAMP and TABLE."""
+"""What the MVE families recognize: one weighted op, its RESCALE, and of int8 an optional CLAMP and TABLE."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ _EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"])
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A RESCALE from int32 to int8 for each channel, the clamp of its result, and a TABLE of 256 entries after that."""
+    """A RESCALE from int32 for each channel, and of int8 the clamp of its result and a TABLE of 256 entries after that.
 
+    Args:
+        element: the type of the result.
+    """
+
+    element: np.dtype
     multiplier: np.ndarray
     shift: np.ndarray
     zero_point: int
@@ -34,7 +39,10 @@ class Epilogue:
     @property
     def attributes(self) -> dict[str, object]:
         """What the code depends on."""
-        return {"form": self.form, "clamped": (self.low, self.high) != (-128, 127), "table": self.table is not None}
+        limits = np.iinfo(self.element)
+        clamped = (self.low, self.high) != (limits.min, limits.max)
+        wide = {} if self.element == INT8 else {"result": self.element.name}
+        return {"form": self.form, "clamped": clamped, "table": self.table is not None, **wide}
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
@@ -72,12 +80,17 @@ def dtype_of(value: ir.Value) -> np.dtype:
     return numpy_dtype(element_type(value))
 
 
-def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
-    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP, perhaps a TABLE) form, None where they are anything else."""
+def match_epilogue(ops: list[ir.Operation], channels: int, wide: bool = False) -> Epilogue | None:
+    """The epilogue that `ops` (a RESCALE, perhaps a CLAMP, perhaps a TABLE) form, None where they are anything else.
+
+    Args:
+        wide: whether it may be a RESCALE to int16 or int32 alone.
+    """
     if [op.name for op in ops] not in _EPILOGUES:
         return None
     rescale = ops[0]
-    if dtype_of(rescale.operands[0]) != INT32 or dtype_of(rescale.results[0]) != INT8:
+    element = dtype_of(rescale.results[0])
+    if dtype_of(rescale.operands[0]) != INT32 or (element != INT8 and (not wide or len(ops) > 1)):
         return None
     if enum_of(rescale, "rounding_mode") != "SINGLE_ROUND":
         return None
@@ -88,7 +101,7 @@ def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
     if operands is None or int(operands[2].item()) != 0:
         return None
     multiplier, shift, _, zero_point = operands
-    low, high = -128, 127
+    low, high = np.iinfo(element).min, np.iinfo(element).max
     table = None
     for op in ops[1:]:
         if op.name == "tosa.clamp":
@@ -99,6 +112,7 @@ def match_epilogue(ops: list[ir.Operation], channels: int) -> Epilogue | None:
                 return None
             (table,) = found
     return Epilogue(
+        element,
         np.broadcast_to(multiplier.astype(np.int32), (channels,)),
         np.broadcast_to(shift.astype(np.int8), (channels,)),
         int(zero_point.item()),

@@ -210,11 +210,18 @@ class _Reader:
             a, amount = self._operands(op, 2)
             return lanes.shift_by(a, amount, left=False, rounding=bool_of(op, "round"), signed=True)
         if name == "mul":
-            shift = constant_value(op.operands[2])
-            if shift is None or int(shift.item()):
-                raise _NotCoveredError
-            return lanes.multiply(*self._operands(op, 2))
+            return self._mul(op, *self._operands(op, 2))
         raise _NotCoveredError
+
+    def _mul(self, op: ir.Operation, a: Value, b: Value) -> Value:
+        shift = constant_value(op.operands[2])
+        if shift is None:
+            raise _NotCoveredError
+        amount = int(shift.item())
+        product = lanes.multiply_shifted(a, b, amount) if amount else lanes.multiply(a, b)
+        if product is None:
+            raise _NotCoveredError
+        return product
 
     def _cast(self, op: ir.Operation, a: Value) -> Value:
         source, target = (str(element_type(value)) for value in (op.operands[0], op.results[0]))

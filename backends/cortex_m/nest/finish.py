@@ -24,7 +24,7 @@ class Finish:
     """The code that finishes rows of sums.
 
     Args:
-        element: bytes of a result, 1 or 2.
+        element: bytes of a result, 1, 2 or 4.
         form: `round` where every shift is 31: VQRDMULH; `right` where none is below 32: VQDMULH, then VRSHL; `left`
             elsewhere, which shifts left first. `wide` is for int64 sums, which no vector finishes.
         clamped: whether the bounds are closer than those of the element.
@@ -262,7 +262,7 @@ class Finish:
             if self.clamped:
                 code += [update("vmax.s32", v, "qlow"), update("vmin.s32", v, "qhigh")]
             else:
-                kinds = ("s32", "s16") if self.element == 1 else ("s32",)
+                kinds = {1: ("s32", "s16"), 2: ("s32",), 4: ()}[self.element]
                 code += [Instruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
             if self.table:
                 code += [Instruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
@@ -272,7 +272,7 @@ class Finish:
         return code
 
     def _store_four(self, value: str, pointer: str, count: int) -> Instruction:
-        kind = "vstrb" if self.element == 1 else "vstrh"
+        kind = {1: "vstrb", 2: "vstrh", 4: "vstrw"}[self.element]
         mnemonic = f"{kind}.32" if count == GROUP else f"vpst\\n{kind}t.32"
         return Instruction(mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,))
 

@@ -97,6 +97,15 @@ def multiply(a: Value, b: Value) -> Value:
     return _folded(computed("mul", (a, b), min(ends), max(ends), zeros=a.zeros + b.zeros), lambda x, y: x * y)
 
 
+def multiply_shifted(a: Value, b: Value, shift: int) -> Value | None:
+    """a * b >> shift, half rounded up, by VQRDMULH; None where neither has room to be shifted left for it."""
+    factor = 1 << 31 - shift
+    for value, other in ((a, b), (b, a)):
+        if _fits_int32(other, factor):
+            return _high_half(value, multiply(other, number(factor)), rounding=True)
+    return None
+
+
 def shift_right(a: Value, amount: int, rounding: bool) -> Value:
     """a >> amount, half rounded up or all rounded down."""
     half = 1 << amount - 1 if rounding and amount else 0

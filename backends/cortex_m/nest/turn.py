@@ -71,7 +71,7 @@ class Memory:
         self.staged, self.params = staged, Params()
         self._numbers: list[int] = []
         self._vectors: list[str] = []
-        self._at: dict[tuple[Value, str], int] = {}
+        self._at: dict[tuple[int, str, str], int] = {}
 
     def number(self, value: int) -> str:
         """C of a number, which lies in the params, so that kernels which differ in numbers only are one."""
@@ -87,10 +87,11 @@ class Memory:
         return f"c{self._vectors.index(value)}"
 
     def constant(self, value: Value, form: str, data: Callable[[], np.ndarray]) -> str:
-        """C of where constants of a value lie in the params."""
-        if (value, form) not in self._at:
-            self._at[value, form] = self.params.add(data())
-        return f"params + {self._at[value, form]}"
+        """C of where the constants of a value lie in the params; those of values that share them lie there once."""
+        key = id(value.data), value.op, form
+        if key not in self._at:
+            self._at[key] = self.params.add(data())
+        return f"params + {self._at[key]}"
 
     def head(self) -> list[str]:
         """C that reads the numbers, once all code is written."""

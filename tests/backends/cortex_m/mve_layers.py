@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +51,9 @@ class Layer:
         return Case(source, self.inputs, self.expected, f"{schedule}", libraries)
 
 
-def finished(graph: Graph, result: ir.Value, *inputs: np.ndarray) -> Layer:
+def finished(graph: Graph, result: ir.Value | Sequence[ir.Value], *inputs: np.ndarray) -> Layer:
     """The layer that returns `result` on `inputs`."""
-    module = graph.module(result)
+    module = graph.module(*([result] if isinstance(result, ir.Value) else result))
     return Layer(module, inputs, tuple(evaluate(module, inputs)))
 
 
@@ -89,9 +90,10 @@ def conv2d(
     clamp: tuple[int, int] | None = None,
     table: bool = False,
     per_channel: bool = True,
+    element: str = "i8",
     **options,
 ) -> Layer:
-    """CONV2D of an NHWC `shape` to `channels`; `options` as in `Graph.conv2d`."""
+    """CONV2D of an NHWC `shape` to `channels` of type `element`; `options` as in `Graph.conv2d`."""
     graph = Graph()
     x = graph.input(shape)
     depth = kernel[0] * kernel[1] * shape[3]
@@ -102,7 +104,8 @@ def conv2d(
         weights, bias = weights // 64, bias // 100
     y = graph.conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
-    y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
+    zero = int(rng.integers(-128, 128)) if element == "i8" else 0
+    y = graph.rescale(y, element, multiplier, shift, output_zero=zero)
     return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
 
 
@@ -176,9 +179,10 @@ def _int16(
     shifts: tuple[int, int] | None = None,
     clamp: tuple[int, int] | None = None,
     per_channel: bool = True,
+    element: str = "i16",
     **options,
 ) -> Layer:
-    """A weighted op and its RESCALE to int16: outputs spread over int16, or shifts of the closed range `shifts`.
+    """A weighted op and its RESCALE to `element`: outputs spread over int16, or shifts of the closed range `shifts`.
 
     `options` are those of the op.
     """
@@ -191,7 +195,7 @@ def _int16(
     elif shifts[0] < 16:
         # The scaled sum stays within int32, which the spec demands.
         multiplier = rng.integers(0, 1 << max(1, shifts[0] - 2), count)
-    y = graph.rescale(y, "i16", multiplier, rng.integers(shifts[0], shifts[1] + 1, count), scale32=False)
+    y = graph.rescale(y, element, multiplier, rng.integers(shifts[0], shifts[1] + 1, count), scale32=False)
     return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng)
 
 

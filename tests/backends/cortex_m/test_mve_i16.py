@@ -136,15 +136,27 @@ def test_scaling_in_32_bits_rounds_as_the_spec():
             assert max(-32768, min(32767, got)) == max(-32768, min(32767, want))
 
 
-def _function(element="i16"):
+@pytest.mark.parametrize("shifts", [(15, 15), (16, 18), (20, 40)])
+def test_results_of_32_bits_are_exact(tmp_path, shifts):
+    rng = np.random.default_rng(shifts[0])
+    shapes = [((1, 5, 5, 7), 21, (1, 1)), ((1, 4, 6, 3), 33, (3, 2)), ((2, 1, 1, 40), 10, (1, 1))]
+    layers = [mve_layers.conv2d_i16(rng, *shape, shifts=shifts, element="i32") for shape in shapes]
+    _assert_exact([layer.case(CONV2D) for layer in layers], tmp_path)
+
+
+def _function(element="i16", bias=0, shift=22):
     graph = Graph()
-    y = graph.conv2d(graph.input((1, 4, 4, 8), "i16"), np.ones((4, 1, 1, 8)), np.zeros(4))
-    return functions(graph.module(graph.rescale(y, element, [1 << 14], [22], scale32=False)))["main"], graph
+    y = graph.conv2d(graph.input((1, 4, 4, 8), "i16"), np.ones((4, 1, 1, 8)), np.full(4, bias))
+    return functions(graph.module(graph.rescale(y, element, [1 << 14], [shift], scale32=False)))["main"], graph
 
 
-@pytest.mark.parametrize("element", ["i8", "i32"])
-def test_results_that_are_not_int16_do_not_match(element):
-    function, _graph = _function(element)
+@pytest.mark.parametrize(
+    "changes",
+    [{"element": "i8"}, {"element": "i32", "bias": BEYOND_INT32}, {"element": "i32", "shift": 14}],
+    ids=["int8", "int32 of sums of 48 bits", "int32 that may saturate"],
+)
+def test_what_it_cannot_do_exactly_it_does_not_match(changes):
+    function, _graph = _function(**changes)
     assert CONV2D.match(function) is None
 
 

@@ -98,6 +98,10 @@ CASES: dict[str, Build] = {
     "select the larger": _larger,
     "clamp of int16": lambda g: g.clamp(g.input(_SHAPE, "i16"), -200, 5000),
     "abs of int32": lambda g: g.unary("abs", g.binary("bitwise_xor", g.input(_SHAPE, "i32"), g.input(_SHAPE, "i32"))),
+    "multiply by a gate of 15 bits": lambda g: g.mul(
+        g.input((3, 45), "i32"), g.rescale(g.input((3, 45), "i16"), "i32", 1 << 30, 30), shift=15
+    ),
+    "multiply at shift 31": lambda g: g.mul(g.input((3, 45), "i32"), g.input((3, 45), "i32"), shift=31),
     "rescale int16 to int8": lambda g: g.requantize(g.input(_SHAPE, "i16"), "i8", 3e-3, output_zero=5),
     "leading zeros": lambda g: g.unary("clz", g.binary("logical_right_shift", g.input((999,), "i32"), _amounts(g))),
     "shift left": lambda g: g.binary("logical_left_shift", g.input((999,), "i32"), _amounts(g)),
@@ -145,7 +149,7 @@ def test_it_takes_a_third_of_the_generic_kernel(outcomes, tmp_path):
         lambda g: g.binary("add", g.input((3, 4, 5), "i32"), g.input((3, 1, 5), "i32")),
         lambda g: g.binary("add", g.input((3, 5), "f32"), g.input((3, 5), "f32")),
         lambda g: g.binary("logical_right_shift", g.input((3, 5)), g.input((3, 5))),
-        lambda g: g.mul(g.input((3, 5), "i32"), g.input((3, 5), "i32"), shift=31),
+        lambda g: g.mul(g.input((3, 5), "i32"), g.input((3, 5), "i32"), shift=30),
     ],
 )
 def test_what_it_cannot_do_exactly_is_left_to_the_generic_path(build):

@@ -101,6 +101,24 @@ def listener():
     return Listener().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+class Spotter(nn.Module):
+    """A keyword spotter with a GRU of 64 over 49 frames: f32[1, 49, 10] -> f32[1, 12]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = nn.GRU(10, 64, batch_first=True)
+        self.classifier = nn.Linear(64, 12)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.classifier(self.recurrent(frames)[0][:, -1])
+
+
+def spotter():
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 49, 10, generator=torch.Generator().manual_seed(1))
+    return Spotter().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tosaic.passes.place.graph import Node, is_convex
+from tosaic.support.graph import Node, is_convex
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
 from tosaic.support.values import bit_width
 

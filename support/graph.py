@@ -1,21 +1,22 @@
-"""The ops of `main` as a graph without constants."""
+"""Ops of a block as a graph without constants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tosaic.support.functions import computing_ops, returned
+from tosaic.support.functions import computing_ops, operands_of, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.support.values import producer
 
 
 @dataclass(eq=False)
 class Node:
-    """One op of `main` that computes.
+    """One op that computes.
 
     Args:
         number: its position among the ops that compute, in program order; the same in every copy of the module.
+        returned: whether the block gives one of its results.
     """
 
     number: int
@@ -32,15 +33,20 @@ class Node:
 def nodes_of(module: ir.Module) -> list[Node]:
     """The nodes of `main` in program order."""
     main = functions(module)["main"]
+    return graph_of(computing_ops(main), returned(main))
+
+
+def graph_of(ops: Iterable[ir.Operation], results: Iterable[ir.Value]) -> list[Node]:
+    """A node for each of `ops`, which are in program order; `results` are what their block gives."""
     made: dict[ir.Operation | None, Node] = {}
-    for op in computing_ops(main):
+    for op in ops:
         node = Node(len(made), op)
-        for maker in (made.get(producer(operand)) for operand in op.operands):
+        for maker in (made.get(producer(operand)) for operand in operands_of(op)):
             if maker is not None and maker not in node.inputs:
                 node.inputs.append(maker)
                 maker.users.append(node)
         made[op] = node
-    for value in returned(main):
+    for value in results:
         if (maker := made.get(producer(value))) is not None:
             maker.returned = True
     return list(made.values())

@@ -1,0 +1,131 @@
+"""A module in the stages in which the reference model executes it: loops turn by turn, what stands between them whole.
+
+Arm's serializer knows no loops, and of thousands of ops, as unrolled ones are, the model takes minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.reference.flatbuffer import serialize
+from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of, returned
+from tosaic.support.loops import LOOP, captured, turn_of, turns_of
+from tosaic.support.mlir import constant_value, functions, ir, parse
+from tosaic.support.tosa_ops import is_constant
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is executed together.
+
+    Args:
+        reads, writes: numbers of tensors.
+        turns: how often; None for once. A turn reads its number and `reads`, the first of which it carries.
+        gives: of a loop, for each tensor that it carries which result of a turn the next one gets; None for the same.
+    """
+
+    flatbuffer: bytes
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    turns: int | None = None
+    gives: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Executable:
+    """Stages in order; the first tensors are the arguments.
+
+    Args:
+        known: constants among the tensors, by number.
+        results: the numbers of the results.
+    """
+
+    stages: tuple[Stage, ...]
+    known: Mapping[int, np.ndarray]
+    results: tuple[int, ...]
+
+    @property
+    def turns(self) -> int:
+        """How often something is executed, which tells how long it takes."""
+        return sum(stage.turns or 1 for stage in self.stages)
+
+
+def prepare(module: ir.Module | str) -> Executable:
+    """The stages of a module's `main`.
+
+    Raises:
+        BackendError: tosa-opt refused the module.
+        PassError: a loop does not count.
+    """
+    parsed = parse(module) if isinstance(module, str) else module
+    main = functions(parsed)["main"]
+    if not any(op.name == LOOP for op in computing_ops(main)):
+        count, results = len(body_of(main).arguments), len(returned(main))
+        written = tuple(range(count, count + results))
+        return Executable((Stage(serialize(parsed), tuple(range(count)), written),), {}, written)
+    return _Splitter(main).executable()
+
+
+class _Splitter:
+    def __init__(self, main: ir.Operation) -> None:
+        self._main, self._known = main, dict[int, np.ndarray]()
+        self._numbers = {value: number for number, value in enumerate(body_of(main).arguments)}
+
+    def executable(self) -> Executable:
+        stages, between = list[Stage](), list[ir.Operation]()
+        for op in computing_ops(self._main):
+            if op.name != LOOP:
+                between.append(op)
+                continue
+            stages += [*self._whole(between), self._loop(op)]
+            between = []
+        stages += self._whole(between)
+        return Executable(tuple(stages), self._known, tuple(map(self._number, returned(self._main))))
+
+    def _number(self, value: ir.Value) -> int:
+        if value not in self._numbers:
+            self._numbers[value] = len(self._numbers)
+            known = constant_value(value)
+            if known is not None:
+                self._known[self._numbers[value]] = known
+        return self._numbers[value]
+
+    def _whole(self, ops: Sequence[ir.Operation]) -> Iterable[Stage]:
+        inside = set(ops)
+        left = [
+            result
+            for op in ops
+            for result in op.results
+            if any(_home(use.owner.operation, self._main) not in inside for use in result.uses)
+        ]
+        if left:
+            inputs = inputs_of(ops)
+            flatbuffer = serialize(main_of(ops, inputs, left))
+            yield Stage(flatbuffer, tuple(map(self._number, inputs)), tuple(map(self._number, left)))
+
+    def _loop(self, loop: ir.Operation) -> Stage:
+        block = turn_of(loop)
+        ops = [op.operation for op in block.operations if not is_constant(op)]
+        *ops, end = ops
+        number, *carried = block.arguments
+        outside = [value for value in captured(loop) if constant_value(value) is None]
+        given = list(end.operands)[1:]
+        computed = list(dict.fromkeys(value for value, one in zip(given, carried, strict=True) if value != one))
+        flatbuffer = serialize(main_of(ops, [number, *carried, *outside], computed))
+        return Stage(
+            flatbuffer,
+            tuple(map(self._number, [*list(loop.operands)[1:], *outside])),
+            tuple(map(self._number, list(loop.results)[1:])),
+            turns_of(loop),
+            tuple(None if value == one else computed.index(value) for value, one in zip(given, carried, strict=True)),
+        )
+
+
+def _home(op: ir.Operation, main: ir.Operation) -> ir.Operation:
+    """The op of the function's own block that `op` is, or stands in."""
+    while op.parent is not None and op.parent.operation != main:
+        op = op.parent.operation
+    return op

@@ -1,0 +1,196 @@
+"""Recurrent layers in integers.
+
+The sums before a gate are i32, in a unit no finer than that of the products; gates are i16 in units of 2**-15; what
+remembers is i32, so that a gate that is all but open forgets 2**-15 of it in a step and no more. h alone, which the
+products read, has the format of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tosaic.passes.quantize.composites import binary, composite_of, lookup
+from tosaic.passes.quantize.compute import ACCUMULATOR, LIMITS, largest_magnitude, offsets_of, overflow, scaled_bias
+from tosaic.passes.quantize.lowering import lowers
+from tosaic.passes.quantize.multipliers import requantize, widen
+from tosaic.passes.quantize.quantization import (
+    as_quantized,
+    dequantized_view,
+    float_constant,
+    quantization_of,
+    quantized_view,
+)
+from tosaic.support.loops import over_rows
+from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_builder import element, emit, mul, reshape, zero_point
+from tosaic.support.values import users
+
+_UNIT = 2**15  # of a gate
+_SIGMOID_SPAN, _TANH_SPAN = 12.0, 6.0  # where they are 1 but for less than such a unit
+_FINEST = 18  # bits behind the point of a sum: a hundredth of the step between two entries of a gate's table
+_ROOM = 0.5  # of an accumulator, for the bias
+_MEMORY = Quantization.per_tensor("i32", 2.0**-22, 0)  # up to 512
+
+_Values: TypeAlias = Sequence["ir.Value"]
+
+
+@lowers("func.call")
+def recurrent(op: ir.Operation, out: Quantization) -> ir.Value | None:
+    """A layer of `frontend/recurrent.py`: its result in format `out`, and an LSTM's cell in that of who reads it."""
+    kind = next((kind for kind in _STEPS if composite_of(op, kind) is not None), None)
+    view = quantized_view(op.operands[0])
+    if kind is None or view is None or view[1].storage != out.storage or out.storage not in ACCUMULATOR:
+        return None
+    x, format_x = view
+    from_x, from_h = _Product.of(op, format_x, 3, 5), _Product.of(op, out, 4, 6)
+    wanted = [(op.operands[1], out), *((op.operands[number], _MEMORY) for number in _REMEMBERED[kind])]
+    states = [stored for state, known in wanted if (stored := _stored(state, known)) is not None]
+    if from_x is None or from_h is None or len(states) < len(wanted):
+        return None
+    bits = min(from_x.bits, from_h.bits)
+
+    def step(row: ir.Value, known: _Values) -> tuple[ir.Value, _Values]:
+        following = _STEPS[kind](from_x.sums(row, bits), from_h.sums(known[0], bits), bits, out, *known[1:])
+        return following[0], following
+
+    rows, last = over_rows(x, shape_of(op.operands[1])[3], out.storage, states, step)
+    for cast in users(op.results[1]):
+        if kind == "lstm" and cast.name == "quant.qcast":
+            known = quantization_of(cast.results[0])
+            cell = requantize(reshape(last[1], shape_of(cast.results[0])), [_MEMORY.scale], known)
+            cast.results[0].replace_all_uses_with(as_quantized(cell, known))
+    return rows
+
+
+@dataclass(frozen=True)
+class _Product:
+    """x W^T + b of a row.
+
+    Args:
+        kernel: stored weights, [O, 1, 1, I].
+        units: of the products, one for each of O.
+        offsets: the bias in these.
+        largest: the largest magnitude that a sum of products has.
+    """
+
+    source: Quantization
+    kernel: np.ndarray
+    units: Sequence[float]
+    offsets: np.ndarray
+    largest: int
+
+    @staticmethod
+    def of(op: ir.Operation, source: Quantization, weight: int, bias: int) -> _Product | None:
+        """What a call says by the operands of these numbers; None where they are not known or not quantized.
+
+        Raises:
+            PassError: an accumulator can overflow.
+        """
+        view, real = dequantized_view(op.operands[weight]), float_constant(op.operands[bias])
+        kernel = None if view is None else constant_value(view[0])
+        if view is None or kernel is None or real is None or view[1].axis not in (None, 0) or any(view[1].zero_points):
+            return None
+        accumulator, given = ACCUMULATOR[source.storage], np.broadcast_to(view[1].scales, len(kernel))
+        # Weights so small that the bias would not fit the accumulator get a coarser scale.
+        scales = np.maximum(given, np.abs(real) / (_ROOM * LIMITS[accumulator] * source.scale))
+        kernel = np.rint(kernel * (given / scales)[:, None, None, None]).astype(np.int8)
+        units = (source.scale * scales).tolist()
+        offsets = scaled_bias(op, real, units, accumulator, len(kernel))
+        magnitudes = np.abs(kernel.astype(np.int64)).reshape(len(kernel), -1).sum(1)
+        largest = int((magnitudes * largest_magnitude(source) + np.abs(offsets)).max())
+        if largest > LIMITS[accumulator]:
+            raise overflow(op, "the sum of its weights times the largest input")
+        return _Product(source, kernel, units, offsets, largest)
+
+    @property
+    def bits(self) -> int:
+        """The bits behind the point of its sums: so few that these need no scaling up, and two of them fit i32."""
+        coarsest = math.ceil(-math.log2(max(self.units))) - 1 if self.source.storage == "i8" else _FINEST
+        return min(_FINEST, coarsest, 29 - math.ceil(math.log2(max(1, self.largest) * max(self.units))))
+
+    def sums(self, row: ir.Value, bits: int) -> ir.Value:
+        """Of [N, 1, 1, I] as i32 with `bits` behind the point."""
+        kind, outputs = ACCUMULATOR[self.source.storage], len(self.kernel)
+        points = [zero_point(self.source.zero_point, self.source.storage), zero_point(0, "i8")]
+        operands = [row, constant(self.kernel), offsets_of(self.offsets, kind), *points]
+        window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element(kind)}
+        total = emit("conv2d", operands, (shape_of(row)[0], 1, 1, outputs), kind, **window)
+        return requantize(total, self.units, Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
+
+
+def _stored(value: ir.Value, out: Quantization) -> ir.Value | None:
+    """A state in format `out`; None where it is not quantized."""
+    known = float_constant(value)
+    if known is not None:
+        return constant(out.quantize(known).astype(numpy_dtype(element(out.storage))))
+    view = quantized_view(value)
+    return None if view is None else requantize(view[0], [view[1].scale], out, view[1].zero_point)
+
+
+def _gru(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Value) -> _Values:
+    size = shape_of(memory)[3]
+    gates = _sigmoid(binary("add", _some(x, 0, 2 * size), _some(h, 0, 2 * size)), bits)
+    reset, update = (widen(_some(gates, start, size), 0) for start in (0, size))
+    new = _tanh(binary("add", _some(x, 2 * size, size), _times(_some(h, 2 * size, size), reset)), bits)
+    fresh = requantize(new, [1 / _UNIT], _MEMORY)
+    memory = binary("add", fresh, _times(binary("sub", memory, fresh), update))
+    return requantize(memory, [_MEMORY.scale], out), memory
+
+
+def _lstm(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Value) -> _Values:
+    size, sums = shape_of(memory)[3], binary("add", x, h)
+    gates = _sigmoid(_some(sums, 0, 2 * size), bits)
+    give = _sigmoid(_some(sums, 3 * size, size), bits)
+    taken = mul(_some(gates, 0, size), _tanh(_some(sums, 2 * size, size), bits), "i32")
+    kept = _times(memory, widen(_some(gates, size, size), 0))
+    memory = binary("add", kept, requantize(taken, [1 / _UNIT**2], _MEMORY))
+    result = mul(give, _tanh(memory, -math.log2(_MEMORY.scale)), "i32")
+    return requantize(result, [1 / _UNIT**2], out), memory
+
+
+def _rnn_tanh(x: ir.Value, h: ir.Value, bits: int, out: Quantization) -> _Values:
+    return (requantize(_tanh(binary("add", x, h), bits), [1 / _UNIT], out),)
+
+
+def _rnn_relu(x: ir.Value, h: ir.Value, bits: int, out: Quantization) -> _Values:
+    total = binary("add", x, h)
+    nothing = constant(np.zeros([1] * 4, np.int32))
+    return (requantize(emit("maximum", [total, nothing], shape_of(total), "i32"), [2.0**-bits], out),)
+
+
+_STEPS: dict[str, Callable[..., _Values]] = {
+    "gru": _gru, "lstm": _lstm, "rnn_tanh": _rnn_tanh, "rnn_relu": _rnn_relu,
+}  # fmt: skip
+_REMEMBERED = {"gru": (1,), "lstm": (2,), "rnn_tanh": (), "rnn_relu": ()}
+"""The operands that are carried in `_MEMORY` from step to step."""
+
+
+def _some(value: ir.Value, start: int, size: int) -> ir.Value:
+    """`size` channels from `start` on."""
+    dims = (*shape_of(value)[:3], size)
+    return emit("slice", [value, constant_shape((0, 0, 0, start)), constant_shape(dims)], dims, element_type(value))
+
+
+def _times(value: ir.Value, gate: ir.Value) -> ir.Value:
+    """An i32 times a gate that is widened."""
+    return emit("mul", [value, gate, constant(np.array([15], np.int8))], shape_of(value), "i32")
+
+
+def _sigmoid(sums: ir.Value, bits: float) -> ir.Value:
+    return _gate(sums, bits, _SIGMOID_SPAN, lambda real: 1 / (1 + np.exp(-real)))
+
+
+def _tanh(sums: ir.Value, bits: float) -> ir.Value:
+    return _gate(sums, bits, _TANH_SPAN, np.tanh)
+
+
+def _gate(sums: ir.Value, bits: float, span: float, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
+    """A function of sums as i16 in units of 2**-15."""
+    index = requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", span / _UNIT, 0))
+    return lookup(index, lambda i: function(i * span / _UNIT), _UNIT)

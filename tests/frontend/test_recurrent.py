@@ -1,0 +1,158 @@
+"""Recurrent layers: torch's own results in float, one loop for each layer and direction in integers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tosaic.backends.reference import evaluate
+from tosaic.frontend import Capture, capture, import_program, quantize
+from tosaic.layers import check_layers, measure_layers
+from tosaic.passes import run_phases
+from tosaic.support.loops import LOOP
+from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
+
+N, T, WIDTH, H = 1, 9, 6, 8
+ROWS = torch.randn(N, T, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
+class Layer(nn.Module):
+    """A layer with all of its results in a row; states may be given."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, *states):
+        result, states = self.layer(x, *([states] if len(states) > 1 else states))
+        return (result, *states) if isinstance(states, tuple) else (result, states)
+
+
+def made(kind, *states, **options):
+    torch.manual_seed(2)
+    options = {"batch_first": True, **options}
+    return Layer(getattr(nn, kind)(WIDTH, H, **options)).eval(), (ROWS, *states)
+
+
+STATE, CELL = torch.randn(1, N, H).tanh(), 3 * torch.randn(1, N, H)
+MODELS = {
+    "gru": (made("GRU"), 1),
+    "lstm": (made("LSTM"), 1),
+    "rnn": (made("RNN"), 1),
+    "relu": (made("RNN", nonlinearity="relu"), 1),
+    "both directions of two layers": (made("GRU", bidirectional=True, num_layers=2), 4),
+    "layers of lstm": (made("LSTM", num_layers=3), 3),
+    "without biases": (made("LSTM", bias=False), 1),
+    "states given": (made("GRU", STATE), 1),
+    "states and cells given": (made("LSTM", STATE, CELL), 1),
+    "projected": (made("LSTM", proj_size=5), 0),
+    "two samples": ((made("GRU", batch_first=False)[0], (ROWS.reshape(T, N, WIDTH).repeat(1, 2, 1),)), 1),
+    "one step": ((made("LSTM")[0], (ROWS[:, :1],)), 0),
+}
+
+
+def taken(name) -> Capture:
+    model, inputs = MODELS[name][0]
+    return capture(model, inputs=inputs)
+
+
+def expected(name):
+    model, inputs = MODELS[name][0]
+    with torch.no_grad():
+        return [tensor.numpy() for tensor in model(*inputs)]
+
+
+def loops(module):
+    return [op for op in walk(module) if op.name == LOOP]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_float_the_results_are_those_of_torch(name):
+    captured = taken(name)
+    module = import_program(captured.program)
+    run_phases(module, ["legalize", "quantize"])
+    assert len(loops(module)) == MODELS[name][1]
+    for got, want in zip(evaluate(module, [x.numpy() for x in captured.inputs]), expected(name), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_in_integers_they_are_close_and_the_simulation_agrees(name, activations):
+    captured = taken(name)
+    program = quantize(captured, activations)
+    check_layers(measure_layers(program, (), captured.inputs))
+    module = import_program(program)
+    run_phases(module)
+    assert len(loops(module)) == MODELS[name][1]
+    assert not [op.name for op in walk(module) if any("f32" in str(result.type) for result in op.results)]
+    least = 30 if activations == "int8" else 40
+    for got, want in zip(results(module, captured.inputs), expected(name), strict=True):
+        assert 10 * np.log10((want**2).sum() / ((want - got) ** 2).sum()) >= least
+
+
+def results(module, inputs):
+    """What an integer module gives on real inputs, as real numbers."""
+    main = functions(module)["main"]
+    formats = [
+        [(ir.FloatAttr(one["tosaic.scale"]).value, ir.IntegerAttr(one["tosaic.zero_point"]).value) for one in each]
+        for each in (ir.ArrayAttr(main.attributes[kind]) for kind in ("arg_attrs", "res_attrs"))
+    ]
+    stored = [
+        np.clip(np.rint(x.numpy() / scale) + zero, *limits(argument)).astype(f"int{argument.type.element_type.width}")
+        for x, (scale, zero), argument in zip(inputs, formats[0], main.regions[0].blocks[0].arguments, strict=True)
+    ]
+    return [
+        (got.astype(np.float64) - zero) * scale
+        for got, (scale, zero) in zip(evaluate(module, stored), formats[1], strict=True)
+    ]
+
+
+def limits(value):
+    bits = value.type.element_type.width
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+def test_weights_are_there_once():
+    module = import_program(quantize(taken("gru")))
+    run_phases(module)
+    weights = [op for op in walk(module) if op.name == "tosa.conv2d"]
+    assert [shape_of(op.operands[1]) for op in weights] == [(3 * H, 1, 1, WIDTH), (3 * H, 1, 1, H)]
+    assert all(constant_value(op.operands[1]) is not None for op in weights)
+
+
+def test_a_gate_that_is_open_keeps_what_is_remembered():
+    """h of a GRU whose update gate is 1 stays; 500 steps forget 2**-15 of it each."""
+    layer = nn.GRU(2, 4, batch_first=True)
+    for weights in layer.parameters():
+        nn.init.zeros_(weights)
+    with torch.no_grad():
+        layer.bias_ih_l0[4:8] = 20.0
+    state = torch.tensor([[[0.9, -0.5, 0.1, -1.0]]])
+    captured = capture(Layer(layer).eval(), inputs=(torch.randn(1, 500, 2), state))
+    module = import_program(quantize(captured))
+    run_phases(module)
+    last = results(module, captured.inputs)[1]
+    np.testing.assert_allclose(last, state, atol=0.02)
+
+
+def test_a_layer_that_is_excluded_stays_float():
+    captured = taken("gru")
+    module = import_program(quantize(captured, exclude=["layer"]), ["layer"])
+    run_phases(module)
+    assert all("f32" in str(loop.results[1].type) for loop in loops(module))
+
+
+def test_computed_weights_are_refused():
+    class Computed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.GRU(WIDTH, H, batch_first=True)
+
+        def forward(self, x):
+            named = {name: weight * x.mean() for name, weight in self.layer.named_parameters()}
+            return torch.func.functional_call(self.layer, named, (x,))[0]
+
+    captured = capture(Computed().eval(), inputs=(ROWS,))
+    with pytest.raises(Exception, match="a recurrent layer's weights are computed"):
+        import_program(quantize(captured))
