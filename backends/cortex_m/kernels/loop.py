@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.kernels.params import Params
@@ -59,15 +59,26 @@ class Loop(KernelFamily):
         return Workload(self.name, f"{turn.count} turns", {"function": str(function), "turns": turn.count}, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        places = _PLACES if self.site.constants is None else _PLACES[::-1]
-        return (Variant("calls", {"params": places}),)
+        places = ("scratch", "memory") if self._copies(workload, core) else ("memory", "scratch")
+        held = [place for place in places if self.site.holds(self._features(workload, place, core))]
+        return (Variant("calls", {"params": tuple(held)}),) if held else ()
+
+    def _copies(self, workload: Workload, core: Core) -> bool:
+        """Whether a copy of the params, which are read in every turn, is the better guess."""
+        if self.site != ANYWHERE and not self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline):
+            return False
+        return len(_generated(str(workload.attributes["function"]), False, core).params) <= _COPIED
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return _generated(str(workload.attributes["function"]), schedule["params"] == "scratch", core)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        source, turns = self.generate(workload, schedule, core), number(workload, "turns")
-        reads = 1 if schedule["params"] == "scratch" else turns
+        return self._features(workload, str(schedule["params"]), core)
+
+    def _features(self, workload: Workload, place: str, core: Core) -> Mapping[str, float]:
+        turns = number(workload, "turns")
+        source = _generated(str(workload.attributes["function"]), place == "scratch", core)
+        reads = 1 if place == "scratch" else turns
         return {
             "turns": float(turns),
             "calls": float(turns * len(source.parts)),
@@ -76,7 +87,7 @@ class Loop(KernelFamily):
         }
 
 
-_PLACES = ("memory", "scratch")
+_COPIED = 2**16  # bytes of params that a guess copies to scratch memory
 
 
 @lru_cache(maxsize=32)

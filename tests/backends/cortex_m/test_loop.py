@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import mve_layers
 import numpy as np
@@ -11,10 +12,13 @@ from board import M4, M55, Case, run_cases
 from golden_files import assert_golden
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import DDR_CONSTANTS
+from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.support.loops import counted_loop, over_rows
-from tosaic.support.mlir import constant, constant_shape, ir, shape_of
+from tosaic.support.mlir import constant, constant_shape, functions, ir, shape_of
 from tosaic.support.tosa_builder import emit, rescale
+from tosaic.tuner.space import Schedule
 
 Build = Callable[[Graph], Sequence[ir.Value]]
 _WEIGHTS = np.random.default_rng(5).integers(-127, 128, (64, 1, 1, 64)).astype(np.int8)
@@ -161,12 +165,25 @@ def test_it_takes_a_third_of_the_generic_kernel(tmp_path):
     assert len(found) == 2 and all(3 * instructions < generic for instructions in found.values())
 
 
-def test_params_in_scratch_memory_are_read_there_alone(tmp_path):
-    (_, memory), (_, scratch), _ = _cases({"rows alone": COVERED["rows alone"]})
-    assert memory.source.params == scratch.source.params
-    assert scratch.source.scratch_bytes >= memory.source.scratch_bytes + len(memory.source.params)
+def _task(name: str, site: Site = ANYWHERE) -> KernelTask:
+    graph = Graph()
+    (function,) = functions(graph.module(*COVERED[name](graph))).values()
+    return replace(KernelTask.of(function, M55.core), site=site)
+
+
+def test_params_that_a_slow_memory_holds_are_copied_where_there_is_room():
+    """The guess; the parts are the same, and so are the params."""
+    quick = replace(DDR_CONSTANTS, latency=0, bytes_per_cycle=M55.core.pipeline.bytes_per_cycle)
+    here, fast = _task("rows alone", Site(DDR_CONSTANTS)), _task("rows alone", Site(quick))
+    copied, read = (task.generate(task.default()) for task in (here, fast))
+    assert copied.params == read.params
+    assert copied.scratch_bytes >= read.scratch_bytes + len(read.params)
+    limited = _task("rows alone", Site(DDR_CONSTANTS, copied.scratch_bytes - 1))
+    assert limited.generate(limited.default()) == read
+    least = _task("rows alone", Site(DDR_CONSTANTS, read.scratch_bytes - 1))
+    assert least.default().variant == "linalg.loops"
 
 
 def test_golden_c():
-    (_, case), *_ = _cases({"rows that are not aligned": COVERED["rows that are not aligned"]})
-    assert_golden("loop.c", case.source, f"void {case.source.symbol}")
+    source = _task("rows that are not aligned").generate(Schedule.of("loop.calls", params="memory"))
+    assert_golden("loop.c", source, f"void {source.symbol}")
