@@ -174,7 +174,9 @@ def _attention(rng: random.Random, shape: tuple[int, ...]) -> nn.Module:
 
 
 def _recurrent(rng: random.Random, shape: tuple[int, ...]) -> nn.Module:
-    return Apply(lambda x, gru: gru(x[:, :4])[0], nn.GRU(shape[-1], 6, batch_first=True))
+    kind, size, steps = rng.choice((nn.GRU, nn.LSTM, nn.RNN)), rng.choice((3, 6, 16)), rng.choice((1, 4, 9))
+    layer = kind(shape[-1], size, batch_first=True, bidirectional=rng.random() < 0.3, num_layers=rng.choice((1, 1, 2)))
+    return Apply(lambda x, layer: layer(x[:, :steps])[0], layer)
 
 
 _STEPS: dict[int, tuple[Callable[[random.Random, tuple[int, ...]], nn.Module], ...]] = {

@@ -48,7 +48,8 @@ def recurrent(op: ir.Operation, out: Quantization) -> ir.Value | None:
     if kind is None or view is None or view[1].storage != out.storage or out.storage not in ACCUMULATOR:
         return None
     x, format_x = view
-    from_x, from_h = _Product.of(op, format_x, 3, 5), _Product.of(op, out, 4, 6)
+    order = _ORDER.get(kind, (0,))
+    from_x, from_h = _Product.of(op, format_x, 3, 5, order), _Product.of(op, out, 4, 6, order)
     wanted = [(op.operands[1], out), *((op.operands[number], _MEMORY) for number in _REMEMBERED[kind])]
     states = [stored for state, known in wanted if (stored := _stored(state, known)) is not None]
     if from_x is None or from_h is None or len(states) < len(wanted):
@@ -86,8 +87,11 @@ class _Product:
     largest: int
 
     @staticmethod
-    def of(op: ir.Operation, source: Quantization, weight: int, bias: int) -> _Product | None:
+    def of(op: ir.Operation, source: Quantization, weight: int, bias: int, order: Sequence[int]) -> _Product | None:
         """What a call says by the operands of these numbers; None where they are not known or not quantized.
+
+        Args:
+            order: the gates in the order in which the sums shall lie.
 
         Raises:
             PassError: an accumulator can overflow.
@@ -96,7 +100,9 @@ class _Product:
         kernel = None if view is None else constant_value(view[0])
         if view is None or kernel is None or real is None or view[1].axis not in (None, 0) or any(view[1].zero_points):
             return None
-        accumulator, given = ACCUMULATOR[source.storage], np.broadcast_to(view[1].scales, len(kernel))
+        rows = np.arange(len(kernel)).reshape(len(order), -1)[list(order)].ravel()
+        kernel, real, given = kernel[rows], real[rows], np.broadcast_to(view[1].scales, len(kernel))[rows]
+        accumulator = ACCUMULATOR[source.storage]
         # Weights so small that the bias would not fit the accumulator get a coarser scale.
         scales = np.maximum(given, np.abs(real) / (_ROOM * LIMITS[accumulator] * source.scale))
         kernel = np.rint(kernel * (given / scales)[:, None, None, None]).astype(np.int8)
@@ -145,10 +151,10 @@ def _gru(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Valu
 
 def _lstm(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Value) -> _Values:
     size, sums = shape_of(memory)[3], binary("add", x, h)
-    gates = _sigmoid(_some(sums, 0, 2 * size), bits)
-    give = _sigmoid(_some(sums, 3 * size, size), bits)
-    taken = mul(_some(gates, 0, size), _tanh(_some(sums, 2 * size, size), bits), "i32")
-    kept = _times(memory, widen(_some(gates, size, size), 0))
+    gates = _sigmoid(_some(sums, 0, 3 * size), bits)
+    take, keep, give = (_some(gates, start, size) for start in range(0, 3 * size, size))
+    taken = mul(take, _tanh(_some(sums, 3 * size, size), bits), "i32")
+    kept = _times(memory, widen(keep, 0))
     memory = binary("add", kept, requantize(taken, [1 / _UNIT**2], _MEMORY))
     result = mul(give, _tanh(memory, -math.log2(_MEMORY.scale)), "i32")
     return requantize(result, [1 / _UNIT**2], out), memory
@@ -167,6 +173,8 @@ def _rnn_relu(x: ir.Value, h: ir.Value, bits: int, out: Quantization) -> _Values
 _STEPS: dict[str, Callable[..., _Values]] = {
     "gru": _gru, "lstm": _lstm, "rnn_tanh": _rnn_tanh, "rnn_relu": _rnn_relu,
 }  # fmt: skip
+_ORDER = {"lstm": (0, 1, 3, 2)}
+"""The gates in another order than torch's: those that go through one table lie together."""
 _REMEMBERED = {"gru": (1,), "lstm": (2,), "rnn_tanh": (), "rnn_relu": ()}
 """The operands that are carried in `_MEMORY` from step to step."""
 
