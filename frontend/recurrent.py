@@ -47,10 +47,10 @@ def _op(kind: str, step: _Step) -> OpOverload:
         weight_h: Tensor,
         bias_x: Tensor,
         bias_h: Tensor,
-        scale: float = 0.0,
-        zero_point: int = 0,
-        low: int = 0,
-        high: int = 0,
+        state_scale: float = 0.0,
+        state_zero_point: int = 0,
+        state_low: int = 0,
+        state_high: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """One direction of one layer over a sequence, as `torch.nn.GRU`, `LSTM` and `RNN` define it.
 
@@ -59,15 +59,18 @@ def _op(kind: str, step: _Step) -> OpOverload:
             state, cell: h and c before the first step, [N, H]; only an LSTM reads c.
             weight_x, weight_h: [G*H, I] and [G*H, H], the gates in torch's order.
             bias_x, bias_h: [G*H].
-            scale, zero_point, low, high: the format that h is rounded to for products with `weight_h`; none where the
-                scale is 0.
+            state_scale, state_zero_point, state_low, state_high: the format that h is rounded to for products with
+                `weight_h`; none where the scale is 0.
 
         Returns:
             h after each step, [N, T, H], and c after the last one, [N, H].
         """
 
         def rounded(h: Tensor) -> Tensor:
-            return scale * ((h / scale).round() + zero_point).clamp(low, high).sub(zero_point) if scale else h
+            if not state_scale:
+                return h
+            stored = ((h / state_scale).round() + state_zero_point).clamp(state_low, state_high)
+            return state_scale * (stored - state_zero_point)
 
         found = []
         for row in (x @ weight_x.T + bias_x).unbind(1):

@@ -39,11 +39,13 @@ class Executable:
     """Stages in order; the first tensors are the arguments.
 
     Args:
+        arguments: how many there are.
         known: constants among the tensors, by number.
         results: the numbers of the results.
     """
 
     stages: tuple[Stage, ...]
+    arguments: int
     known: Mapping[int, np.ndarray]
     results: tuple[int, ...]
 
@@ -65,7 +67,7 @@ def prepare(module: ir.Module | str) -> Executable:
     if not any(op.name == LOOP for op in computing_ops(main)):
         count, results = len(body_of(main).arguments), len(returned(main))
         written = tuple(range(count, count + results))
-        return Executable((Stage(serialize(parsed), tuple(range(count)), written),), {}, written)
+        return Executable((Stage(serialize(parsed), tuple(range(count)), written),), count, {}, written)
     return _Splitter(main).executable()
 
 
@@ -83,7 +85,8 @@ class _Splitter:
             stages += [*self._whole(between), self._loop(op)]
             between = []
         stages += self._whole(between)
-        return Executable(tuple(stages), self._known, tuple(map(self._number, returned(self._main))))
+        results = tuple(map(self._number, returned(self._main)))
+        return Executable(tuple(stages), len(body_of(self._main).arguments), self._known, results)
 
     def _number(self, value: ir.Value) -> int:
         if value not in self._numbers:

@@ -81,6 +81,8 @@ def _execute_each(module: bytes | Executable, samples: list[list[np.ndarray]]) -
 
 
 def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    if len(inputs) != module.arguments:
+        raise ValueError("Invalid inputs.")
     tensors = {**module.known, **dict(enumerate(inputs))}
     for stage in module.stages:
         given = [tensors[number] for number in stage.reads]

@@ -453,6 +453,10 @@ _UNREAD = {
     "scale_grad_by_freq": "of training",
     "sparse": "of training",
     "sparse_grad": "of training",
+    "state_scale": "of PyTorch's simulation of a loop",
+    "state_zero_point": "of PyTorch's simulation of a loop",
+    "state_low": "of PyTorch's simulation of a loop",
+    "state_high": "of PyTorch's simulation of a loop",
     "dim": "of unsqueeze and squeeze: the result's shape says it",
 }
 
