@@ -85,14 +85,14 @@ def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
     """What a model writes over its inputs is no result of it.
 
     Raises:
-        ModelError: it writes over its own tensors, which would make each call another function.
+        ModelError: it writes over its parameters.
     """
     specs, output = program.graph_signature.output_specs, program.graph.output_node()
     for spec in specs:
-        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+        if spec.kind is OutputKind.PARAMETER_MUTATION:
             raise ModelError(
-                f"the model keeps a state: it writes to `{spec.target}`",
-                hint="make it an input and a result; a model that trains is exported after .eval()",
+                f"the model writes to its parameter `{spec.target}`",
+                hint="a state that is kept is a buffer; a model that trains is exported after .eval()",
             )
     kept = [index for index, spec in enumerate(specs) if spec.kind is not OutputKind.USER_INPUT_MUTATION]
     if len(kept) < len(specs):

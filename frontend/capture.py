@@ -26,6 +26,7 @@ from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
+from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.support.errors import ModelError
 from tosaic.support.tosa_ops import MOST_AXES
 
@@ -43,8 +44,9 @@ class Capture:
         name: a short name fit for files.
         program: functional ATen, float or already quantized.
         inputs: example inputs, one tensor for each of the program's.
-        calibration: batches shaped like `inputs`.
+        calibration: batches shaped like `inputs`; of a model that keeps states, calls one behind the other.
         result_names: by keys and fields of what the model returns; empty where they have numbers alone.
+        states: what the model keeps between calls: the program's last inputs and its last results.
     """
 
     name: str
@@ -52,17 +54,20 @@ class Capture:
     inputs: Batch
     calibration: tuple[Batch, ...]
     result_names: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
-        """The names of the inputs, as the model's `forward` has them."""
-        return _input_names(self.program)
+        """The names of the inputs, as the model's `forward` has them, and of the states."""
+        names = _input_names(self.program)
+        return [*names[: len(names) - len(self.states)], *(state.name for state in self.states)]
 
     @property
     def output_names(self) -> list[str]:
-        """The names of the results."""
+        """The names of the results, and of the states."""
         results = [one for one in arguments(self.program.graph.output_node())[0] if isinstance(one, Node)]
-        return list(self.result_names) or [f"output_{index}" for index in range(len(results))]
+        own = self.result_names or [f"output_{index}" for index in range(len(results) - len(self.states))]
+        return [*own, *(state.name for state in self.states)]
 
 
 def capture(
@@ -105,7 +110,13 @@ def capture(
     if nhwc:
         take_channels_last(program, _placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
-    return Capture(name, decomposed(program), examples, tuple(batches), names)
+    program = decomposed(program)
+    states = take_states(program)
+    if states:
+        _check_placeholders(program)
+        program = decomposed(program)
+        examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
+    return Capture(name, program, examples, tuple(batches), names, states)
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:
@@ -213,7 +224,16 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
         raise ModelError("the model takes no inputs")
     if not any(isinstance(result, Node) for result in arguments(program.graph.output_node())[0]):
         raise ModelError("the model gives no tensor")
-    for node in placeholders:
+    _check_placeholders(program)
+    if len(examples) != len(placeholders):
+        raise ModelError(
+            f"the model takes {len(placeholders)} inputs, {len(examples)} examples are given",
+            hint="pass example inputs, or save the program together with them",
+        )
+
+
+def _check_placeholders(program: ExportedProgram) -> None:
+    for node in _placeholders(program):
         value = node.meta["val"]
         if not value.ndim:
             raise ModelError(f"the input `{node.name}` has no axes", hint="give it the shape [1]")
@@ -231,11 +251,6 @@ def _check_inputs(program: ExportedProgram, examples: Batch) -> None:
                 f"the input `{node.name}` has a dynamic shape ({dims})",
                 hint=f"fix it, as a microcontroller's memory is planned beforehand: --shape {node.name}=1,...",
             )
-    if len(examples) != len(placeholders):
-        raise ModelError(
-            f"the model takes {len(placeholders)} inputs, {len(examples)} examples are given",
-            hint="pass example inputs, or save the program together with them",
-        )
 
 
 def _placeholders(program: ExportedProgram) -> list[Node]:

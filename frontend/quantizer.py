@@ -74,7 +74,7 @@ def quantize(
         raise_core_aten(module)
         prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude), tuple(int16)))
         calibrate(prepared, capture.calibration)
-        share_formats(prepared)
+        share_formats(prepared, len(capture.states))
         make_room_for_biases(prepared)
         measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
         converted = convert_pt2e(prepared)
@@ -116,6 +116,8 @@ class TosaQuantizer(Quantizer):
 
     def _activations(self, node: Node) -> Activations:
         """A node's integers; what only moves or averages values has those that it reads."""
+        if node.target is operator.getitem and _is_memory(*arguments(node)):
+            return ACTIVATIONS["int16"]
         if isinstance(op_quantization(node), Shared | Averaged) or node.target is operator.getitem:
             source = next((source for source in node.all_input_nodes if is_float(source)), None)
             if source and self._activations(source).symmetric:
@@ -202,13 +204,18 @@ class TosaQuantizer(Quantizer):
         _note(node, inputs, None if isinstance(node.meta.get("val"), list | tuple) else shared)
 
     def _item(self, node: Node) -> None:
-        source, number = arguments(node)
+        source, _ = arguments(node)
         if not is_float(node) or _KEY not in source.meta:
             return
         if isinstance(op_quantization(source), Shared):
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
         elif isinstance(op_quantization(source), Recurrent):
-            _note(node, {}, self._calibrated(source) if number == 0 else ACTIVATIONS["int16"].calibrated())
+            _note(node, {}, self._calibrated(node))
+
+
+def _is_memory(source: Node, number: int) -> bool:
+    """Whether it is the memory cells of a recurrent layer: its second result."""
+    return isinstance(op_quantization(source), Recurrent) and number == 1
 
 
 def _note(node: Node, inputs: dict[Node, Format], output: Format) -> None:

@@ -24,14 +24,16 @@ _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
 
 
-def share_formats(prepared: GraphModule) -> None:
+def share_formats(prepared: GraphModule, states: int = 0) -> None:
     """Give averages their operand's format, and operands that of what they are joined to, where their own gains little;
-    and the state before the first step of a recurrent layer that of the states after each.
+    the state before the first step of a recurrent layer that of the states after each; and what is kept between calls
+    that of what takes its place.
 
     An operand that nothing but the concatenation reads has its format in any case: it is rounded once.
 
     Args:
         prepared: a calibrated graph in which each of these tensors has an observer of its own; some are replaced.
+        states: the last arguments, and the last results that take their places.
     """
     sharing = _Sharing(prepared)
     for node in list(prepared.graph.nodes):
@@ -49,6 +51,7 @@ def share_formats(prepared: GraphModule) -> None:
             for operand in dict.fromkeys(map(sharing.observer, node.all_input_nodes)):
                 if operand and (sharing.reads_only(node, operand) or sharing.loss(operand, result) < _GAIN_DB):
                     sharing.replace(operand, result)
+    sharing.share_kept(states)
 
 
 @dataclass
@@ -82,6 +85,15 @@ class _Sharing:
         for call in list(self._calls(one)):
             owner, _, name = str(call.target).rpartition(".")
             setattr(self.module.get_submodule(owner), name, other)
+
+    def share_kept(self, states: int) -> None:
+        """Let the last arguments have the formats of the last results."""
+        given = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        results = list(arguments(self.module.graph.output_node())[0])
+        for before, after in zip(given[len(given) - states :], results[len(results) - states :], strict=True):
+            old, new = self.result(before), self.observer(after)
+            if old is not None and new is not None:
+                self.replace(old, new)
 
     def share_state(self, layer: Node) -> None:
         """Let a recurrent layer's first state have the format of its results, which are the states behind it."""

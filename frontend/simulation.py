@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.program_file import read_program
 from tosaic.support.errors import ModelError
+from tosaic.support.sequence import in_sequence
 
 
 def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray]:
@@ -22,15 +23,24 @@ def run_float(model: Capture | ExportedProgram, inputs: Sequence[np.ndarray | to
 
 
 def run_float_on(
-    model: Capture | ExportedProgram, samples: Sequence[Sequence[np.ndarray | torch.Tensor]]
+    model: Capture | ExportedProgram,
+    samples: Sequence[Sequence[np.ndarray | torch.Tensor]],
+    states: Sequence[np.ndarray] = (),
 ) -> list[list[np.ndarray]]:
-    """As `run_float`, on many samples."""
+    """As `run_float`, on many samples.
+
+    Args:
+        states: the last inputs of the first call, of which the samples then hold none; each further call takes the last
+            results of the one before it.
+    """
     module = (model.program if isinstance(model, Capture) else model).module()
+
+    def call(inputs: Sequence[np.ndarray | torch.Tensor]) -> list[np.ndarray | torch.Tensor]:
+        return [leaf for leaf in tree_leaves(module(*map(torch.as_tensor, inputs))) if isinstance(leaf, torch.Tensor)]
+
     with torch.no_grad():
-        results = [module(*map(torch.as_tensor, inputs)) for inputs in samples]
-    return [
-        [tensor.numpy() for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)] for result in results
-    ]
+        results = [given for _, given in in_sequence(call, samples, states)]
+    return [[np.asarray(tensor) for tensor in result] for result in results]
 
 
 def save_float(capture: Capture, path: Path) -> None:

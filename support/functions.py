@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tosaic.support.attributes import text_of
+from tosaic.support.attributes import int_of, text_of
 from tosaic.support.loops import captured
 from tosaic.support.mlir import functions, ir, walk
 from tosaic.support.tosa_ops import BOUNDED, CONSTANT, is_constant
@@ -45,6 +45,22 @@ def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
         for name, function in functions(placed).items()
         if name != "main" and text_of(function, "tosaic.processor") == processor
     }
+
+
+_STATES = "tosaic.states"
+
+
+def note_states(module: ir.Module, states: int) -> None:
+    """Say that so many of the last arguments of `main` are, at its next call, the last results of this one."""
+    if states:
+        with module.context:
+            kind = ir.IntegerType.get_signless(64)
+            functions(module)["main"].attributes[_STATES] = ir.IntegerAttr.get(kind, states)
+
+
+def number_of_states(main: ir.Operation) -> int:
+    """As `note_states` has noted it."""
+    return int_of(main, _STATES) if _STATES in main.attributes else 0
 
 
 def retype(function: ir.Operation) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tosaic.accuracy import interface_quantizations
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.ethos_u.vela import NpuRegion
-from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import Buffer, Call, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
-from tosaic.support.functions import body_of, callee_of
+from tosaic.support.functions import body_of, callee_of, number_of_states
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 
@@ -43,7 +43,7 @@ def assemble(
         kernels: the kernel of each CPU function by function name.
         regions: the command stream of each NPU function by function name.
         where: the user's source line and op of each function, for reports.
-        input_names, output_names: how they are called in the model's header and the manifest.
+        input_names, output_names: how they are called in the model's header and the manifest, states last.
 
     Raises:
         BackendError: `main` holds an op that is none of those.
@@ -70,15 +70,42 @@ def assemble(
                 returned = list(op.operands)
             case name:
                 raise BackendError(f"`{name}` was not placed", where=describe(op.location))
+    given = _interfaces(assembly, input_names, block.arguments, main, "arg_attrs")
+    results = _interfaces(assembly, output_names, returned, main, "res_attrs")
+    kept = number_of_states(main)
+    inputs, states = given[: len(given) - kept], given[len(given) - kept :]
+    outputs, after = results[: len(results) - kept], results[len(results) - kept :]
     program = Program(
-        inputs=_interfaces(assembly, input_names, block.arguments, main, "arg_attrs"),
-        outputs=_interfaces(assembly, output_names, returned, main, "res_attrs"),
+        inputs=inputs,
+        outputs=outputs,
         buffers=assembly.buffers,
         calls=tuple(assembly.calls),
         aliases=assembly.aliases,
+        states=states,
     )
+    program = _with_copies(program, after)
     program.check()
     return program
+
+
+def _with_copies(program: Program, after: Sequence[Interface]) -> Program:
+    """Let the states take their new values, and outputs that are states be copies of the old ones.
+
+    Args:
+        after: the new value of each state.
+    """
+    held = {program.storage(state.buffer) for state in program.states}
+    buffers, outputs, copies = dict(program.buffers), list[Interface](), list[Copy]()
+    for output in program.outputs:
+        if program.storage(output.buffer) in held:
+            copy = Copy(output.buffer, f"output_{len(outputs)}")
+            copies.append(copy)
+            buffers[copy.target] = program.buffers[output.buffer]
+            output = replace(output, buffer=copy.target)
+        outputs.append(output)
+    taken = [Copy(new.buffer, old.buffer) for new, old in zip(after, program.states, strict=True)]
+    copies += [copy for copy in taken if program.storage(copy.source) != copy.target]
+    return replace(program, buffers=buffers, outputs=tuple(outputs), copies=tuple(copies))
 
 
 def _call(

@@ -85,14 +85,31 @@ class Build:
         Raises:
             Error: they cannot be read.
         """
-        tensors = [("input", self.manifest.firmware.inputs), ("output", self.manifest.firmware.outputs)]
-        try:
-            with np.load(self.folder / SAMPLES, allow_pickle=False) as file:
-                columns = [[list(file[f"{kind}.{tensor.name}"]) for tensor in some] for kind, some in tensors]
-        except (OSError, ValueError, KeyError) as error:
-            raise Error(f"cannot read `{self.folder / SAMPLES}`", why=str(error), hint="compile again") from None
+        firmware = self.manifest.firmware
+        columns = self._carried("input", firmware.inputs), self._carried("output", firmware.outputs)
         inputs, outputs = (map(list, zip(*column, strict=True)) for column in columns)
         return list(map(Computed, inputs, outputs))
+
+    @cached_property
+    def states(self) -> list[np.ndarray]:
+        """What it keeps between calls, as it is before the first one, in the order of the manifest.
+
+        Raises:
+            Error: it cannot be read.
+        """
+        return self._carried("state", self.manifest.firmware.states)
+
+    @property
+    def float_states(self) -> list[np.ndarray]:
+        """`states` in the units of the float model."""
+        return [_dequantize(array, of) for array, of in zip(self.states, self.manifest.firmware.states, strict=True)]
+
+    def _carried(self, kind: str, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+        try:
+            with np.load(self.folder / SAMPLES, allow_pickle=False) as file:
+                return [file[f"{kind}.{tensor.name}"] for tensor in tensors]
+        except (OSError, ValueError, KeyError) as error:
+            raise Error(f"cannot read `{self.folder / SAMPLES}`", why=str(error), hint="compile again") from None
 
     def run(self, *inputs: Any, npu: NpuChoice = "emulator", runner: str = "qemu") -> Run:
         """Run the firmware on the simulated board, and hold its outputs against the reference.
@@ -202,13 +219,15 @@ def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
 
 
-def write_samples(folder: Path, firmware: Firmware, computed: Sequence[Computed]) -> None:
-    """Write `samples.npz`, as `Build.samples` reads it: arrays `input.NAME` and `output.NAME`, samples first."""
+def write_samples(folder: Path, firmware: Firmware, computed: Sequence[Computed], states: Sequence[np.ndarray]) -> None:
+    """Write `samples.npz`, as `Build` reads it: arrays `input.NAME` and `output.NAME`, samples first, `state.NAME`."""
     tensors = [("input", firmware.inputs), ("output", firmware.outputs)]
     rows = [[array for arrays in each for array in arrays] for each in computed]
     names = [f"{kind}.{tensor.name}" for kind, some in tensors for tensor in some]
     columns = zip(names, zip(*rows, strict=True), strict=True)
-    np.savez_compressed(folder / SAMPLES, **{name: np.stack(column) for name, column in columns})
+    arrays = {name: np.stack(column) for name, column in columns}
+    arrays |= {f"state.{tensor.name}": array for tensor, array in zip(firmware.states, states, strict=True)}
+    np.savez_compressed(folder / SAMPLES, **arrays)
 
 
 def seal(folder: Path) -> None:

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
-from tosaic.backends.reference import Executable, evaluate, prepare
+from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, prepare
 from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
@@ -57,7 +57,7 @@ from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
-from tosaic.support.functions import is_exact
+from tosaic.support.functions import is_exact, note_states
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.trial_inputs import Samples, model_samples
@@ -79,7 +79,9 @@ class Middle:
         calibration: each input over the data that ranges were taken from.
         meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
         prepared: the same for the reference model.
-        computed: calibration samples, and what the integer module makes of them.
+        computed: calibration samples as the firmware takes them, and what the integer module makes of them, one call
+            behind the other.
+        states: what the firmware keeps between calls, as it is before the first one.
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         placement: the fused module, divided between the processors.
@@ -91,6 +93,7 @@ class Middle:
     meaning: bytes
     prepared: Executable
     computed: Sequence[Computed]
+    states: Sequence[np.ndarray]
     accuracy: Sequence[OutputAccuracy]
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
@@ -132,6 +135,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 include=tuner.headers,
                 libraries=tuner.libraries,
                 selftest=_selftest(middle),
+                states=middle.states,
             )
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
@@ -141,7 +145,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             if isinstance(middle.captured, Capture):
                 save_float(middle.captured, folder / "float.pt2")
-            write_samples(folder, firmware, middle.computed)
+            write_samples(folder, firmware, middle.computed, middle.states)
         manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model_name,
@@ -150,7 +154,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             firmware=firmware,
             accuracy=tuple(middle.accuracy),
             layers=tuple(middle.layers),
-            calibration=tuple(middle.calibration),
+            calibration=tuple(middle.calibration[: len(firmware.inputs)]),
             ops=placed_ops(placed, middle.placement.regions),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
@@ -192,13 +196,14 @@ def _selftest(middle: Middle) -> SelfTest | None:
 
 def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
     """Run the firmware: to the bit where TOSA defines every result so, else call by call within its bounds."""
+    given = [sample[: len(build.manifest.firmware.inputs)] for sample in middle.samples]
     if is_exact(build.module):
         npu, firmware = npu_for(build, "emulator"), build.manifest.firmware
-        samples = [*middle.samples, *(windows(firmware, middle.samples, _WINDOWS) if firmware.hop_rows else [])]
-        found = prove_firmware(build.folder, firmware, middle.prepared, samples, tuner.runner, npu)
+        samples = [*given, *(windows(firmware, given, _WINDOWS) if firmware.hop_rows else [])]
+        found = prove_firmware(build.folder, firmware, middle.prepared, samples, middle.states, tuner.runner, npu)
         where, difference = "", found.difference
     else:
-        begins = verify_build(build, middle.samples, tuner.options.runner).begins
+        begins = verify_build(build, given, tuner.options.runner).begins
         where, difference = (f"{begins.where} {begins.name}", begins.why) if begins else ("", "")
     if difference:
         raise BackendError(
@@ -257,10 +262,16 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
             nhwc=options.input_layout == "nhwc",
             shapes=options.shapes,
         )
+    if captured.states and (options.stream_input or options.sliding):
+        raise Error(
+            f"the model keeps `{captured.states[0].name}` from call to call, and its input is to come row by row",
+            hint="leave out --stream-input and --sliding, or the state",
+        )
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
+        note_states(module, len(captured.states))
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     left = FloatsLeft()
     meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
@@ -283,7 +294,10 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         *noisy_outputs(accuracy, layers, options.model_name),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
-    return Middle(captured, calibration, meaning, prepared, computed, accuracy, layers, warnings, placement, samples)
+    return Middle(
+        captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
+        warnings, placement, samples,
+    )  # fmt: skip
 
 
 def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
@@ -303,7 +317,18 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     calibration = [_statistics(array) for array in inputs]
     prepared = prepare(parse(meaning))
     computed = [compute(parse(meaning), prepared, inputs)]
-    return Middle(file, calibration, meaning, prepared, computed, (), (), file.warnings, placement, samples)
+    return Middle(file, calibration, meaning, prepared, computed, (), (), (), file.warnings, placement, samples)
+
+
+def _in_turn(
+    prepared: Executable, computed: Sequence[Computed], states: int
+) -> tuple[Sequence[Computed], Sequence[np.ndarray]]:
+    """The samples as calls one behind the other, without states, and the states before the first one."""
+    if not states:
+        return computed, ()
+    first, samples = computed[0].inputs[-states:], [each.inputs[:-states] for each in computed]
+    calls = evaluate_in_turn(prepared, samples, first)
+    return [Computed(taken[:-states], given[:-states]) for taken, given in calls], first
 
 
 def _of_float_models(options: CompileOptions) -> dict[str, object]:

@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.firmware.build import Firmware
-from tosaic.backends.reference import Executable, evaluate, evaluate_each, serialize
+from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, serialize
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import run_firmware
@@ -170,6 +170,7 @@ def prove_firmware(
     firmware: Firmware,
     prepared: Executable,
     samples: Sequence[Sequence[np.ndarray]],
+    states: Sequence[np.ndarray],
     runner: Runner,
     npu: Execute | None,
 ) -> Verdict:
@@ -177,13 +178,15 @@ def prove_firmware(
 
     Args:
         prepared: the integer module, as the reference model executes it.
+        states: what the firmware keeps between calls, as it is before the first one.
 
     Raises:
         SimulatorError: the firmware does not run to its end.
     """
     outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
-    for number, (wanted, got) in enumerate(zip(evaluate_each(prepared, samples), outputs, strict=True)):
-        if difference := first_difference(wanted, list(got)):
+    expected = evaluate_in_turn(prepared, samples, states)
+    for number, ((_, wanted), got) in enumerate(zip(expected, outputs, strict=True)):
+        if difference := first_difference(wanted[: len(got)], list(got)):
             return Verdict(f"sample {number}: {difference}")
     return Verdict()
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tosaic.accuracy import sqnr_db
 from tosaic.backends.firmware.build import Tensor
-from tosaic.backends.reference import evaluate_each
+from tosaic.backends.reference import evaluate_in_turn
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware, windows
 from tosaic.backends.simulators.runners import find_runner
@@ -22,6 +23,9 @@ from tosaic.passes import first_difference
 from tosaic.support.errors import Error
 from tosaic.support.functions import is_exact
 from tosaic.support.random_arrays import random_array
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 Sample = list[np.ndarray]
 
@@ -112,7 +116,8 @@ def _executed_by(build: Build, npu: str, runner: Runner) -> str:
 
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantized first."""
-    return evaluate_each(build.module, [build.quantize_inputs(sample) for sample in samples])
+    count, quantized = len(build.manifest.firmware.outputs), [build.quantize_inputs(sample) for sample in samples]
+    return [given[:count] for _, given in evaluate_in_turn(build.module, quantized, build.states)]
 
 
 def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:
@@ -190,12 +195,12 @@ def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:
 def _against_float(
     build: Build, samples: Sequence[Sample], outputs: Sequence[Sequence[np.ndarray]]
 ) -> list[float | None]:
-    from tosaic.frontend import load_float, run_float_on
+    from tosaic.frontend import load_float
 
     if not (build.folder / "float.pt2").exists():
         return [None] * len(build.manifest.firmware.outputs)
     program = load_float(build.folder / "float.pt2")
-    references = run_float_on(program, [build.dequantize_inputs(sample) for sample in samples])
+    references = float_outputs(build, program, [build.dequantize_inputs(sample) for sample in samples])
     results = [build.dequantize_outputs(list(row)) for row in outputs]
     return [
         sqnr_db([row[index] for row in references], [row[index] for row in results])
@@ -203,6 +208,18 @@ def _against_float(
         else None
         for index, tensor in enumerate(build.manifest.firmware.outputs)
     ]
+
+
+def float_outputs(build: Build, program: ExportedProgram, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+    """What the float model makes of each sample, the first one behind a reset.
+
+    Args:
+        program: of `load_float`.
+    """
+    from tosaic.frontend import run_float_on
+
+    count = len(build.manifest.firmware.outputs)
+    return [given[:count] for given in run_float_on(program, samples, build.float_states)]
 
 
 def _write(build: Build, outputs: Sequence[Sequence[np.ndarray]], folder: Path) -> list[Path]:

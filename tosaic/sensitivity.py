@@ -14,11 +14,11 @@ import numpy as np
 from tosaic.accuracy import sqnr_db
 from tosaic.build import Build
 from tosaic.compilation import compile_model
-from tosaic.frontend import load_float, read_labels, read_samples, run_float_on
+from tosaic.frontend import load_float, read_labels, read_samples
 from tosaic.frontend.python_file import call
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.options import CompileOptions, QuantizationOptions
-from tosaic.running import Sample, reference_outputs, run_build
+from tosaic.running import Sample, float_outputs, reference_outputs, run_build
 from tosaic.support.errors import Error
 
 Kind = Literal["int16", "f32"]
@@ -141,11 +141,12 @@ def analyze(
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         build = compile_model(options, Path(folder, "build"))
         program = load_float(build.folder / "float.pt2")
-        examples = tuple(program.example_inputs[0]) if program.example_inputs else ()
-        read = read_samples(data, [tensor.name for tensor in build.manifest.firmware.inputs], examples)
+        names = [tensor.name for tensor in build.manifest.firmware.inputs]
+        examples = tuple(program.example_inputs[0])[: len(names)] if program.example_inputs else ()
+        read = read_samples(data, names, examples)
         wanted = read_labels(labels, len(read)) if labels else None
         samples = [[tensor.numpy() for tensor in row] for row in read][:count]
-        floats = run_float_on(program, samples)
+        floats = float_outputs(build, program, samples)
         trial = _Trial(options, Path(folder), samples, floats)
         given = run_build(build, samples)
         scores = _scores(build, Data(samples, wanted, metric), floats, given.board.outputs)

@@ -27,7 +27,7 @@ from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, callee_of, computing_ops, is_exact, returned, standalone
 from tosaic.support.locations import describe
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of, walk
-from tosaic.support.values import byte_size, is_argument, producer
+from tosaic.support.values import byte_size, producer
 
 Arrays = Sequence[np.ndarray]
 
@@ -122,7 +122,7 @@ def verify_build(build: Build, given: Sequence[Sample], runner: str = "qemu") ->
             traced_npu = replace(npu, executed=[]) if npu else None
             signatures = {call.name: call.signature for call in calls if call.processor == "cpu"}
             trace = trace_firmware(build.folder, firmware, target.core, signatures, samples, on, traced_npu)
-        runs = _with_faults(calls, samples, _executed(calls, trace, traced_npu))
+        runs = _with_faults(build, calls, samples, _executed(calls, trace, traced_npu))
         checks = []
         begins = None
         for call in calls:
@@ -253,27 +253,30 @@ def _of_kernel(call: _Call, traced: TracedCall) -> _Executed:
 
 
 def _with_faults(
-    calls: Sequence[_Call], samples: Sequence[Arrays], runs: Sequence[Sequence[_Executed]]
+    build: Build, calls: Sequence[_Call], samples: Sequence[Arrays], runs: Sequence[Sequence[_Executed]]
 ) -> list[list[_Executed]]:
     """The runs, with a fault on each call whose inputs are not what their producers wrote."""
-    checked = []
+    main, states, checked = functions(build.placed)["main"], list[np.ndarray | None](build.states), []
+    kept = [_viewed(value) for value in returned(main)[len(returned(main)) - len(states) :]]
     for sample, run in zip(samples, runs, strict=True):
-        written: dict[ir.Value, np.ndarray] = {}
+        written = dict[ir.Value, np.ndarray | None](zip(body_of(main).arguments, [*sample, *states], strict=True))
         row = []
         for call, done in zip(calls, run, strict=True):
-            fault = done.fault or _written_over(call, done.inputs, sample, written)
+            fault = done.fault or _written_over(call, done.inputs, written)
             row.append(replace(done, fault=fault))
             written |= zip(call.results, done.outputs, strict=True)
+        states = [_known(value, written) for value in kept]
         checked.append(row)
     return checked
 
 
-def _written_over(call: _Call, inputs: Arrays, sample: Arrays, written: Mapping[ir.Value, np.ndarray]) -> str:
+def _known(value: ir.Value, written: Mapping[ir.Value, np.ndarray | None]) -> np.ndarray | None:
+    return written[value] if value in written else constant_value(value)
+
+
+def _written_over(call: _Call, inputs: Arrays, written: Mapping[ir.Value, np.ndarray | None]) -> str:
     for index, (operand, array) in enumerate(zip(call.operands, inputs, strict=True)):
-        if is_argument(operand):
-            original = sample[ir.BlockArgument(operand).arg_number]
-        elif (original := written.get(operand)) is None:
-            original = constant_value(operand)
+        original = _known(operand, written)
         if original is None or np.ascontiguousarray(original).tobytes() != array.tobytes():
             return f"its input {index} is not what was written there: other data lie over it"
     return ""

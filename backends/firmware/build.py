@@ -77,6 +77,7 @@ class Firmware:
         licenses: of what is linked into it, as SPDX identifiers by the name of the library.
         fed_rows: of the input, which its first call takes one by one; 0 where inputs lie in the arena.
         hop_rows: further rows that move a window on to its next results; 0 where each inference stands for itself.
+        states: what it keeps from one inference to the next.
     """
 
     name: Name
@@ -91,6 +92,7 @@ class Firmware:
     licenses: Mapping[str, str]
     fed_rows: int = 0
     hop_rows: int = 0
+    states: tuple[Tensor, ...] = ()
 
     @property
     def has_npu(self) -> bool:
@@ -127,6 +129,7 @@ def build_firmware(
     include: Sequence[Path] = (),
     libraries: Mapping[str, Library] | None = None,
     selftest: SelfTest | None = None,
+    states: Sequence[np.ndarray] = (),
 ) -> Firmware:
     """Write and build everything into `folder`; its folder `kit` is what ships.
 
@@ -135,6 +138,7 @@ def build_firmware(
         include: header folders of C kernels.
         libraries: each support library that kernels name.
         selftest: what `NAME_selftest` runs; without, there is none.
+        states: what each state of the program holds at first.
 
     Raises:
         OutOfMemoryError: the arena does not fit the target.
@@ -149,7 +153,7 @@ def build_firmware(
     has_npu = any(isinstance(call, NpuCall) for call in program.calls)
     header = partial(emit_header, program, plan, name, tested=selftest is not None)
     _write_headers(name, header(), folder / "kit" / "include")
-    _write_sources(program, plan, name, folder, selftest)
+    _write_sources(program, plan, name, folder, selftest, states)
     objects = _compile_model(name, target, folder)
     kernels = _compile_kernels(program, target, folder, include)
     copies = prefixed(kernels, [library.archive for library in linked], name, folder / "objects" / name)
@@ -175,6 +179,7 @@ def build_firmware(
         licenses={part.of: part.spdx for part in licenses},
         fed_rows=program.fed_rows,
         hop_rows=program.hop_rows,
+        states=tuple(_tensor(program, state) for state in program.states),
     )
 
 
@@ -198,10 +203,17 @@ def _write_headers(name: str, header: str, include: Path) -> None:
     shutil.copy(toolchain.SOURCES / "tosaic.h", include)
 
 
-def _write_sources(program: Program, plan: MemoryPlan, name: str, folder: Path, selftest: SelfTest | None) -> None:
+def _write_sources(
+    program: Program,
+    plan: MemoryPlan,
+    name: str,
+    folder: Path,
+    selftest: SelfTest | None,
+    states: Sequence[np.ndarray],
+) -> None:
     constants, bundled = Constants(f"{name}_"), Constants(f"{name}_")
-    emit_source(program, plan, name, constants)  # the first pass collects the constants that the text declares
-    (folder / f"{name}.c").write_text(emit_source(program, plan, name, constants))
+    emit_source(program, plan, name, constants, states)  # the first pass collects the constants that the text declares
+    (folder / f"{name}.c").write_text(emit_source(program, plan, name, constants, states))
     (folder / f"{name}_static.c").write_text(emit_static(plan, name))
     (folder / "constants.s").write_text(constants.assembly())
     if selftest:

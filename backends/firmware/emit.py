@@ -73,6 +73,8 @@ def emit_header(program: Program, plan: MemoryPlan, name: str, *, tested: bool, 
     macro = name.upper()
     described = [" * Inputs", *(_described(program, each) for each in program.inputs)]
     described += [" * Outputs", *(_described(program, each) for each in program.outputs)]
+    if program.states:
+        described += [" * Kept in the arena from call to call", *(_described(program, each) for each in program.states)]
     arenas = _used(plan)
     parameters = "".join(f", void *{_arena(memory)}" for memory, _ in arenas)
     sizes = [f"#define {macro}_{_arena(memory).upper()}_BYTES {used}" for memory, used in arenas]
@@ -84,6 +86,10 @@ def emit_header(program: Program, plan: MemoryPlan, name: str, *, tested: bool, 
  * expected one to the bit. Images that do not call it do not hold its data. */
 int {name}_selftest(const {name}_instance *self);
 """ if tested else ""  # fmt: skip
+    reset = f"""
+/* Lets the model begin anew, as {name}_init does: what it keeps takes the values that it had in PyTorch. */
+void {name}_reset(const {name}_instance *self);
+""" if program.states else ""  # fmt: skip
     use, fed = f"write model.inputs[...], call {name}_invoke(&model), read model.outputs[...]", ""
     if program.fed_call:
         _, rows = program.fed_call
@@ -146,7 +152,7 @@ int {name}_init_static({name}_instance *self);
 
 /* One inference: TOSAIC_OK, or the status of the NPU call that failed. */
 int {name}_invoke(const {name}_instance *self);
-{fed}{selftest}
+{reset}{fed}{selftest}
 #ifdef __cplusplus
 }}
 #endif
@@ -155,9 +161,15 @@ int {name}_invoke(const {name}_instance *self);
 """
 
 
-def emit_source(program: Program, plan: MemoryPlan, name: str, constants: Constants) -> str:
-    """`NAME.c`; the constants that it names are added to `constants`."""
-    return _Source(program, plan, name, constants).text()
+def emit_source(
+    program: Program, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray] = ()
+) -> str:
+    """`NAME.c`; the constants that it names are added to `constants`.
+
+    Args:
+        states: what each state of the program holds at first.
+    """
+    return _Source(program, plan, name, constants, states).text()
 
 
 def emit_static(plan: MemoryPlan, name: str) -> str:
@@ -193,6 +205,8 @@ def emit_selftest(program: Program, name: str, constants: Constants, given: str,
         for number, offset, size in placed(program.inputs)
     ]
     run = f"{name}_invoke(self)"
+    if program.states:
+        copies.insert(0, f"    {name}_reset(self);")
     if program.fed:
         copies = [f"    {name}_begin(self);"]
         run = f"{name}_feed(self, {given}, {name.upper()}_ROWS)"
@@ -265,8 +279,11 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 class _Source:
-    def __init__(self, program: Program, plan: MemoryPlan, name: str, constants: Constants) -> None:
+    def __init__(
+        self, program: Program, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray]
+    ) -> None:
         self._program, self._plan, self._name, self._constants = program, plan, name, constants
+        self._states = states
 
     def text(self) -> str:
         program, name = self._program, self._name
@@ -277,12 +294,16 @@ class _Source:
             if call.where:
                 where = " ".join(call.where.split()).replace("*/", "* /")  # no line ends, before which \\ joins lines
                 lines.append(f"    /* {where} */")
+            copies = "; keep(self)" if program.copies and number == len(program.calls) - 1 else ""
             if isinstance(call, KernelCall):
-                lines.append(f"    TOSAIC_CALL({number}, {self._kernel_call(number, call)});")
+                lines.append(f"    TOSAIC_CALL({number}, {self._kernel_call(number, call)}{copies});")
             else:
                 functions.append(self._npu_function(number, call))
-                lines.append(f"    TOSAIC_CALL({number}, status = npu_{number}(self));")
+                copies = copies.replace("keep", "if (!status) keep")
+                lines.append(f"    TOSAIC_CALL({number}, status = npu_{number}(self){copies});")
                 lines.append("    if (status)\n        return status;")
+        if program.copies and not program.calls:
+            lines.append("    keep(self);")
         arenas = [_arena(memory) for memory, _ in _used(self._plan)]
         inputs = [self._tensor(interface) for interface in program.inputs]
         outputs = [self._tensor(interface) for interface in program.outputs]
@@ -291,6 +312,7 @@ class _Source:
             self._constants.declarations(),
             _lines(self._prototypes()),
             *functions,
+            *self._keeping(),
             _function(
                 f"int {name}_init({name}_instance *self{''.join(f', void *{arena}' for arena in arenas)})",
                 [
@@ -301,6 +323,7 @@ class _Source:
                     *(f"    self->{arena} = {arena};" for arena in arenas),
                     *self._pointers("inputs", program.inputs),
                     *self._pointers("outputs", program.outputs),
+                    *[f"    {name}_reset(self);"] * bool(program.states),
                     "    return TOSAIC_OK;",
                 ],
             ),
@@ -311,6 +334,51 @@ class _Source:
             _table(f"{name}_outputs", outputs),
         ]
         return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
+
+    def _keeping(self) -> list[str]:
+        """The functions that end an inference and begin anew."""
+        instance, found = f"const {self._name}_instance *self", list[str]()
+        if self._program.copies:
+            found.append(_function(f"static void keep({instance})", self._copies()))
+        if self._program.states:
+            firsts = [np.ascontiguousarray(array).tobytes() for array in self._states]
+            lines = []
+            for number, (state, first) in enumerate(zip(self._program.states, firsts, strict=True)):
+                target = self._pointer(state.buffer)
+                if len(set(first)) == 1:
+                    lines.append(f"    memset({target}, {first[0]:#x}, {len(first)});")
+                else:
+                    lines.append(
+                        f"    memcpy({target}, {self._constants.add(f'state_{number}', first)}, {len(first)});"
+                    )
+            found.append(_function(f"void {self._name}_reset({instance})", lines))
+        return found
+
+    def _copies(self) -> list[str]:
+        """All at a time: nothing is written that is still to be read, and what goes round goes byte by byte."""
+        storage = self._program.storage
+        left = {copy.target: storage(copy.source) for copy in self._program.copies}
+        lines = []
+        while left:
+            target = next((target for target in left if target not in left.values()), None)
+            if target is not None:
+                size = self._program.buffers[target].size
+                lines.append(f"    memcpy({self._pointer(target)}, {self._pointer(left.pop(target))}, {size});")
+                continue
+            ring, name = list[str](), next(iter(left))
+            while name in left:
+                ring.append(name)
+                name = left.pop(name)
+            lines.append(self._turned(list(map(self._pointer, ring)), self._program.buffers[name].size))
+        return lines
+
+    @staticmethod
+    def _turned(ring: Sequence[str], size: int) -> str:
+        """Each of a ring takes what the next one holds, the last what the first one held."""
+        cells = [f"({place})[i]" for place in ring]
+        moves = [f"        {cell} = {following};" for cell, following in zip(cells, [*cells[1:], "first"], strict=True)]
+        head = [f"    for (uint32_t i = 0; i < {size}; i++) {{", f"        const uint8_t first = {cells[0]};"]
+        return _lines([*head, *moves, "    }"])
 
     def _invocation(self, body: Sequence[str]) -> list[str]:
         """The functions that run the calls; `body` runs all but a first one that is fed, and goes on behind it."""

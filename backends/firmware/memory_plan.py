@@ -147,13 +147,14 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
             first, last = spans.get(storage, (call, call))
             spans[storage] = (min(first, call), max(last, call))
 
-    for interface in program.inputs:
+    for interface in (*program.inputs, *program.states):
         touch(interface.buffer, -1)
     for number, call in enumerate(program.calls):
         for name in (*call.reads, *call.writes):
             touch(name, number)
-    for interface in program.outputs:
-        touch(interface.buffer, len(program.calls))
+    copied = [name for copy in program.copies for name in (copy.source, copy.target)]
+    for name in (*(each.buffer for each in (*program.outputs, *program.states)), *copied):
+        touch(name, len(program.calls))
     return spans
 
 
@@ -392,9 +393,10 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
         if place.offset % ALIGNMENT or not 0 <= place.offset <= place.end <= memory.size:
             raise BackendError(f"the memory plan puts `{name}` at {place.offset:#x} of {memory.name}")
     arena = {name for name, buffer in program.buffers.items() if buffer.value is None and name != program.fed}
-    for interface in program.inputs:
-        if program.storage(interface.buffer) in arena:
-            write(program.storage(interface.buffer))
+    inputs = [name for each in program.inputs if (name := program.storage(each.buffer)) in arena]
+    states = [state.buffer for state in program.states]
+    for name in (*states, *inputs):
+        write(name)
     for number, call in enumerate(program.calls):
         reads = [program.storage(name) for name in call.reads]
         writes = [program.storage(name) for name in call.writes]
@@ -416,9 +418,18 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
                 raise BackendError(f"in `{call.name}`, `{name}` overlaps memory that the call uses")
         for name in (*scratch, *writes):
             write(name)
+    for copy in program.copies:
+        if program.storage(copy.source) in arena:
+            read(program.storage(copy.source), copy.target)
+    for copy in program.copies:
+        write(copy.target)
     for interface in program.outputs:
         if program.storage(interface.buffer) in arena:
             read(program.storage(interface.buffer), f"output {interface.name}")
+    for name in inputs:
+        write(name)
+    for name in states:
+        read(name, "the next inference")
     for name in _kept_for_windows(program):
         read(name, "the next window")
 

@@ -114,12 +114,22 @@ Call = KernelCall | NpuCall
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A buffer that takes what another one holds."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
 class Program:
     """A model as calls in order.
 
     Args:
         buffers: every tensor by name.
         aliases: a buffer that is another one's storage under another shape (`tosa.reshape`): name -> name.
+        states: what stays in its buffer from one inference to the next.
+        copies: what ends an inference, all at a time: each source is read as the calls have left it.
     """
 
     inputs: tuple[Interface, ...]
@@ -127,6 +137,8 @@ class Program:
     buffers: Mapping[str, Buffer]
     calls: tuple[Call, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    states: tuple[Interface, ...] = ()
+    copies: tuple[Copy, ...] = ()
 
     def storage(self, name: str) -> str:
         """The buffer that holds `name`, after all aliases."""
@@ -172,7 +184,7 @@ class Program:
         for name, root in self.aliases.items():
             if self._buffer(name, "an alias").size != self._buffer(root, "an alias").size:
                 raise BackendError(f"alias `{name}` and its storage `{root}` differ in size")
-        written = {self.storage(interface.buffer) for interface in self.inputs}
+        written = {self.storage(interface.buffer) for interface in (*self.inputs, *self.states)}
         written |= {name for name, buffer in self.buffers.items() if buffer.value is not None}
         for call in self.calls:
             for name in call.reads:
@@ -184,6 +196,12 @@ class Program:
                 if self.buffers[self.storage(name)].value is not None:
                     raise BackendError(f"`{call.name}` writes the constant `{name}`", where=call.where)
                 written.add(self.storage(name))
+        for copy in self.copies:
+            if self.storage(copy.source) not in written:
+                raise BackendError(f"`{copy.target}` takes `{copy.source}`, which nothing writes")
+            if self.buffers[copy.source].size != self.buffers[copy.target].size:
+                raise BackendError(f"`{copy.target}` and `{copy.source}`, which it takes, differ in size")
+        written |= {copy.target for copy in self.copies}
         for interface in self.outputs:
             self._buffer(interface.buffer, f"output `{interface.name}`")
             if self.storage(interface.buffer) not in written:

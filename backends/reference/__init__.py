@@ -3,7 +3,7 @@
 from tosaic.backends.reference.bounds import UnknownBoundError, beyond_bounds
 from tosaic.backends.reference.executable import Executable, prepare
 from tosaic.backends.reference.flatbuffer import serialize
-from tosaic.backends.reference.model import evaluate, evaluate_each
+from tosaic.backends.reference.model import evaluate, evaluate_each, evaluate_in_turn
 
 __all__ = [
     "Executable",
@@ -11,6 +11,7 @@ __all__ = [
     "beyond_bounds",
     "evaluate",
     "evaluate_each",
+    "evaluate_in_turn",
     "prepare",
     "serialize",
 ]

@@ -16,6 +16,7 @@ from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import ir
+from tosaic.support.sequence import in_sequence
 from tosaic.support.tosa_tools import tosa_tool
 
 Executed: TypeAlias = "ir.Module | str | bytes | Executable"
@@ -44,6 +45,24 @@ def evaluate_each(module: Executed, samples: Iterable[Sequence[np.ndarray]]) -> 
         return in_child(_execute_each, prepared, [list(inputs) for inputs in samples])
     except Exception as error:
         raise BackendError("tosa_reference_model did not accept the module", why=str(error)) from None
+
+
+def evaluate_in_turn(
+    module: Executed, samples: Sequence[Sequence[np.ndarray]], states: Sequence[np.ndarray]
+) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
+    """Execute `main` once for each sample, one call behind the other: what each takes and gives, states included.
+
+    Args:
+        samples: all arguments but the states, which are the last ones.
+        states: before the first call; each call finds the last results of the one before it.
+
+    Raises:
+        BackendError: as `evaluate_each`.
+    """
+    if not states:
+        return list(zip(map(list, samples), evaluate_each(module, samples), strict=True))
+    prepared = module if isinstance(module, bytes | Executable) else prepare(module)
+    return list(in_sequence(lambda taken: evaluate(prepared, taken), samples, states))
 
 
 def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -179,11 +179,30 @@ def _recurrent(rng: random.Random, shape: tuple[int, ...]) -> nn.Module:
     return Apply(lambda x, layer: layer(x[:, :steps])[0], layer)
 
 
+class Keep(nn.Module):
+    """A running mean of what comes, and the tensor before it, which are added to it."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("before", torch.full(shape, 0.25), persistent=False)
+
+    def forward(self, x: Tensor, *_: Tensor) -> Tensor:
+        result = x + self.mean * 0.5 - self.before
+        self.mean = self.mean * 0.75 + x * 0.25
+        self.before = x.clone()
+        return result
+
+
+def _stateful(rng: random.Random, shape: tuple[int, ...]) -> nn.Module:
+    return Keep(shape)
+
+
 _STEPS: dict[int, tuple[Callable[[random.Random, tuple[int, ...]], nn.Module], ...]] = {
     4: (_convolution, _convolution, _convolution, _pointwise, _pointwise, _pool, _residual, _gate, _move, _resize,
-        _transposed, _reduce, _flatten, _tokens),
-    3: (_linear, _linear, _pointwise, _norm, _attention, _move, _reduce, _recurrent),
-    2: (_linear, _linear, _pointwise, _norm, _move),
+        _transposed, _reduce, _flatten, _tokens, _stateful),
+    3: (_linear, _linear, _pointwise, _norm, _attention, _move, _reduce, _recurrent, _stateful),
+    2: (_linear, _linear, _pointwise, _norm, _move, _stateful),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.quantization import as_quantized, quantization_of, storage
-from tosaic.support.functions import body_of, retype
+from tosaic.support.functions import body_of, number_of_states, retype
 from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import tensor
@@ -24,46 +24,54 @@ class QuantizeBoundary(ModulePass):
     def run(self, module: ir.Module) -> None:
         main = functions(module)["main"]
         block = body_of(main)
-        arguments = [_argument(block, argument) for argument in block.arguments]
-        results = _results(block)
+        end = block.operations[len(block.operations) - 1].operation
+        arguments, results = list(map(_taken, block.arguments)), list(map(_given, end.operands))
+        for number in range(-number_of_states(main), 0):
+            if arguments[number] != results[number]:  # what is kept between calls has one format
+                arguments[number] = results[number] = None
+        for argument, kind in zip(list(block.arguments), arguments, strict=True):
+            if kind is not None:
+                _retype(block, argument, kind)
+        for index, kind in enumerate(results):
+            if kind is not None:
+                _store(end, index, kind)
         retype(main)
         _annotate(main, "arg_attrs", arguments)
         _annotate(main, "res_attrs", results)
 
 
-def _argument(block: ir.Block, argument: ir.BlockArgument) -> Quantization | None:
-    """Retype an argument that is only used quantized, and in one way."""
+def _taken(argument: ir.Value) -> Quantization | None:
+    """How an argument is quantized that is only used so, and in one way."""
     readers = users(argument)
     if not readers or any(reader.name != "quant.qcast" for reader in readers):
         return None
-    kinds = {reader.results[0].type for reader in readers}
-    if len(kinds) > 1:
+    if len({reader.results[0].type for reader in readers}) > 1:
         return None
     quantization = quantization_of(readers[0].results[0])
-    if quantization.axis is not None:
-        return None
-    shape = shape_of(argument)
+    return None if quantization.axis is not None else quantization
+
+
+def _given(result: ir.Value) -> Quantization | None:
+    """How a result is quantized that is dequantized last."""
+    cast = producer(result, "quant.dcast")
+    return None if cast is None else quantization_of(cast.operands[0])
+
+
+def _retype(block: ir.Block, argument: ir.BlockArgument, quantization: Quantization) -> None:
+    readers, shape = users(argument), shape_of(argument)
     argument.set_type(tensor(shape, quantization.storage))
     with ir.InsertionPoint.at_block_begin(block), readers[0].location:
         view = as_quantized(argument, quantization)
     for reader in readers:
         reader.results[0].replace_all_uses_with(view)
         reader.erase()
-    return quantization
 
 
-def _results(block: ir.Block) -> list[Quantization | None]:
-    """Return the stored integers of every result that is dequantized last."""
-    last = block.operations[len(block.operations) - 1].operation
-    found: list[Quantization | None] = []
-    for index, operand in enumerate(list(last.operands)):
-        quantization = None
-        if (cast := producer(operand, "quant.dcast")) is not None:
-            quantization = quantization_of(cast.operands[0])
-            with ir.InsertionPoint(last), cast.location:
-                last.operands[index] = storage(cast.operands[0], quantization)
-        found.append(quantization)
-    return found
+def _store(end: ir.Operation, index: int, quantization: Quantization) -> None:
+    """Return the stored integers."""
+    cast = end.operands[index].owner
+    with ir.InsertionPoint(end), cast.location:
+        end.operands[index] = storage(cast.operands[0], quantization)
 
 
 def _annotate(main: ir.Operation, kind: str, quantizations: list[Quantization | None]) -> None:

@@ -25,7 +25,7 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.function, self.layer = function, nn.Linear(8, 8)
-        self.register_buffer("calls", torch.zeros(8))
+        self.register_buffer("count", torch.zeros(()))
 
     def forward(self, *inputs: Any) -> Any:
         return self.function(self, *inputs)
@@ -58,7 +58,8 @@ MODELS: dict[str, tuple[Callable, tuple]] = {
     "rank_0": (lambda m, x, k: x * k, (x, torch.tensor(3.0))),
     "no_input": (lambda m: torch.ones(2), ()),
     "no_result": (lambda m, x: (), (x,)),
-    "state": (lambda m, x: x + m.calls.add_(1), (x,)),
+    "training": (lambda m, x: x + m.layer.bias.detach().add_(1), (x,)),
+    "state_of_rank_0": (lambda m, x: x + m.count.add_(1), (x,)),
     "in_a_class": (lambda m, x: Pair(m.layer(x), (x * 2,)), (x,)),
 }
 
@@ -91,7 +92,8 @@ def factory(monkeypatch):
         ("rank_0", "the input `inputs_1` has no axes", ""),
         ("no_input", "the model takes no inputs", ""),
         ("no_result", "the model gives no tensor", ""),
-        ("state", "the model keeps a state: it writes to `calls`", ""),
+        ("training", "the model writes to its parameter `layer.bias`", ""),
+        ("state_of_rank_0", "the input `b_count` has no axes", ""),
     ],
 )
 def test_a_model_is_refused(factory, name, what, where):

@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from test_build import BOARD, QEMU, SCALE, execute, expected, random_images, two_kernels, with_npu
+from test_build import BOARD, OFFSETS, QEMU, SCALE, execute, expected, random_images, two_kernels, with_npu
 from two_models import COMPILERS, build_app, run_app
 
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_firmware
+from tosaic.backends.firmware.program import Copy, Interface
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.support.errors import Error
 from tosaic.support.processes import run_tool
@@ -25,27 +26,36 @@ from tosaic.support.processes import run_tool
 THRICE = replace(SCALE, text=SCALE.text.replace("params[i % 4]", "3"))
 
 
-def built(folder: Path, name: str, program, outputs) -> tuple[Path, Firmware]:
+def built(folder: Path, name: str, program, outputs, states=()) -> tuple[Path, Firmware]:
     (images,) = random_images(1)
     selftest = SelfTest(tuple(images), outputs(images[0]))
-    return folder / name, build_firmware(program, BOARD, folder / name, name=name, selftest=selftest)
+    return folder / name, build_firmware(program, BOARD, folder / name, name=name, selftest=selftest, states=states)
 
 
 def other_program():
-    """Of the same kernels' names, and other code."""
+    """Of the same kernels' names, and other code: it keeps a sum, which begins with `OFFSETS`."""
     program = two_kernels()
-    return replace(program, calls=(replace(program.calls[0], kernel=THRICE), program.calls[1]))
+    return replace(
+        program,
+        buffers={**program.buffers, "offsets": replace(program.buffers["offsets"], value=None)},
+        calls=(replace(program.calls[0], kernel=THRICE), program.calls[1]),
+        states=(Interface("sum", "offsets"),),
+        copies=(Copy("y", "offsets"),),
+    )
 
 
-def other_expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def other_expected(x: np.ndarray, before: np.ndarray = OFFSETS) -> tuple[np.ndarray, np.ndarray]:
     scaled = (x.ravel().astype(np.int32) * 3).astype(np.int8)
-    return (scaled + np.arange(64)).astype(np.int8), scaled
+    return (scaled + before).astype(np.int8), scaled
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return built(folder, "kws", two_kernels(), expected), built(folder, "vad", other_program(), other_expected)
+    return (
+        built(folder, "kws", two_kernels(), expected),
+        built(folder, "vad", other_program(), other_expected, [OFFSETS]),
+    )
 
 
 @pytest.fixture(scope="module", params=COMPILERS)
@@ -57,9 +67,11 @@ def test_two_models_in_an_image_of_ones_own(app, models):
     images = random_images(6)
     samples = [(images[i], images[i + 1]) for i in range(5)]
     outputs, facts = run_app(app, QEMU, [firmware for _, firmware in models], samples)
+    kept = OFFSETS
     for ((first,), (second,)), (ours, theirs) in zip(samples, outputs, strict=True):
         np.testing.assert_array_equal(ours, expected(first))
-        np.testing.assert_array_equal(theirs, other_expected(second))
+        np.testing.assert_array_equal(theirs, other_expected(second, kept))
+        kept = theirs[0]
     assert (facts.null_arena, facts.odd_arena) == (-7, -7)
     assert (facts.first_selftest, facts.second_selftest) == (0, 0)
     for (_, firmware), used in zip(models, (facts.first_stack, facts.second_stack), strict=True):
@@ -118,7 +130,7 @@ def test_an_image_without_the_selftest_holds_none_of_it(models):
 
 def test_the_selftest_finds_a_wrong_model(models, tmp_path):
     folder = tmp_path / "models"
-    wrong = built(folder, "kws", other_program(), expected)
+    wrong = built(folder, "kws", other_program(), expected, [OFFSETS])
     app = build_app("gcc", (wrong, models[1]), tmp_path / "app")
     _, facts = run_app(app, QEMU, [wrong[1], models[1][1]], [(*random_images(1), *random_images(1))])
     assert (facts.first_selftest, facts.second_selftest) == (-8, 0)

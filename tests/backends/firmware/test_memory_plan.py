@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
-from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.memory_plan import (
+    ALIGNMENT,
+    MemoryPlan,
+    Placement,
+    check_plan,
+    plan_memory,
+    scratch_name,
+)
+from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
 
@@ -218,3 +225,39 @@ def test_streams_over_each_others_tensors_leave_no_gap(file, bytes_):
     plan = plan_memory(made, board(1 << 20))
     check_plan(made, plan)
     assert plan.arena_bytes == bytes_
+
+
+def keeping(copies) -> Program:
+    """x is added to a state; the result is the next one."""
+    buffers = {name: Buffer((64,), INT8) for name in ("x", "sum", "y", "z")}
+    made = Program(
+        (Interface("x", "x"),),
+        (Interface("z", "z"),),
+        buffers,
+        (kernel(["x", "sum"], ["y"], in_place=[Overlap(1, 0)]), kernel(["y"], ["z"], scratch=32)),
+        states=(Interface("sum", "sum"),),
+        copies=copies,
+    )
+    made.check()
+    return made
+
+
+def test_a_state_keeps_its_place():
+    made = keeping((Copy("y", "sum"),))
+    plan = plan_memory(made, board(4096))
+    check_plan(made, plan)
+    assert plan.arena_bytes == 3 * 64 + 32
+    for name in ("x", "z", scratch_name(1)):
+        lost = replace(plan.placements[name], offset=plan.placements["sum"].offset)
+        with pytest.raises(BackendError, match=r"loses|overlaps"):
+            check_plan(made, replace(plan, placements={**plan.placements, name: lost}))
+
+
+@pytest.mark.parametrize("copies, why", [
+    ((Copy("x", "sum"), Copy("other", "z")), "which nothing writes"), ((Copy("half", "sum"),), "differ in size"),
+])  # fmt: skip
+def test_copies_that_cannot_be(copies, why):
+    made = keeping(())
+    buffers = {**made.buffers, "other": Buffer((64,), INT8), "half": Buffer((32,), INT8, np.zeros(32, np.int8))}
+    with pytest.raises(BackendError, match=why):
+        replace(made, buffers=buffers, copies=copies).check()

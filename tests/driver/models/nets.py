@@ -119,6 +119,30 @@ def spotter():
     return Spotter().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+class Causal(nn.Module):
+    """A convolution over the last four rows of an image that comes row by row, and how often it was called:
+    f32[1, 16, 1, 12] -> f32[1, 8, 1, 12], i64[1]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Conv2d(16, 32, (4, 3), padding=(0, 1))
+        self.project = nn.Conv2d(32, 8, 1)
+        self.register_buffer("rows_past", torch.zeros(1, 16, 3, 12), persistent=False)
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.cat([self.rows_past, row], 2)
+        self.rows_past = rows[:, :, 1:]
+        self.calls += 1
+        return self.project(torch.relu(self.filter(rows))), self.calls.clone()
+
+
+def causal():
+    torch.manual_seed(0)
+    batches = torch.randn(12, 1, 16, 1, 12, generator=torch.Generator().manual_seed(1))
+    return Causal().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 

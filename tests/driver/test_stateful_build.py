@@ -1,0 +1,149 @@
+"""Models that keep states between calls: on the board as in PyTorch, from a reset on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import NETS
+from torch import Tensor, nn
+
+import tosaic as api
+from tosaic.build import Build
+from tosaic.options import QuantizationOptions
+
+
+@pytest.fixture(scope="module", params=["cortex-m55", "corstone-300"])
+def causal(request, succeed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("causal") / "build"
+    return folder, succeed("compile", f"{NETS}:causal", "--target", request.param, "-o", folder)
+
+
+def test_states_are_no_inputs(causal):
+    firmware = Build.load(causal[0]).manifest.firmware
+    assert [tensor.name for tensor in firmware.inputs] == ["row"]
+    assert [tensor.name for tensor in firmware.outputs] == ["output_0", "output_1"]
+    assert [(state.name, state.shape, state.dtype) for state in firmware.states] == [
+        ("rows_past", (1, 16, 3, 12), "int8"), ("calls", (1,), "int32"),
+    ]  # fmt: skip
+
+
+def test_the_npu_takes_its_part(causal):
+    _, report = causal
+    on_npu = {op["op"] for op in report["ops"] if op["processor"] == "npu"}
+    assert ("CONV2D" in on_npu) == (report["accelerator"] is not None)
+
+
+def test_each_call_finds_what_the_one_before_it_left(causal):
+    build = Build.load(causal[0])
+    rows = np.random.default_rng(5).normal(size=(9, 1, 16, 1, 12)).astype(np.float32)
+    run = build.run(rows)
+    assert run.exact and run.outputs[1].ravel().tolist() == list(range(1, 10))
+    assert run.sqnr_db[0] is not None and run.sqnr_db[0] > 30
+    alone = build.run(rows[8])
+    assert alone.outputs[1].tolist() == [1]
+    assert not np.array_equal(alone.outputs[0][0], run.outputs[0][8])
+
+
+def test_a_build_runs_and_proves_its_samples(causal, succeed):
+    folder, _ = causal
+    ran = succeed("run", folder)
+    assert ran["exact"] and ran["samples"] == 4
+    verified = succeed("verify", folder)
+    assert verified["exact"] and not verified["difference"]
+
+
+def test_what_is_kept_is_said_in_the_header(causal):
+    header = (causal[0] / "kit" / "include" / "model.h").read_text()
+    assert " * Kept in the arena from call to call\n *   rows_past: int8 [1, 16, 3, 12]" in header
+    assert "void model_reset(const model_instance *self);" in header
+
+
+def test_rows_cannot_be_fed_to_it(refused, tmp_path):
+    message = refused("compile", f"{NETS}:causal", "--stream-input", "-o", tmp_path / "build")
+    assert "`rows_past`" in message and "--stream-input" in message
+
+
+class Keeping(nn.Module):
+    """The base of models with buffers."""
+
+    def __init__(self, **buffers: Tensor) -> None:
+        super().__init__()
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+
+class Turning(Keeping):
+    """Three states that go round."""
+
+    def __init__(self) -> None:
+        super().__init__(a=torch.ones(1, 5), b=torch.zeros(1, 5), c=torch.full((1, 5), 0.5))
+
+    def forward(self, x):
+        result = x + self.a
+        self.a, self.b, self.c = self.b.clone(), self.c.clone(), self.a.clone()
+        return result
+
+
+class Delay(Keeping):
+    """The result is the state itself, which is written then."""
+
+    def __init__(self) -> None:
+        super().__init__(last=torch.zeros(1, 5))
+
+    def forward(self, x):
+        old = self.last.clone()
+        self.last = x * 1
+        return old
+
+
+class Line(Keeping):
+    """A chain: each state takes what the one before it held, the first one the input."""
+
+    def __init__(self) -> None:
+        super().__init__(first=torch.zeros(1, 5), second=torch.zeros(1, 5))
+
+    def forward(self, x):
+        result = x + self.second
+        self.second = self.first.clone()
+        self.first = x.clone()
+        return result
+
+
+class Cell(Keeping):
+    """A step of a recurrent layer."""
+
+    def __init__(self) -> None:
+        super().__init__(h=torch.zeros(1, 1, 8), c=torch.zeros(1, 1, 8))
+        self.layer = nn.LSTM(5, 8, batch_first=True)
+
+    def forward(self, x):
+        result, (self.h, self.c) = self.layer(x[:, None], (self.h, self.c))
+        return result[:, 0]
+
+
+class Rounded(Keeping):
+    """A state of the float part of a model."""
+
+    def __init__(self) -> None:
+        super().__init__(mean=torch.zeros(1, 5))
+
+    def forward(self, x):
+        self.mean = (self.mean * 0.5).floor() + x
+        return self.mean * 2
+
+
+@pytest.mark.parametrize("model, exclude", [
+    (Turning, ()), (Delay, ()), (Line, ()), (Cell, ()), (Rounded, ("floor", "add", "mul")),
+])  # fmt: skip
+def test_the_firmware_is_the_model(model, exclude):
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 5),) for _ in range(12)]
+    net = model().eval()
+    build = api.compile(net, samples[0], target="cortex-m55", calibration=samples,
+                        quantization=QuantizationOptions(exclude=exclude))  # fmt: skip
+    run = build.run(np.stack([x.numpy() for (x,) in samples]))
+    assert run.exact or not run.defined
+    expected = torch.cat([net(*sample) for sample in samples]).detach().numpy()
+    error = np.square(expected - run.outputs[0]).sum()
+    assert error == 0 or 10 * np.log10(np.square(expected).sum() / error) > 35

@@ -1,0 +1,96 @@
+"""Buffers that a model writes: what its program takes and gives, and in which format they are kept."""
+
+import pytest
+import torch
+from torch import nn
+
+from tosaic.accuracy import interface_quantizations
+from tosaic.frontend import capture, import_program, quantize, run_float_on
+from tosaic.passes import run_phase
+from tosaic.support.functions import body_of, note_states, returned
+from tosaic.support.mlir import functions
+
+
+class Model(nn.Module):
+    """The last two inputs, a running mean, and how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("past", torch.full((1, 2, 4), 0.5), persistent=False)
+        self.register_buffer("mean", torch.zeros(1, 4))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("table", torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+    def forward(self, x):
+        seen = torch.cat([self.past, x[:, None]], 1)
+        self.past = seen[:, 1:]
+        self.mean.mul_(0.5).add_(seen.sum(1) * 0.25)
+        self.count += 1
+        return {"mean": self.mean * self.table, "count": self.count + 1}
+
+
+@pytest.fixture
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(1, 4, generator=generator),) for _ in range(12)]
+
+
+@pytest.fixture
+def captured(samples):
+    return capture(Model(), samples, samples[0])
+
+
+def test_what_a_model_writes_it_takes_and_gives(captured):
+    assert captured.input_names == ["x", "past", "mean", "count"]
+    assert captured.output_names == ["mean", "count", "past", "mean", "count"]
+    assert [state.initial.flatten()[0].item() for state in captured.states] == [0.5, 0.0, 0]
+    assert captured.program.graph_signature.buffers == ("table",)
+
+
+def test_calibration_is_a_row_of_calls(captured, samples):
+    model = Model()
+    results = run_float_on(captured, captured.calibration)
+    for (x,), (mean, count, *_) in zip(samples, results, strict=True):
+        expected = model(x)
+        assert torch.equal(torch.from_numpy(mean), expected["mean"]) and count == expected["count"]
+
+
+def test_the_module_of_the_caller_stays_as_it_is(samples):
+    model = Model()
+    capture(model, samples, samples[0])
+    assert not model.count.any() and not model.mean.any() and (model.past == 0.5).all()
+
+
+@pytest.mark.parametrize("activations, exclude", [("int8", ()), ("int16", ()), ("int8", ("mul",)), ("int8", ("cat",))])
+def test_what_is_kept_has_one_format(captured, activations, exclude):
+    module = import_program(quantize(captured, activations, exclude), exclude)
+    note_states(module, 3)
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    main = functions(module)["main"]
+    taken, given = list(body_of(main).arguments), returned(main)
+    assert [value.type for value in taken[-3:]] == [value.type for value in given[-3:]]
+    kinds = interface_quantizations(main, "arg_attrs", taken), interface_quantizations(main, "res_attrs", given)
+    assert kinds[0][-3:] == kinds[1][-3:]
+    if not exclude:
+        assert all(kinds[0][-3:-1])
+
+
+def test_an_input_that_is_kept_stays_quantized():
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("before", torch.zeros(1, 4))
+
+        def forward(self, x):
+            change = x - self.before
+            self.before = x.clone()
+            return change
+
+    x = torch.linspace(-1, 1, 4)[None]
+    module = import_program(quantize(capture(Difference(), [(x,), (2 * x,)], (x,))))
+    note_states(module, 1)
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    arguments = body_of(functions(module)["main"]).arguments
+    assert [str(argument.type) for argument in arguments] == ["tensor<1x4xi8>", "tensor<1x4xi8>"]
