@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.memory_plan import (
-    ALIGNMENT,
-    MemoryPlan,
-    Placement,
-    check_plan,
-    plan_memory,
-    scratch_name,
-)
+from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
@@ -247,7 +240,7 @@ def test_a_state_keeps_its_place():
     plan = plan_memory(made, board(4096))
     check_plan(made, plan)
     assert plan.arena_bytes == 3 * 64 + 32
-    for name in ("x", "z", scratch_name(1)):
+    for name in ("x", "z"):
         lost = replace(plan.placements[name], offset=plan.placements["sum"].offset)
         with pytest.raises(BackendError, match=r"loses|overlaps"):
             check_plan(made, replace(plan, placements={**plan.placements, name: lost}))
