@@ -37,7 +37,7 @@ class _Calibration(Interpreter):
             if not op.inside(*args, **options).isfinite().all():
                 raise ModelError(
                     f"`{n.target}` overflows in float32", where=str(origin(n)),
-                    why="what it computes inside is infinite, so that PyTorch's result is not the op's",
+                    why="what it computes inside is infinite or of no digit, so that PyTorch's result is not the op's",
                     hint="scale what it reads, or exclude this op to have what PyTorch gives",
                 )  # fmt: skip
         try:

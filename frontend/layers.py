@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
 from tosaic.frontend.exclusion import names_of
 from tosaic.frontend.importer import TO_SIGNED, signed
-from tosaic.frontend.lowerings.op_quantization import Clamp, Shared, Weighted
+from tosaic.frontend.lowerings.op_quantization import Clamp, Recurrent, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import Origin, origin
 
@@ -61,6 +61,14 @@ class Layer:
         if isinstance(op_quantization(source), Clamp):
             source = arguments(source)[0]
         return isinstance(op_quantization(source), Weighted) and arguments(self.node)[5] == torch.int8
+
+    @property
+    def of_steps(self) -> tuple[Node, int] | None:
+        """The recurrent layer of which it is this result: the state after each step, or what the last one remembers."""
+        source = arguments(self.node)[0]
+        if source.target is not operator.getitem or not isinstance(op_quantization(arguments(source)[0]), Recurrent):
+            return None
+        return arguments(source)[0], arguments(source)[1]
 
     @property
     def zero_point(self) -> int:

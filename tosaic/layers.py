@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import body_of, retype
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
 from tosaic.support.values import is_argument
+
+Pair: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Integers of the module, and of the quantized program."""
 
 _AGREED_DB = 48.0  # what int16 loses by TABLEs of 512 chords; steps of int8 that are all off by one have less
 _FEW = 16  # elements, of which roundings may well all fall to one side
@@ -87,7 +91,30 @@ def measure_layers(
     stored = run_layers(program, sample)
     given = _cut(module, [tensor.numpy() for tensor in sample], stored)
     computed = evaluate(module, given)[-len(known) :]
-    return tuple(_compare(layer, *pair) for layer, *pair in zip(known, computed, stored, strict=True))
+    pairs = list(zip(computed, stored, strict=True))
+    steps = [layer.of_steps for layer in known]
+    states = {found[0]: pair for found, pair in zip(steps, pairs, strict=True) if found and found[1] == 0}
+    return tuple(
+        _compare(layer, *(told(found[1], pair, states.get(found[0])) if found else pair))
+        for layer, found, pair in zip(known, steps, pairs, strict=True)
+    )
+
+
+def told(number: int, pair: Pair, states: Pair | None) -> Pair:
+    """What can be told of a recurrent layer: the steps of each sequence up to the first that PyTorch rounds otherwise.
+
+    Those behind it have other states to begin with, and a state's weights may be as large as they like.
+
+    Args:
+        number: of the layer's result: the states after each step, [N, T, H], or what the last step remembers, [N, H].
+        states: its first result.
+    """
+    if states is None:
+        return pair
+    other = (states[0] != states[1]).any(2)
+    known = np.logical_or.accumulate(np.pad(other, ((0, 0), (1, 0)))[:, :-1], axis=1)
+    kept = ~known if number == 0 else ~known[:, -1]
+    return pair[0][kept], pair[1][kept]
 
 
 def _cut(module: ir.Module, sample: Sequence[np.ndarray], stored: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -131,9 +131,14 @@ def _unary(name: str) -> Callable[[Builder, Node, ir.Value], ir.Value]:
     return emit
 
 
+def _angle(x: torch.Tensor) -> torch.Tensor:
+    """An angle, where float32 knows its place on the circle."""
+    return x.masked_fill(x.abs() > 2.0**24, math.inf)
+
+
 pointwise(aten.abs.default, quantized=OneToOne())(_unary("abs"))
 pointwise(aten.ceil.default, steps=True)(_unary("ceil"))
-pointwise(aten.cos.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("cos"))
+pointwise(aten.cos.default, quantized=OneToOne(result=(-1.0, 1.0), inside=_angle))(_unary("cos"))
 pointwise(aten.erf.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("erf"))
 pointwise(aten.exp.default, quantized=OneToOne())(_unary("exp"))
 pointwise(aten.floor.default, steps=True)(_unary("floor"))
@@ -142,7 +147,7 @@ pointwise(aten.neg.default, quantized=OneToOne())(_unary("negate"))
 pointwise(aten.reciprocal.default, quantized=OneToOne())(_unary("reciprocal"))
 pointwise(aten.rsqrt.default, quantized=OneToOne())(_unary("rsqrt"))
 pointwise(aten.sigmoid.default, quantized=OneToOne(result=(0.0, 1.0)))(_unary("sigmoid"))
-pointwise(aten.sin.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("sin"))
+pointwise(aten.sin.default, quantized=OneToOne(result=(-1.0, 1.0), inside=_angle))(_unary("sin"))
 pointwise(aten.tanh.default, quantized=OneToOne(result=(-1.0, 1.0)))(_unary("tanh"))
 
 

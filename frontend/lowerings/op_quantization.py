@@ -48,7 +48,7 @@ class OneToOne:
         result: least and greatest real value of the result, where they are known: its range never goes beyond them.
         saturation: limits of the operand beyond which the result is constant, or in gelu's case within 2e-4 of it:
             what this op alone reads needs no range beyond them.
-        inside: of the op's arguments, what it computes on its way to the result. Where that overflows, PyTorch's
+        inside: of the op's arguments, what it computes on its way to the result. Where that is not finite, PyTorch's
             result is not the op's.
     """
 

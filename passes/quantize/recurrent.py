@@ -35,14 +35,18 @@ _UNIT = 2**15  # of a gate
 _SIGMOID_SPAN, _TANH_SPAN = 12.0, 6.0  # where they are 1 but for less than such a unit
 _FINEST = 18  # bits behind the point of a sum: a hundredth of the step between two entries of a gate's table
 _ROOM = 0.5  # of an accumulator, for the bias
-_MEMORY = Quantization.per_tensor("i32", 2.0**-22, 0)  # up to 512
+_MOST_REMEMBERED = 22
+_COARSEST = 12  # of these: what a table reads is scaled up by no more than a third, and has no step above 2**-12
 
 _Values: TypeAlias = Sequence["ir.Value"]
 
 
 @lowers("func.call")
 def recurrent(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """A layer of `frontend/recurrent.py`: its result in format `out`, and an LSTM's cell in that of who reads it."""
+    """A layer of `frontend/recurrent.py`: its result in format `out`, and an LSTM's cell in that of who reads it.
+
+    It stays float where weights or states are so large that its sums leave no bits for what its gates tell apart.
+    """
     kind = next((kind for kind in _STEPS if composite_of(op, kind) is not None), None)
     view = quantized_view(op.operands[0])
     if kind is None or view is None or view[1].storage != out.storage or out.storage not in ACCUMULATOR:
@@ -50,21 +54,25 @@ def recurrent(op: ir.Operation, out: Quantization) -> ir.Value | None:
     x, format_x = view
     order = _ORDER.get(kind, (0,))
     from_x, from_h = _Product.of(op, format_x, 3, 5, order), _Product.of(op, out, 4, 6, order)
-    wanted = [(op.operands[1], out), *((op.operands[number], _MEMORY) for number in _REMEMBERED[kind])]
+    memory = _memory(op, kind, shape_of(x)[1])
+    wanted = [(op.operands[1], out), *((op.operands[number], memory) for number in _REMEMBERED[kind])]
     states = [stored for state, known in wanted if (stored := _stored(state, known)) is not None]
     if from_x is None or from_h is None or len(states) < len(wanted):
         return None
     bits = min(from_x.bits, from_h.bits)
+    if kind != "rnn_relu" and min(bits, _bits(memory)) < _COARSEST:
+        return None
 
     def step(row: ir.Value, known: _Values) -> tuple[ir.Value, _Values]:
-        following = _STEPS[kind](from_x.sums(row, bits), from_h.sums(known[0], bits), bits, out, *known[1:])
+        fresh, again = from_x.sums(row, bits), from_h.sums(known[0], bits)
+        following = _STEPS[kind](fresh, again, bits, out, *([memory] if known[1:] else []), *known[1:])
         return following[0], following
 
     rows, last = over_rows(x, shape_of(op.operands[1])[3], out.storage, states, step)
     for cast in users(op.results[1]):
         if kind == "lstm" and cast.name == "quant.qcast":
             known = quantization_of(cast.results[0])
-            cell = requantize(reshape(last[1], shape_of(cast.results[0])), [_MEMORY.scale], known)
+            cell = requantize(reshape(last[1], shape_of(cast.results[0])), [memory.scale], known)
             cast.results[0].replace_all_uses_with(as_quantized(cell, known))
     return rows
 
@@ -130,6 +138,25 @@ class _Product:
         return requantize(total, self.units, Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
 
 
+def _memory(op: ir.Operation, kind: str, steps: int) -> Quantization:
+    """How an i32 remembers: a GRU mixes what it has with at most 1, an LSTM adds at most 1 to it in each step."""
+    limit = 1.0 + max((_limit(op.operands[number]) for number in _REMEMBERED[kind]), default=0.0)
+    most = limit + steps if kind == "lstm" else limit
+    return Quantization.per_tensor("i32", 2.0 ** -min(_MOST_REMEMBERED, 30 - math.ceil(math.log2(most))), 0)
+
+
+def _limit(state: ir.Value) -> float:
+    """The largest magnitude that a state can have; 0 where it is not quantized, and goes nowhere."""
+    known, view = float_constant(state), quantized_view(state)
+    if known is not None:
+        return float(np.abs(known).max())
+    return 0.0 if view is None else view[1].scale * largest_magnitude(view[1])
+
+
+def _bits(memory: Quantization) -> int:
+    return round(-math.log2(memory.scale))
+
+
 def _stored(value: ir.Value, out: Quantization) -> ir.Value | None:
     """A state in format `out`; None where it is not quantized."""
     known = float_constant(value)
@@ -139,24 +166,26 @@ def _stored(value: ir.Value, out: Quantization) -> ir.Value | None:
     return None if view is None else requantize(view[0], [view[1].scale], out, view[1].zero_point)
 
 
-def _gru(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Value) -> _Values:
+def _gru(x: ir.Value, h: ir.Value, bits: int, out: Quantization, remembered: Quantization, memory: ir.Value) -> _Values:
     size = shape_of(memory)[3]
     gates = _sigmoid(binary("add", _some(x, 0, 2 * size), _some(h, 0, 2 * size)), bits)
     reset, update = (widen(_some(gates, start, size), 0) for start in (0, size))
     new = _tanh(binary("add", _some(x, 2 * size, size), _times(_some(h, 2 * size, size), reset)), bits)
-    fresh = requantize(new, [1 / _UNIT], _MEMORY)
+    fresh = requantize(new, [1 / _UNIT], remembered)
     memory = binary("add", fresh, _times(binary("sub", memory, fresh), update))
-    return requantize(memory, [_MEMORY.scale], out), memory
+    return requantize(memory, [remembered.scale], out), memory
 
 
-def _lstm(x: ir.Value, h: ir.Value, bits: int, out: Quantization, memory: ir.Value) -> _Values:
+def _lstm(
+    x: ir.Value, h: ir.Value, bits: int, out: Quantization, remembered: Quantization, memory: ir.Value
+) -> _Values:
     size, sums = shape_of(memory)[3], binary("add", x, h)
     gates = _sigmoid(_some(sums, 0, 3 * size), bits)
     take, keep, give = (_some(gates, start, size) for start in range(0, 3 * size, size))
     taken = mul(take, _tanh(_some(sums, 3 * size, size), bits), "i32")
     kept = _times(memory, widen(keep, 0))
-    memory = binary("add", kept, requantize(taken, [1 / _UNIT**2], _MEMORY))
-    result = mul(give, _tanh(memory, -math.log2(_MEMORY.scale)), "i32")
+    memory = binary("add", kept, requantize(taken, [1 / _UNIT**2], remembered))
+    result = mul(give, _tanh(memory, _bits(remembered)), "i32")
     return requantize(result, [1 / _UNIT**2], out), memory
 
 
@@ -176,7 +205,7 @@ _STEPS: dict[str, Callable[..., _Values]] = {
 _ORDER = {"lstm": (0, 1, 3, 2)}
 """The gates in another order than torch's: those that go through one table lie together."""
 _REMEMBERED = {"gru": (1,), "lstm": (2,), "rnn_tanh": (), "rnn_relu": ()}
-"""The operands that are carried in `_MEMORY` from step to step."""
+"""The operands that are carried as i32 from step to step; see `_memory`."""
 
 
 def _some(value: ir.Value, start: int, size: int) -> ir.Value:
@@ -190,15 +219,15 @@ def _times(value: ir.Value, gate: ir.Value) -> ir.Value:
     return emit("mul", [value, gate, constant(np.array([15], np.int8))], shape_of(value), "i32")
 
 
-def _sigmoid(sums: ir.Value, bits: float) -> ir.Value:
+def _sigmoid(sums: ir.Value, bits: int) -> ir.Value:
     return _gate(sums, bits, _SIGMOID_SPAN, lambda real: 1 / (1 + np.exp(-real)))
 
 
-def _tanh(sums: ir.Value, bits: float) -> ir.Value:
+def _tanh(sums: ir.Value, bits: int) -> ir.Value:
     return _gate(sums, bits, _TANH_SPAN, np.tanh)
 
 
-def _gate(sums: ir.Value, bits: float, span: float, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
+def _gate(sums: ir.Value, bits: int, span: float, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
     """A function of sums as i16 in units of 2**-15."""
     index = requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", span / _UNIT, 0))
     return lookup(index, lambda i: function(i * span / _UNIT), _UNIT)

@@ -14,6 +14,7 @@ from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit, mul, rescale
 
 _SPAN = 12.0  # exp(-12) is below half a unit of the exponentials
+_COARSE = 2.0**-14  # a step of the result, of which 2**-16 is a quarter
 
 
 @lowers("func.call")
@@ -39,7 +40,7 @@ def softmax(op: ir.Operation, out: Quantization) -> ir.Value | None:
     inverse, zeros = reciprocal(total)
     # The total is at least ONE, so that CLZ gives 17 at most and the shifts are not negative.
     shift = binary("sub", integer(17, len(shape)), zeros)
-    if out.storage == "i16":
+    if out.storage == "i16" or out.scale < _COARSE:
         fraction = shift_right(mul(powers, inverse, "i32"), shift)
         return requantize(fraction, [1 / (ONE * 2.0**14)], out)
     # ONE * 2**15 / total fits i16, and half a unit of it is at most 2**-16 of the result.

@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import nn
 
+from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, capture, import_program, quantize
-from tosaic.layers import check_layers, measure_layers
-from tosaic.passes import run_phases
+from tosaic.layers import check_layers, measure_layers, told
+from tosaic.passes import FloatsLeft, run_phases
+from tosaic.support.functions import returned
 from tosaic.support.loops import LOOP
 from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
 
@@ -156,3 +158,42 @@ def test_computed_weights_are_refused():
     captured = capture(Computed().eval(), inputs=(ROWS,))
     with pytest.raises(Exception, match="a recurrent layer's weights are computed"):
         import_program(quantize(captured))
+
+
+def test_what_adds_up_for_a_thousand_steps_has_room():
+    torch.manual_seed(4)
+    layer = nn.LSTM(WIDTH, H, batch_first=True)
+    with torch.no_grad():
+        layer.bias_ih_l0[: 3 * H] = 20.0  # every gate but the last one is open: c is the number of steps
+    captured = capture(Layer(layer).eval(), inputs=(torch.zeros(1, 1000, WIDTH),))
+    module = import_program(quantize(captured))
+    run_phases(module, ["legalize", "quantize"])
+    results = evaluate(module, [np.zeros((1, 1000, WIDTH), np.int8)])
+    main = functions(module)["main"]
+    kind = interface_quantizations(main, "res_attrs", returned(main))[2]
+    assert kind is not None and np.allclose(kind.dequantize(results[2]), 1000, rtol=0.02)
+
+
+@pytest.mark.parametrize("weight", ["weight_ih_l0", "weight_hh_l0"])
+def test_sums_without_bits_for_the_gates_stay_float(weight):
+    model, inputs = made("GRU")
+    with torch.no_grad():
+        getattr(model.layer, weight)[0, 0] = 1e6
+    module = import_program(quantize(capture(model, inputs=inputs)))
+    left = FloatsLeft()
+    run_phases(module, ["legalize", "quantize"], [left])
+    assert any("tosaic.gru" in advice.what for advice in left.advice)
+
+
+def test_behind_a_step_that_was_rounded_otherwise_nothing_is_told():
+    theirs = np.arange(2 * 5 * 3).reshape(2, 5, 3)
+    ours = theirs.copy()
+    ours[1, 2, 0] += 1
+    ours[1, 3:] += 100
+    compared = told(0, (ours, theirs), (ours, theirs))
+    assert [len(part) for part in compared] == [5 + 3] * 2
+    assert np.abs(compared[0] - compared[1]).max() == 1
+    memory = np.zeros((2, 3))
+    assert [part.shape for part in told(1, (memory, memory), (ours, theirs))] == [(1, 3)] * 2
+    ours[1, 2] = theirs[1, 2]
+    assert np.abs(np.subtract(*told(0, (ours, theirs), (ours, theirs)))).max() == 100

@@ -276,6 +276,14 @@ def test_a_layer_norm_that_overflows_in_pytorch_names_its_line(activations):
     assert not evaluate(kept, [x.numpy()])[0].any()
 
 
+@pytest.mark.parametrize("function", [torch.sin, torch.cos])
+def test_an_angle_that_float32_does_not_know_names_its_line(function):
+    quantize(captured(Layer(lambda m, x: function(x)), *normal(2, 8, size=1e6)))
+    with pytest.raises(ModelError, match=r"`aten\.(sin|cos)\.default` overflows in float32") as error:
+        quantize(captured(Layer(lambda m, x: function(x)), *normal(2, 8, size=1e9)))
+    assert "test_trust.py" in error.value.where
+
+
 def floats(capture: Capture, activations: str = "int8", exclude: tuple[str, ...] = ()) -> list[Advice]:
     left = FloatsLeft()
     run_phases(import_program(quantize(capture, activations, exclude), exclude), ["legalize", "quantize"], [left])
