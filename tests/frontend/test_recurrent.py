@@ -129,7 +129,7 @@ def test_a_gate_that_is_open_keeps_what_is_remembered():
     for weights in layer.parameters():
         nn.init.zeros_(weights)
     with torch.no_grad():
-        layer.bias_ih_l0[4:8] = 20.0
+        layer.state_dict()["bias_ih_l0"][4:8] = 20.0
     state = torch.tensor([[[0.9, -0.5, 0.1, -1.0]]])
     captured = capture(Layer(layer).eval(), inputs=(torch.randn(1, 500, 2), state))
     module = import_program(quantize(captured))
@@ -164,7 +164,7 @@ def test_what_adds_up_for_a_thousand_steps_has_room():
     torch.manual_seed(4)
     layer = nn.LSTM(WIDTH, H, batch_first=True)
     with torch.no_grad():
-        layer.bias_ih_l0[: 3 * H] = 20.0  # every gate but the last one is open: c is the number of steps
+        layer.state_dict()["bias_ih_l0"][: 3 * H] = 20.0  # all but the last gate open: c counts steps
     captured = capture(Layer(layer).eval(), inputs=(torch.zeros(1, 1000, WIDTH),))
     module = import_program(quantize(captured))
     run_phases(module, ["legalize", "quantize"])

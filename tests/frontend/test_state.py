@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tosaic.accuracy import interface_quantizations
 from tosaic.frontend import capture, import_program, quantize, run_float_on
@@ -13,6 +13,11 @@ from tosaic.support.mlir import functions
 
 class Model(nn.Module):
     """The last two inputs, a running mean, and how often it was called."""
+
+    past: Tensor
+    mean: Tensor
+    count: Tensor
+    table: Tensor
 
     def __init__(self) -> None:
         super().__init__()

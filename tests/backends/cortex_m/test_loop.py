@@ -173,6 +173,7 @@ def _task(name: str, site: Site = ANYWHERE) -> KernelTask:
 
 def test_params_that_a_slow_memory_holds_are_copied_where_there_is_room():
     """The guess; the parts are the same, and so are the params."""
+    assert M55.core.pipeline is not None
     quick = replace(DDR_CONSTANTS, latency=0, bytes_per_cycle=M55.core.pipeline.bytes_per_cycle)
     here, fast = _task("rows alone", Site(DDR_CONSTANTS)), _task("rows alone", Site(quick))
     copied, read = (task.generate(task.default()) for task in (here, fast))

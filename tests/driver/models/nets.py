@@ -123,6 +123,9 @@ class Causal(nn.Module):
     """A convolution over the last four rows of an image that comes row by row, and how often it was called:
     f32[1, 16, 1, 12] -> f32[1, 8, 1, 12], i64[1]."""
 
+    rows_past: Tensor
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.filter = nn.Conv2d(16, 32, (4, 3), padding=(0, 1))
