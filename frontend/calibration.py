@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
-from tosaic.frontend.lowerings.op_quantization import OneToOne
+from tosaic.frontend.formats import ANNOTATION
+from tosaic.frontend.lowerings.op_quantization import OneToOne, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import failure, origin
 from tosaic.support.errors import ModelError
@@ -32,7 +33,7 @@ def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> N
 class _Calibration(Interpreter):
     def run_node(self, n: Node) -> Any:
         op = op_quantization(n)
-        if isinstance(op, OneToOne) and op.inside and any(user.op == "call_module" for user in n.users):
+        if isinstance(op, OneToOne | Recurrent) and op.inside and ANNOTATION in n.meta:
             args, options = self.fetch_args_kwargs_from_env(n)
             if not op.inside(*args, **options).isfinite().all():
                 raise ModelError(

@@ -27,6 +27,7 @@ from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.frontend.state import State, in_turn, take_states
+from tosaic.frontend.unsigned import as_floats, take_bytes
 from tosaic.support.errors import ModelError
 from tosaic.support.tosa_ops import MOST_AXES
 
@@ -47,6 +48,7 @@ class Capture:
         calibration: batches shaped like `inputs`; of a model that keeps states, calls one behind the other.
         result_names: by keys and fields of what the model returns; empty where they have numbers alone.
         states: what the model keeps between calls: the program's last inputs and its last results.
+        bytes: the numbers of the inputs that are uint8 at run time, and floats from 0 to 255 here.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Capture:
     calibration: tuple[Batch, ...]
     result_names: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
+    bytes: tuple[int, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
@@ -111,12 +114,14 @@ def capture(
         take_channels_last(program, _placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
     program = decomposed(program)
+    images = take_bytes(program, _placeholders(program))
+    examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]
     states = take_states(program)
     if states:
         _check_placeholders(program)
         program = decomposed(program)
         examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
-    return Capture(name, program, examples, tuple(batches), names, states)
+    return Capture(name, program, examples, tuple(batches), names, states, tuple(images))
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:

@@ -11,6 +11,7 @@ from torch.fx import Node
 from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
     QuantizationSpec,
 )
 
@@ -18,6 +19,9 @@ from tosaic.frontend.canonical import arguments
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.observer import RangeObserver
 from tosaic.support.quantization import LEAST_SCALE
+
+ANNOTATION = "quantization_annotation"
+"""Where PT2E looks for the formats of a node, in its metadata."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,10 @@ ACTIVATIONS = {
     "int8": Activations(torch.int8, -128, 127, symmetric=False),
     "int16": Activations(torch.int16, -32768, 32767, symmetric=True),
 }
+
+
+BYTES = FixedQParamsQuantizationSpec(torch.int8, 1.0, -128, -128, 127, torch.per_tensor_affine)
+"""Of bytes, 0 to 255: stored less 128."""
 
 
 def weight_format(node: Node, op: Weighted) -> QuantizationSpec:

@@ -24,7 +24,7 @@ from tosaic.frontend.canonical import arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import is_named, refuse_unmatched
-from tosaic.frontend.formats import ACTIVATIONS, Activations, bias_format, row_format, weight_format
+from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
     Arithmetic,
@@ -45,7 +45,6 @@ from tosaic.frontend.sharing import share_formats
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
-_KEY = "quantization_annotation"
 _CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 
 
@@ -72,7 +71,8 @@ def quantize(
         warnings.simplefilter("ignore")
         module = capture.program.module()
         raise_core_aten(module)
-        prepared = prepare_pt2e(module, TosaQuantizer(activations, tuple(exclude), tuple(int16)))
+        quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
+        prepared = prepare_pt2e(module, quantizer)
         calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
         make_room_for_biases(prepared)
@@ -91,9 +91,15 @@ class TosaQuantizer(Quantizer):
     arithmetic op shares that op's output, so that no rounding stands between the two.
     """
 
-    def __init__(self, activations: str = "int8", exclude: tuple[str, ...] = (), int16: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        activations: str = "int8",
+        exclude: tuple[str, ...] = (),
+        int16: tuple[str, ...] = (),
+        images: tuple[int, ...] = (),
+    ) -> None:
         self.activations = ACTIVATIONS[activations]
-        self.exclude, self.int16 = exclude, int16
+        self.exclude, self.int16, self.images = exclude, int16, images
 
     def annotate(self, model: GraphModule) -> GraphModule:
         found = pointwise_regions(model.graph, self._excluded)
@@ -104,8 +110,13 @@ class TosaQuantizer(Quantizer):
         for node in model.graph.nodes:
             if node in regions:
                 self._region(node, regions[node])
-            elif _KEY not in node.meta and not self._excluded(node):
+            elif ANNOTATION not in node.meta and not self._excluded(node):
                 self._annotate(node)
+        inputs = [node for node in model.graph.nodes if node.op == "placeholder"]
+        for image in (inputs[number] for number in self.images):
+            for user in image.users:
+                if ANNOTATION in user.meta and image in user.meta[ANNOTATION].input_qspec_map:
+                    user.meta[ANNOTATION].input_qspec_map[image] = BYTES
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -205,7 +216,7 @@ class TosaQuantizer(Quantizer):
 
     def _item(self, node: Node) -> None:
         source, _ = arguments(node)
-        if not is_float(node) or _KEY not in source.meta:
+        if not is_float(node) or ANNOTATION not in source.meta:
             return
         if isinstance(op_quantization(source), Shared):
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
@@ -219,7 +230,7 @@ def _is_memory(source: Node, number: int) -> bool:
 
 
 def _note(node: Node, inputs: dict[Node, Format], output: Format) -> None:
-    node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=inputs, output_qspec=output, _annotated=True)
+    node.meta[ANNOTATION] = QuantizationAnnotation(input_qspec_map=inputs, output_qspec=output, _annotated=True)
 
 
 def _float_operands(node: Node) -> list[Node]:
@@ -227,4 +238,4 @@ def _float_operands(node: Node) -> list[Node]:
 
 
 def _is_quantized(node: Node) -> bool:
-    return node.op in ("placeholder", "get_attr") or _KEY in node.meta
+    return node.op in ("placeholder", "get_attr") or ANNOTATION in node.meta

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from tosaic.frontend.canonical import arguments
-from tosaic.frontend.lowerings.op_quantization import Averaged, Joined, Recurrent
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Joined, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.recurrent import states_of
@@ -26,8 +26,8 @@ _GAIN_BESIDE_DB = 20.0
 
 def share_formats(prepared: GraphModule, states: int = 0) -> None:
     """Give averages their operand's format, and operands that of what they are joined to, where their own gains little;
-    the state before the first step of a recurrent layer that of the states after each; and what is kept between calls
-    that of what takes its place.
+    the state before the first step of a recurrent layer that of the states after each; what is kept between calls that
+    of what takes its place; and what was always zero that of what it is combined with, which it shall not drown.
 
     An operand that nothing but the concatenation reads has its format in any case: it is rounded once.
 
@@ -40,6 +40,8 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
         op, result = op_quantization(node), sharing.result(node)
         if isinstance(op, Recurrent):
             sharing.share_state(node)
+        elif isinstance(op, Arithmetic):
+            sharing.share_zeros(node)
         if result is None:
             continue
         if isinstance(op, Averaged):
@@ -82,9 +84,20 @@ class _Sharing:
         self.finest[other] = min(scales)
         if one is not other:
             other.include(one)
+        self._give(one, other)
+
+    def _give(self, one: RangeObserver, other: RangeObserver) -> None:
         for call in list(self._calls(one)):
             owner, _, name = str(call.target).rpartition(".")
             setattr(self.module.get_submodule(owner), name, other)
+
+    def share_zeros(self, node: Node) -> None:
+        """Let operands of which nothing is known have the finest format of the others."""
+        operands = [found for one in node.all_input_nodes if (found := self.observer(one))]
+        known = [one for one in operands if one.low < one.high]
+        for zeros in (one for one in operands if one.low == one.high):
+            if known:
+                self._give(zeros, min(known, key=self._scale))
 
     def share_kept(self, states: int) -> None:
         """Let the last arguments have the formats of the last results."""

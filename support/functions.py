@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tosaic.support.attributes import int_of, text_of
+from tosaic.support.attributes import int_of, ints_of, text_of
 from tosaic.support.loops import captured
 from tosaic.support.mlir import functions, ir, walk
 from tosaic.support.tosa_ops import BOUNDED, CONSTANT, is_constant
@@ -56,6 +56,21 @@ def note_states(module: ir.Module, states: int) -> None:
         with module.context:
             kind = ir.IntegerType.get_signless(64)
             functions(module)["main"].attributes[_STATES] = ir.IntegerAttr.get(kind, states)
+
+
+_BYTES = "tosaic.bytes"
+
+
+def note_bytes(module: ir.Module, numbers: Sequence[int]) -> None:
+    """Say that these arguments of `main` are bytes, 0 to 255, once they are integers."""
+    if numbers:
+        with module.context:
+            functions(module)["main"].attributes[_BYTES] = ir.DenseI64ArrayAttr.get(list(numbers))
+
+
+def bytes_of(main: ir.Operation) -> tuple[int, ...]:
+    """As `note_bytes` has noted them."""
+    return ints_of(main, _BYTES) if _BYTES in main.attributes else ()
 
 
 def number_of_states(main: ir.Operation) -> int:

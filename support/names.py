@@ -9,5 +9,5 @@ import msgspec
 Name = Annotated[str, msgspec.Meta(pattern=r"^\w[\w.+-]*\Z")]
 """A word; msgspec refuses another when it reads a file."""
 
-Dtype = Annotated[str, msgspec.Meta(pattern=r"^(bool|int(8|16|32|64)|float(16|32|64))\Z")]
+Dtype = Annotated[str, msgspec.Meta(pattern=r"^(bool|u?int8|int(16|32|64)|float(16|32|64))\Z")]
 """numpy's name of a dtype that a tensor of a firmware has."""

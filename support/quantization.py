@@ -10,7 +10,7 @@ from tosaic.support.mlir import dialect, ir
 
 LEAST_SCALE = 2.0**-126  # the least normal float32, whose inverse is finite
 _quant = dialect("quant")
-_RANGES = {"i4": (-8, 7), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
+_RANGES = {"i4": (-8, 7), "ui8": (0, 255), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Quantization:
     """real = scale * (stored - zero_point), per tensor or per channel.
 
     Args:
-        storage: element type of the stored integers, `i4`, `i8`, `i16` or `i32`.
+        storage: element type of the stored integers, `i4`, `i8`, `i16` or `i32`; `ui8` where these are bytes, which
+            tensors of i8 hold.
         scales: one, or one per channel, float64.
         zero_points: as many.
         axis: the channel dimension; None per tensor.
@@ -64,6 +65,7 @@ class Quantization:
 
     def dequantize(self, stored: np.ndarray) -> np.ndarray:
         """The real values (float64) of stored integers."""
+        stored = stored.astype(np.uint8) if self.storage == "ui8" else stored
         if self.axis is None:
             return (stored.astype(np.float64) - self.zero_point) * self.scale
         shape = [1] * stored.ndim

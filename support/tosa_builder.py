@@ -48,6 +48,7 @@ def rescale(
     shift: Sequence[int],
     input_zp: int = 0,
     output_zp: int = 0,
+    input_unsigned: bool = False,
 ) -> ir.Value:
     """`tosa.rescale` to element type `kind`, SINGLE_ROUND; per channel when there is more than one multiplier.
 
@@ -68,7 +69,7 @@ def rescale(
         scale32=wide,
         rounding_mode="SINGLE_ROUND",
         per_channel=len(multiplier) > 1,
-        input_unsigned=False,
+        input_unsigned=input_unsigned,
         output_unsigned=False,
     )
 

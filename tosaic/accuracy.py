@@ -141,7 +141,8 @@ def interface_quantizations(
             found.append(None)
             continue
         scale, zero_point = ir.FloatAttr(row["tosaic.scale"]).value, ir.IntegerAttr(row["tosaic.zero_point"]).value
-        found.append(Quantization.per_tensor(str(element_type(value)), scale, zero_point))
+        storage = "ui8" if "tosaic.unsigned" in row else str(element_type(value))
+        found.append(Quantization.per_tensor(storage, scale, zero_point))
     return found
 
 

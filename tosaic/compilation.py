@@ -57,7 +57,7 @@ from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
-from tosaic.support.functions import is_exact, note_states
+from tosaic.support.functions import is_exact, note_bytes, note_states
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.trial_inputs import Samples, model_samples
@@ -145,7 +145,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             if isinstance(middle.captured, Capture):
                 save_float(middle.captured, folder / "float.pt2")
-            write_samples(folder, firmware, middle.computed, middle.states)
+            computed = [Computed(firmware.taken(each.inputs), each.outputs) for each in middle.computed]
+            write_samples(folder, firmware, computed, middle.states)
         manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model_name,
@@ -203,7 +204,8 @@ def _prove(build: Build, middle: Middle, tuner: Tuner) -> None:
         found = prove_firmware(build.folder, firmware, middle.prepared, samples, middle.states, tuner.runner, npu)
         where, difference = "", found.difference
     else:
-        begins = verify_build(build, given, tuner.options.runner).begins
+        samples = [build.manifest.firmware.taken(sample) for sample in given]
+        begins = verify_build(build, samples, tuner.options.runner).begins
         where, difference = (f"{begins.where} {begins.name}", begins.why) if begins else ("", "")
     if difference:
         raise BackendError(
@@ -272,6 +274,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
         note_states(module, len(captured.states))
+        note_bytes(module, captured.bytes)
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     left = FloatsLeft()
     meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])

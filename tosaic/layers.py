@@ -17,7 +17,7 @@ from tosaic.frontend import import_program
 from tosaic.frontend.layers import Layer, layers, run_layers
 from tosaic.passes import run_phase
 from tosaic.support.errors import Advice, Error
-from tosaic.support.functions import body_of, retype
+from tosaic.support.functions import body_of, returned, retype
 from tosaic.support.mlir import element_type, functions, ir, numpy_dtype
 from tosaic.support.values import is_argument
 
@@ -25,6 +25,7 @@ Pair: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Integers of the module, and of the quantized program."""
 
 _AGREED_DB = 48.0  # what int16 loses by TABLEs of 512 chords; steps of int8 that are all off by one have less
+_ASIDE = 0.75  # steps on average: half of one where all lie halfway, as the bytes of x / 255 - 0.5
 _FEW = 16  # elements, of which roundings may well all fall to one side
 _FLIPPED, _SHARE = 2, 0.25  # elements of int8 convolutions that may differ; 1 in 10,000 does
 
@@ -71,7 +72,7 @@ class LayerAccuracy:
             return True
         if self.agreement_db is None or self.agreement_db >= _AGREED_DB:
             return False
-        return self.quanta > 1 or (abs(self.mean) > 0.5 and self.elements >= _FEW)
+        return self.quanta > 1 or (abs(self.mean) > _ASIDE and self.elements >= _FEW)
 
 
 def measure_layers(
@@ -94,23 +95,38 @@ def measure_layers(
     pairs = list(zip(computed, stored, strict=True))
     steps = [layer.of_steps for layer in known]
     states = {found[0]: pair for found, pair in zip(steps, pairs, strict=True) if found and found[1] == 0}
+    floats = list(map(_computes_in_float, returned(functions(module)["main"])[-len(known) :]))
     return tuple(
-        _compare(layer, *(told(found[1], pair, states.get(found[0])) if found else pair))
-        for layer, found, pair in zip(known, steps, pairs, strict=True)
+        _compare(layer, *(told(found[1], pair, None if in_float else states.get(found[0])) if found else pair))
+        for layer, found, pair, in_float in zip(known, steps, pairs, floats, strict=True)
     )
+
+
+def _computes_in_float(value: ir.Value) -> bool:
+    """Whether floats are on the way from the arguments of `main` to a value."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        one = waiting.pop()
+        if str(element_type(one)) == "f32":
+            return True
+        if one not in seen and not is_argument(one):
+            seen.add(one)
+            waiting += [operand for operand in one.owner.operands if isinstance(operand.type, ir.RankedTensorType)]
+    return False
 
 
 def told(number: int, pair: Pair, states: Pair | None) -> Pair:
     """What can be told of a recurrent layer: the steps of each sequence up to the first that PyTorch rounds otherwise.
 
-    Those behind it have other states to begin with, and a state's weights may be as large as they like.
+    Those behind it have other states to begin with, and a state's weights may be as large as they like. So may they be
+    where the layer stays float: then a sum's roundings decide.
 
     Args:
         number: of the layer's result: the states after each step, [N, T, H], or what the last step remembers, [N, H].
-        states: its first result.
+        states: its first result; None where that is not known, or nothing can be told.
     """
     if states is None:
-        return pair
+        return pair[0][:0], pair[1][:0]
     other = (states[0] != states[1]).any(2)
     known = np.logical_or.accumulate(np.pad(other, ((0, 0), (1, 0)))[:, :-1], axis=1)
     kept = ~known if number == 0 else ~known[:, -1]

@@ -178,12 +178,14 @@ def prove_firmware(
 
     Args:
         prepared: the integer module, as the reference model executes it.
+        samples: as it takes them.
         states: what the firmware keeps between calls, as it is before the first one.
 
     Raises:
         SimulatorError: the firmware does not run to its end.
     """
-    outputs = run_firmware(build / "model.elf", firmware, samples, runner, npu).outputs
+    taken = [firmware.taken(sample) for sample in samples]
+    outputs = run_firmware(build / "model.elf", firmware, taken, runner, npu).outputs
     expected = evaluate_in_turn(prepared, samples, states)
     for number, ((_, wanted), got) in enumerate(zip(expected, outputs, strict=True)):
         if difference := first_difference(wanted[: len(got)], list(got)):

@@ -117,7 +117,8 @@ def _executed_by(build: Build, npu: str, runner: Runner) -> str:
 def reference_outputs(build: Build, samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """What `tosa_reference_model` makes of the integer module, for each sample; floats are quantized first."""
     count, quantized = len(build.manifest.firmware.outputs), [build.quantize_inputs(sample) for sample in samples]
-    return [given[:count] for _, given in evaluate_in_turn(build.module, quantized, build.states)]
+    arguments = [[array.view(np.int8) if array.dtype == np.uint8 else array for array in one] for one in quantized]
+    return [given[:count] for _, given in evaluate_in_turn(build.module, arguments, build.states)]
 
 
 def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:

@@ -43,7 +43,7 @@ def model_samples(module: ir.Module, sample: Sequence[np.ndarray], seed: int) ->
         for array, kind, other in zip(sample, kinds, drawn, strict=True)
     ]
     ends = [
-        array if kind is None else rng.choice(np.array([kind.low, kind.high], array.dtype), array.shape)
+        array if kind is None else rng.choice(np.array([kind.low, kind.high]).astype(array.dtype), array.shape)
         for array, kind in zip(drawn, kinds, strict=True)
     ]
     return Samples(calibration, drawn, ends)

@@ -94,6 +94,10 @@ class Firmware:
     hop_rows: int = 0
     states: tuple[Tensor, ...] = ()
 
+    def taken(self, sample: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arguments of the integer module as it takes them: bytes are uint8 here, and int8 there."""
+        return [array.view(tensor.dtype) for array, tensor in zip(sample, self.inputs, strict=True)]
+
     @property
     def has_npu(self) -> bool:
         """Whether it calls an NPU."""
@@ -317,7 +321,7 @@ def _flash_bytes(elf: Path) -> int:
 
 def _tensor(program: Program, interface: Interface) -> Tensor:
     buffer = program.buffers[interface.buffer]
-    return Tensor(interface.name, buffer.shape, buffer.dtype.name, interface.quantization)
+    return Tensor(interface.name, buffer.shape, interface.dtype(buffer.dtype), interface.quantization)
 
 
 def _planned(placement: Placement, plan: MemoryPlan) -> PlannedBlock:

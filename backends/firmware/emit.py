@@ -242,13 +242,13 @@ def identifier(name: str) -> str:
 def _described(program: Program, interface: Interface) -> str:
     buffer, kind = program.buffers[interface.buffer], interface.quantization
     real = f", real = (q - {kind.zero_point}) * {kind.scale!r}" if kind else ""
-    return f" *   {interface.name}: {buffer.dtype} {list(buffer.shape)}{real}"
+    return f" *   {interface.name}: {interface.dtype(buffer.dtype)} {list(buffer.shape)}{real}"
 
 
 def _macros(program: Program, interface: Interface, name: str, kind: str) -> str:
     """The type of an input's or output's elements, and its numbers as macros."""
     buffer, label = program.buffers[interface.buffer], identifier(interface.name)
-    dtype = buffer.dtype.name
+    dtype = interface.dtype(buffer.dtype)
     numbers = {
         "BYTES": buffer.size,
         "ELEMENTS": buffer.size // buffer.dtype.itemsize,
@@ -509,7 +509,7 @@ class _Source:
         kind = interface.quantization
         scale, zero_point = (kind.scale, kind.zero_point) if kind else (0.0, 0)
         return (
-            f'{{"{interface.name}", {buffer.size}, "{buffer.dtype}", '
+            f'{{"{interface.name}", {buffer.size}, "{interface.dtype(buffer.dtype)}", '
             f"{len(buffer.shape)}, {{{shape}}}, {scale!r}f, {zero_point}}}"
         )
 

@@ -35,6 +35,10 @@ class Interface:
     buffer: str
     quantization: Quantization | None = None
 
+    def dtype(self, stored: np.dtype) -> str:
+        """numpy's name of its dtype, where its buffer holds `stored`."""
+        return "uint8" if self.quantization is not None and self.quantization.storage == "ui8" else stored.name
+
 
 @dataclass(frozen=True)
 class KernelCall:

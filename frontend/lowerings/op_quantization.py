@@ -32,7 +32,12 @@ class Weighted:
 class Recurrent:
     """(x, state, cell, weight, weight, ...): formats for x, the states and the result, scales for each row of the
     weights; what remembers, a cell, has int16.
+
+    Args:
+        inside: as `OneToOne` has it.
     """
+
+    inside: Callable[..., Tensor] | None = None
 
 
 @dataclass(frozen=True)

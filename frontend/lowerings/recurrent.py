@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, shape
@@ -19,7 +21,17 @@ from tosaic.support.mlir import ir
 _Step = Callable[[Builder, ir.Value, ir.Value, ir.Value, ir.Value], tuple[ir.Value, ir.Value]]
 
 
-@lowers(*LAYERS.values(), raw=("state", "cell", "weight_x", "weight_h", "bias_x", "bias_h"), quantized=Recurrent())
+_RAW = ("state", "cell", "weight_x", "weight_h", "bias_x", "bias_h")
+
+
+def _before_gates(x: Tensor, state: Tensor, cell: Tensor, weight_x: Tensor, weight_h: Tensor, *_: object) -> Tensor:
+    """The largest sums of products that a gate may read, where float32 knows them to better than 1."""
+    sums = weight_x.abs().sum(1) * x.abs().max() + weight_h.abs().sum(1) * state.abs().max().clamp(min=1)
+    return sums.masked_fill(sums > 2.0**24, math.inf)
+
+
+@lowers(LAYERS["rnn_relu"], raw=_RAW, quantized=Recurrent())
+@lowers(*(LAYERS[kind] for kind in ("gru", "lstm", "rnn_tanh")), raw=_RAW, quantized=Recurrent(_before_gates))
 def recurrent(
     b: Builder,
     node: Node,

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.quantization import as_quantized, quantization_of, storage
-from tosaic.support.functions import body_of, number_of_states, retype
+from tosaic.support.functions import body_of, bytes_of, number_of_states, retype
 from tosaic.support.mlir import functions, ir, shape_of
 from tosaic.support.quantization import Quantization
-from tosaic.support.tosa_builder import tensor
+from tosaic.support.tosa_builder import rescale, tensor
 from tosaic.support.values import producer, users
 
 
@@ -29,9 +29,9 @@ class QuantizeBoundary(ModulePass):
         for number in range(-number_of_states(main), 0):
             if arguments[number] != results[number]:  # what is kept between calls has one format
                 arguments[number] = results[number] = None
-        for argument, kind in zip(list(block.arguments), arguments, strict=True):
+        for number, (argument, kind) in enumerate(zip(list(block.arguments), arguments, strict=True)):
             if kind is not None:
-                _retype(block, argument, kind)
+                arguments[number] = _retype(block, argument, kind, number in bytes_of(main))
         for index, kind in enumerate(results):
             if kind is not None:
                 _store(end, index, kind)
@@ -57,14 +57,19 @@ def _given(result: ir.Value) -> Quantization | None:
     return None if cast is None else quantization_of(cast.operands[0])
 
 
-def _retype(block: ir.Block, argument: ir.BlockArgument, quantization: Quantization) -> None:
+def _retype(block: ir.Block, argument: ir.BlockArgument, kind: Quantization, is_bytes: bool) -> Quantization:
+    """Let an argument be the integers that its readers take, or bytes that become these; returns what it is."""
     readers, shape = users(argument), shape_of(argument)
-    argument.set_type(tensor(shape, quantization.storage))
+    argument.set_type(tensor(shape, kind.storage))
     with ir.InsertionPoint.at_block_begin(block), readers[0].location:
-        view = as_quantized(argument, quantization)
+        stored = argument
+        if is_bytes:
+            stored = rescale(argument, kind.storage, [1 << 30], [30], 0, kind.zero_point, input_unsigned=True)
+        view = as_quantized(stored, kind)
     for reader in readers:
         reader.results[0].replace_all_uses_with(view)
         reader.erase()
+    return Quantization.per_tensor("ui8", kind.scale, 0) if is_bytes else kind
 
 
 def _store(end: ir.Operation, index: int, quantization: Quantization) -> None:
@@ -85,5 +90,7 @@ def _annotate(main: ir.Operation, kind: str, quantizations: list[Quantization | 
             i64 = ir.IntegerType.get_signless(64)
             attributes["tosaic.scale"] = ir.FloatAttr.get(ir.F64Type.get(), quantization.scale)
             attributes["tosaic.zero_point"] = ir.IntegerAttr.get(i64, quantization.zero_point)
+            if quantization.storage == "ui8":
+                attributes["tosaic.unsigned"] = ir.UnitAttr.get()
         merged.append(ir.DictAttr.get(attributes))
     main.attributes[kind] = ir.ArrayAttr.get(merged)

@@ -276,6 +276,11 @@ def test_a_layer_norm_that_overflows_in_pytorch_names_its_line(activations):
     assert not evaluate(kept, [x.numpy()])[0].any()
 
 
+def test_what_was_always_zero_does_not_drown_small_numbers():
+    tiny = captured(Layer(lambda m, x: torch.stack([x, -x], -1).sum(-1) + x), *normal(2, 8, size=1e-15))
+    assert sqnr(tiny) > 35
+
+
 @pytest.mark.parametrize("function", [torch.sin, torch.cos])
 def test_an_angle_that_float32_does_not_know_names_its_line(function):
     quantize(captured(Layer(lambda m, x: function(x)), *normal(2, 8, size=1e6)))

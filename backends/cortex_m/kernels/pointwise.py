@@ -241,7 +241,8 @@ class _Reader:
     def _rescale(self, op: ir.Operation, a: Value) -> Value:
         flags = {name: bool_of(op, name) for name in ("scale32", "input_unsigned", "output_unsigned")}
         constants = [constant_value(operand) for operand in list(op.operands)[1:]]
-        if flags != {"scale32": True, "input_unsigned": False, "output_unsigned": False}:
+        is_bytes = flags.pop("input_unsigned")
+        if flags != {"scale32": True, "output_unsigned": False} or (is_bytes and _bits(op.operands[0]) != 8):
             raise _NotCoveredError
         if enum_of(op, "rounding_mode") != "SINGLE_ROUND" or any(c is None for c in constants):
             raise _NotCoveredError
@@ -249,7 +250,10 @@ class _Reader:
         if multiplier.size not in (1, self.channels):
             raise _NotCoveredError
         bits, zero = _bits(op.results[0]), int(output_zero.item())
-        moved = lanes.subtract(a, lanes.number(int(input_zero.item())))
+        less = int(input_zero.item())
+        if is_bytes:  # less 128, they are the signed ones but for the first bit
+            a, less = lanes.bitwise("xor", a, lanes.number(-128)), less % 256 - 128
+        moved = lanes.subtract(a, lanes.number(less))
         scaled = lanes.rescale(moved, multiplier, shift, bits)
         if scaled is None:
             raise _NotCoveredError

@@ -85,6 +85,11 @@ CASES: dict[str, Build] = {
     "rescale by a half": lambda g: g.rescale(g.input((5, 9), "i16"), "i32", 1 << 30, 31),
     "rescale by the smallest power": lambda g: g.rescale(g.input((5, 9), "i32"), "i32", 1 << 30, 62),
     "rescale by the least multiplier": lambda g: g.rescale(g.input((5, 9)), "i8", 1, 9, output_zero=4),
+    "rescale of bytes": lambda g: g.rescale(g.input(_SHAPE), "i8", 1 << 30, 30, output_zero=-128, input_unsigned=True),
+    "table behind a rescale of bytes": lambda g: g.table(
+        g.rescale(g.input((3, 5, 7)), "i8", 1518500250, 31, input_zero=-6, output_zero=-100, input_unsigned=True),
+        _TABLE,
+    ),
     "rescale by zero": lambda g: g.rescale(g.input((5, 9), "i16"), "i8", 0, 40, output_zero=4),
     "rescale by two, saturating": lambda g: g.rescale(g.input((5, 9)), "i8", 1 << 30, 29, input_zero=3, output_zero=9),
     "scale by channel": lambda g: g.requantize(

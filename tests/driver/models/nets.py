@@ -146,6 +146,27 @@ def causal():
     return Causal().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+class Camera(nn.Module):
+    """Pixels as a camera gives them: u8[1, 32, 32, 3] -> f32[1, 4]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+        self.classifier = nn.Linear(16, 4)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = torch.relu(self.first(pixels.permute(0, 3, 1, 2) / 255 - 0.5))
+        return self.classifier(torch.relu(self.second(x)).mean((2, 3)))
+
+
+def camera():
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    batches = torch.randint(0, 256, (4, 1, 32, 32, 3), dtype=torch.uint8, generator=generator)
+    return Camera().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 class Decomposed(nn.Module):
     """Layers that no lowering takes whole, and a recurrent one behind them: f32[1, 3, 12, 12] -> f32[1, 5]."""
 
