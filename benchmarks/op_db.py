@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tosaic.accuracy import compute, measure_accuracy
-from tosaic.backends.reference import evaluate, serialize
+from tosaic.backends.reference import evaluate, prepare
 from tosaic.frontend import Capture, import_program, quantize, run_float
 from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
@@ -126,7 +126,7 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
         integers = import_program(quantized)
         run_phases(integers, ["legalize", "quantize"])
         floats = sum(any("f32" in str(result.type) for result in op.results) for op in walk(integers))
-        computed = [compute(integers, serialize(integers), [_stored(x) for x in inputs])]
+        computed = [compute(integers, prepare(integers), [_stored(x) for x in inputs])]
         for output in measure_accuracy(
             integers, computed, [run_float(capture, inputs)], [run_float(quantized, inputs)]
         ):
