@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.op_examples import EXAMPLES, INDICES, ROWS, Function, X, tensor
 from tosaic.backends.reference import evaluate
@@ -26,9 +27,7 @@ def seeded(module: nn.Module) -> nn.Module:
 def check(module: nn.Module, *inputs: torch.Tensor, tolerance: float = 2e-5) -> ir.Module:
     imported = import_program(torch.export.export(module.eval(), inputs))
     arrays = [x.numpy().astype(np.int32) if x.dtype == torch.int64 else x.numpy() for x in inputs]
-    expected = module(*inputs)
-    expected = expected if isinstance(expected, tuple | list) else [expected]
-    for got, want in zip(evaluate(imported, arrays), expected, strict=True):
+    for got, want in zip(evaluate(imported, arrays), tree_leaves(module(*inputs)), strict=True):
         assert got.shape == tuple(want.shape)
         np.testing.assert_allclose(got, want.detach().numpy(), rtol=tolerance, atol=tolerance)
     return imported
