@@ -87,8 +87,8 @@ class Build:
         """
         firmware = self.manifest.firmware
         columns = self._carried("input", firmware.inputs), self._carried("output", firmware.outputs)
-        inputs, outputs = (map(list, zip(*column, strict=True)) for column in columns)
-        return list(map(Computed, inputs, outputs))
+        inputs, outputs = (list(map(list, zip(*column, strict=True))) for column in columns)
+        return list(map(Computed, inputs or [[] for _ in outputs], outputs))
 
     @cached_property
     def states(self) -> list[np.ndarray]:

@@ -70,7 +70,7 @@ static void infer(MODEL(instance) *model, host_file inputs)
 #else
 static void infer(MODEL(instance) *model, host_file inputs)
 {
-    for (uint32_t i = 0; i < INPUTS; i++)
+    for (int i = 0; i < INPUTS; i++)
         if (host_read(inputs, model->inputs[i], MODEL(inputs)[i].bytes) != MODEL(inputs)[i].bytes)
             fail("inputs.bin is too short", EXIT_FILES);
     check(MODEL(invoke)(model));

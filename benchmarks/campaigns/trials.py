@@ -11,10 +11,11 @@ from concurrent.futures import ProcessPoolExecutor, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+_T = TypeVar("_T")
 _PER_PROCESS = 50
 _SECONDS = 1800.0
 
@@ -54,19 +55,19 @@ class Tally:
         click.echo(", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common()))
 
 
-def run_all(trial: Callable[[int], Outcome], numbers: Iterable[int]) -> Iterator[tuple[int, Outcome]]:
-    """The outcome of each number, in order; a process that dies or takes too long is an outcome too."""
+def run_all(trial: Callable[[_T], Outcome], subjects: Iterable[_T]) -> Iterator[tuple[_T, Outcome]]:
+    """The outcome of each subject, a seed say, in order; a process that dies or takes too long is an outcome too."""
     pool = _pool()
     try:
-        for number in numbers:
+        for subject in subjects:
             try:
-                outcome = pool.submit(trial, number).result(_SECONDS)
+                outcome = pool.submit(trial, subject).result(_SECONDS)
             except BrokenProcessPool:
                 outcome, pool = Outcome("died", "its process ended", True), _pool()
             except TimeoutError:
                 _end(pool)
                 outcome, pool = Outcome("hangs", f"no end within {_SECONDS:g} s", True), _pool()
-            yield number, outcome
+            yield subject, outcome
     finally:
         _end(pool)
 

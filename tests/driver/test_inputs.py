@@ -45,6 +45,18 @@ def test_a_module_of_tosa_is_its_own_meaning(succeed, build, tmp_path, target):
     assert succeed("verify", tmp_path / "again", "--inputs", "1")["right"]
 
 
+def test_a_module_without_inputs(succeed, tmp_path):
+    path = tmp_path / "net.mlir"
+    path.write_text("""func.func @main() -> tensor<2x3xi32> {
+      %0 = "tosa.const"() <{values = dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi32>}> : () -> tensor<2x3xi32>
+      %1 = tosa.reverse %0 {axis = 1 : i32} : (tensor<2x3xi32>) -> tensor<2x3xi32>
+      return %1 : tensor<2x3xi32>
+    }""")
+    succeed("compile", path, "-o", tmp_path / "net")
+    assert succeed("run", tmp_path / "net", "-o", tmp_path)["exact"]
+    np.testing.assert_array_equal(np.load(tmp_path / "output_0.npy"), [[[3, 2, 1], [6, 5, 4]]])
+
+
 @pytest.mark.parametrize("option", [("--exclude", "conv2d"), ("--min-sqnr", "3"), ("--activations", "int16")])
 def test_what_needs_a_float_model_says_so(refused, build, tmp_path, option):
     message = refused("compile", build / "module.mlirbc", *option, "-o", tmp_path / "none")

@@ -1,0 +1,244 @@
+"""TOSA's conformance tests on a simulated board: `python benchmarks/tosa_conformance.py FOLDER`.
+
+The generator of tosa-tools makes them (positive tests of TOSA 1.0: pro_int, int16 and int4), once for a folder. Each
+test's flatbuffer is read as `tosaic compile FILE.tosa` reads it. Tests of a few kilobytes share a firmware, as parts
+of one module that have nothing in common, since a compilation costs more than what it compiles; where one is not
+exact, halves of it are compiled, down to a single test. The firmware is given the tests' own inputs, and its outputs
+must be those of `tosa_reference_model` to the bit. Kernels are the generators' guesses: a trial before would replace
+one that is wrong by another.
+
+The outcome of each test is a line of a file, and what stands there is not run again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import click
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import tosaic
+from benchmarks.campaigns.trials import Here, Outcome, run_all
+from tosaic.console import ended_by_sigterm, quiet_libraries
+from tosaic.frontend import read_tosa
+from tosaic.options import Tuning
+from tosaic.passes import first_difference
+from tosaic.running import run_build
+from tosaic.support.errors import ModelError, OutOfMemoryError, PassError
+from tosaic.support.functions import body_of, main_of, returned
+from tosaic.support.mlir import bytecode, functions
+from tosaic.support.scratch import temporary_files
+from tosaic.support.tosa_tools import tosa_tool
+from tosaic.tuning import Tuner
+
+_EXTENSIONS = ("tosa-ext-int16", "tosa-ext-int4")
+_MOST_TESTS, _MOST_BYTES = 24, 1 << 17
+"""Of what shares a firmware."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A folder that the generator made: `desc.json`, the flatbuffer and its inputs."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def op(self) -> str:
+        """Lower case, e.g. `conv2d`."""
+        return self._description["test_details"]["operator"].lower()
+
+    @property
+    def kind(self) -> str:
+        """The op and the types and ranks that it is tested on, as far as the name says."""
+        types = "_".join(re.findall(r"_(b|i\d+(?:xi\d+)*|f\w+)(?=_|$)", self.name))
+        shape = re.search(r"_(\d+(?:x\d+)*)(?=_|$)", self.name)
+        return f"{self.op} {types} {shape[1].count('x') + 1 if shape else 0}"
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        return [np.load(self.folder / file) for file in self._description["ifm_file"]]
+
+    @property
+    def expected(self) -> list[np.ndarray]:
+        """What the reference model makes of the inputs; it is executed once for a folder.
+
+        Raises:
+            CalledProcessError: it refuses the test.
+        """
+        files = [self.folder / file for file in self._description["ofm_file"]]
+        if not all(file.exists() for file in files):
+            model, test = tosa_tool("tosa_reference_model"), self.folder / "desc.json"
+            subprocess.run([model, f"--test_desc={test}"], check=True, capture_output=True)
+        return [np.load(file) for file in files]
+
+    @property
+    def bytes(self) -> int:
+        """Of its file and its inputs."""
+        return sum((self.folder / file).stat().st_size for file in ["test.tosa", *self._description["ifm_file"]])
+
+    @cached_property
+    def _description(self) -> dict:
+        return json.loads((self.folder / "desc.json").read_text())
+
+
+def generate(folder: Path, ops: Sequence[str] = ()) -> None:
+    """Make the tests of `ops`, of all where none is named, in `folder`: 3,233 of all, in a quarter of an hour.
+
+    Raises:
+        CalledProcessError: the generator fails.
+    """
+    names = ["--operators", *ops] if ops else []
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as scratch:
+        subprocess.run(
+            [
+                Path(sys.executable).with_name("tosa_verif_conformance_generator"), *names,
+                "--profile", "tosa-pro-int", "--extension", *_EXTENSIONS, "--test-type", "positive",
+                "--tosa-version", "1.0.2", "--output-type", "binary", "--seed", "42", "-j", "1",
+                "--ref-model-path", tosa_tool("tosa_reference_model"),
+                "--build-directory", scratch, "--output-directory", folder,
+            ],
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+def tests_in(folder: Path) -> list[Test]:
+    """The tests below a folder, in the order of their names."""
+    return sorted((Test(file.parent) for file in folder.rglob("desc.json")), key=lambda test: test.name)
+
+
+def trial(tests: Sequence[Test]) -> Outcome:
+    """Compile tests into one firmware for the Cortex-M55 and run it: `exact` where each of them is."""
+    warnings.simplefilter("ignore")
+    Tuner.prove = lambda self, tasks: {}  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries():
+        folder = Path(name)
+        try:
+            expected = [array for test in tests for array in test.expected]
+        except subprocess.CalledProcessError as error:
+            return Outcome("no reference", error.stderr.decode().strip().splitlines()[0])
+        inputs = [array for test in tests for array in test.inputs]
+        try:
+            (folder / "tests.mlirbc").write_bytes(_joined(tests))
+            build = tosaic.compile(
+                str(folder / "tests.mlirbc"),
+                calibration=[tuple(inputs)],
+                prove=False,
+                tuning=Tuning(records=folder / "records.db", executor=Here()),
+                output=folder / "build",
+            )
+            outputs = run_build(build, [inputs]).board.outputs[0]
+        except OutOfMemoryError as error:
+            return Outcome("too large", error.what)
+        except (ModelError, PassError) as error:
+            return Outcome("refused", f"{error.what}: {error.why}" if error.why else error.what)
+        except tosaic.Error as error:
+            return Outcome("fails", f"{error.what}: {error.why[-400:]}", fault=True)
+        except Exception as error:
+            return Outcome("raises", f"{type(error).__name__}: {error}", fault=True)
+    difference = first_difference(expected, list(outputs))
+    return Outcome("differs", difference, fault=True) if difference else Outcome("exact")
+
+
+def _joined(tests: Sequence[Test]) -> bytes:
+    """The tests' functions side by side in one, as bytecode."""
+    files = [read_tosa(test.folder / "test.tosa") for test in tests]
+    mains = [functions(file.module)["main"] for file in files]
+    ops = [op.operation for main in mains for op in list(body_of(main).operations)[:-1]]
+    arguments = [argument for main in mains for argument in body_of(main).arguments]
+    return bytecode(main_of(ops, arguments, [value for main in mains for value in returned(main)]))
+
+
+def outcomes(tests: Iterable[Test]) -> Iterator[tuple[Test, Outcome]]:
+    """What becomes of each test."""
+    waiting = list(_batches(tests))
+
+    def next_ones() -> Iterator[tuple[Test, ...]]:
+        while waiting:
+            yield waiting.pop(0)
+
+    for batch, outcome in run_all(trial, next_ones()):
+        if len(batch) == 1 or outcome.kind == "exact":
+            yield from ((test, outcome) for test in batch)
+        else:
+            half = len(batch) // 2
+            waiting[:0] = [batch[:half], batch[half:]]
+
+
+def _batches(tests: Iterable[Test]) -> Iterator[tuple[Test, ...]]:
+    batch: list[Test] = []
+    for test in tests:
+        if batch and (len(batch) == _MOST_TESTS or sum(one.bytes for one in [*batch, test]) > _MOST_BYTES):
+            yield tuple(batch)
+            batch = []
+        batch.append(test)
+    if batch:
+        yield tuple(batch)
+
+
+def chosen(tests: Sequence[Test], op: str, sample: int | None, seed: int) -> list[Test]:
+    """Tests of ops that `op` matches, at most `sample` of each op, types and rank."""
+    matching = [test for test in tests if re.fullmatch(op, test.op)]
+    if sample is None:
+        return matching
+    rng, picked = random.Random(seed), list[Test]()
+    for _, some in itertools.groupby(sorted(matching, key=lambda test: test.kind), lambda test: test.kind):
+        group = list(some)
+        picked += rng.sample(group, min(sample, len(group)))
+    return picked
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--op", default=".*", help="A regular expression of TOSA's ops in lower case.")
+@click.option("--sample", type=int, help="So many tests of each op, types and rank; all where not given.")
+@click.option("--seed", default=0, show_default=True, help="Of the sample.")
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: FOLDER/results.jsonl.")
+def main(folder: Path, op: str, sample: int | None, seed: int, results: Path | None) -> None:
+    """Generate the tests in FOLDER where it holds none, run them, and print a row of counts for each op."""
+    file = results or folder / "results.jsonl"
+    if not (tests := tests_in(folder)):
+        generate(folder)
+        tests = tests_in(folder)
+    asked = chosen(tests, op, sample, seed)
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done = {row["test"]: row for row in rows}
+    with ended_by_sigterm(), temporary_files(), file.open("a") as out:
+        for test, outcome in outcomes([test for test in asked if test.name not in done]):
+            done[test.name] = {"test": test.name, "op": test.op, **asdict(outcome)}
+            print(json.dumps(done[test.name]), file=out, flush=True)
+            if outcome.kind != "exact":
+                click.echo(f"{test.name}: {outcome.kind}: {outcome.detail}", err=True)
+    _print_counts([done[test.name] for test in asked])
+
+
+def _print_counts(rows: Sequence[dict]) -> None:
+    kinds = [kind for kind, _ in Counter(row["kind"] for row in rows).most_common()]
+    click.echo(f"| op | tests | {' | '.join(kinds)} |\n|---|---|{'---|' * len(kinds)}")
+    for op in [*sorted({row["op"] for row in rows}), "all"]:
+        some = [row for row in rows if op in (row["op"], "all")]
+        counts = Counter(row["kind"] for row in some)
+        click.echo(f"| {op} | {len(some)} | {' | '.join(str(counts[kind]) for kind in kinds)} |")
+    if any(row["fault"] for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
