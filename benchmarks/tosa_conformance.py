@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from unittest.mock import patch
 
 import click
 import numpy as np
@@ -34,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import tosaic
 from benchmarks.campaigns.trials import Here, Outcome, run_all
 from tosaic.console import ended_by_sigterm, quiet_libraries
-from tosaic.frontend import read_tosa
+from tosaic.frontend import TosaFile, read_tosa
 from tosaic.options import Tuning
 from tosaic.passes import first_difference
 from tosaic.running import run_build
@@ -51,7 +52,7 @@ _MOST_TESTS, _MOST_BYTES = 24, 1 << 17
 
 
 @dataclass(frozen=True)
-class Test:
+class Case:
     """A folder that the generator made: `desc.json`, the flatbuffer and its inputs."""
 
     folder: Path
@@ -119,24 +120,22 @@ def generate(folder: Path, ops: Sequence[str] = ()) -> None:
         )  # fmt: skip
 
 
-def tests_in(folder: Path) -> list[Test]:
+def cases_in(folder: Path) -> list[Case]:
     """The tests below a folder, in the order of their names."""
-    return sorted((Test(file.parent) for file in folder.rglob("desc.json")), key=lambda test: test.name)
+    return sorted((Case(file.parent) for file in folder.rglob("desc.json")), key=lambda test: test.name)
 
 
-def trial(tests: Sequence[Test]) -> Outcome:
+def trial(tests: Sequence[Case]) -> Outcome:
     """Compile tests into one firmware for the Cortex-M55 and run it: `exact` where each of them is."""
     warnings.simplefilter("ignore")
-    Tuner.prove = lambda self, tasks: {}  # type: ignore[method-assign]
-    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries():
+    unproven = patch.object(Tuner, "prove", lambda self, tasks: {})
+    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries(), unproven:
         folder = Path(name)
         try:
-            expected = [array for test in tests for array in test.expected]
-        except subprocess.CalledProcessError as error:
-            return Outcome("no reference", error.stderr.decode().strip().splitlines()[0])
-        inputs = [array for test in tests for array in test.inputs]
-        try:
-            (folder / "tests.mlirbc").write_bytes(_joined(tests))
+            files = [read_tosa(test.folder / "test.tosa") for test in tests]
+            inputs = _as_compiled([test.inputs for test in tests], [file.bytes[0] for file in files])
+            expected = _as_compiled([test.expected for test in tests], [file.bytes[1] for file in files])
+            (folder / "tests.mlirbc").write_bytes(_joined(files))
             build = tosaic.compile(
                 str(folder / "tests.mlirbc"),
                 calibration=[tuple(inputs)],
@@ -145,6 +144,8 @@ def trial(tests: Sequence[Test]) -> Outcome:
                 output=folder / "build",
             )
             outputs = run_build(build, [inputs]).board.outputs[0]
+        except subprocess.CalledProcessError as error:
+            return Outcome("no reference", error.stderr.decode().strip()[-400:])
         except OutOfMemoryError as error:
             return Outcome("too large", error.what)
         except (ModelError, PassError) as error:
@@ -157,20 +158,28 @@ def trial(tests: Sequence[Test]) -> Outcome:
     return Outcome("differs", difference, fault=True) if difference else Outcome("exact")
 
 
-def _joined(tests: Sequence[Test]) -> bytes:
-    """The tests' functions side by side in one, as bytecode."""
-    files = [read_tosa(test.folder / "test.tosa") for test in tests]
+def _as_compiled(arrays: Sequence[Sequence[np.ndarray]], unsigned: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """The arrays of one file after another, as `read_tosa` makes them: u8 is i8, 128 less."""
+    return [
+        (array.view(np.uint8) ^ 0x80).view(np.int8) if number in some else array
+        for each, some in zip(arrays, unsigned, strict=True)
+        for number, array in enumerate(each)
+    ]
+
+
+def _joined(files: Sequence[TosaFile]) -> bytes:
+    """The functions of the files side by side in one, as bytecode."""
     mains = [functions(file.module)["main"] for file in files]
     ops = [op.operation for main in mains for op in list(body_of(main).operations)[:-1]]
     arguments = [argument for main in mains for argument in body_of(main).arguments]
     return bytecode(main_of(ops, arguments, [value for main in mains for value in returned(main)]))
 
 
-def outcomes(tests: Iterable[Test]) -> Iterator[tuple[Test, Outcome]]:
+def outcomes(tests: Iterable[Case]) -> Iterator[tuple[Case, Outcome]]:
     """What becomes of each test."""
     waiting = list(_batches(tests))
 
-    def next_ones() -> Iterator[tuple[Test, ...]]:
+    def next_ones() -> Iterator[tuple[Case, ...]]:
         while waiting:
             yield waiting.pop(0)
 
@@ -182,8 +191,8 @@ def outcomes(tests: Iterable[Test]) -> Iterator[tuple[Test, Outcome]]:
             waiting[:0] = [batch[:half], batch[half:]]
 
 
-def _batches(tests: Iterable[Test]) -> Iterator[tuple[Test, ...]]:
-    batch: list[Test] = []
+def _batches(tests: Iterable[Case]) -> Iterator[tuple[Case, ...]]:
+    batch: list[Case] = []
     for test in tests:
         if batch and (len(batch) == _MOST_TESTS or sum(one.bytes for one in [*batch, test]) > _MOST_BYTES):
             yield tuple(batch)
@@ -193,12 +202,12 @@ def _batches(tests: Iterable[Test]) -> Iterator[tuple[Test, ...]]:
         yield tuple(batch)
 
 
-def chosen(tests: Sequence[Test], op: str, sample: int | None, seed: int) -> list[Test]:
+def chosen(tests: Sequence[Case], op: str, sample: int | None, seed: int) -> list[Case]:
     """Tests of ops that `op` matches, at most `sample` of each op, types and rank."""
     matching = [test for test in tests if re.fullmatch(op, test.op)]
     if sample is None:
         return matching
-    rng, picked = random.Random(seed), list[Test]()
+    rng, picked = random.Random(seed), list[Case]()
     for _, some in itertools.groupby(sorted(matching, key=lambda test: test.kind), lambda test: test.kind):
         group = list(some)
         picked += rng.sample(group, min(sample, len(group)))
@@ -214,9 +223,9 @@ def chosen(tests: Sequence[Test], op: str, sample: int | None, seed: int) -> lis
 def main(folder: Path, op: str, sample: int | None, seed: int, results: Path | None) -> None:
     """Generate the tests in FOLDER where it holds none, run them, and print a row of counts for each op."""
     file = results or folder / "results.jsonl"
-    if not (tests := tests_in(folder)):
+    if not (tests := cases_in(folder)):
         generate(folder)
-        tests = tests_in(folder)
+        tests = cases_in(folder)
     asked = chosen(tests, op, sample, seed)
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {row["test"]: row for row in rows}

@@ -42,6 +42,7 @@ class TosaFile:
 
     Args:
         module: one public function `main`, without variables and unsigned integers.
+        bytes: the numbers of the inputs, and of the outputs, that are u8 in the file: i8, 128 less, in the module.
         warnings: what had to be made otherwise.
     """
 
@@ -49,6 +50,7 @@ class TosaFile:
     module: ir.Module
     input_names: list[str]
     output_names: list[str]
+    bytes: tuple[list[int], list[int]]
     warnings: tuple[Advice, ...]
 
 
@@ -80,12 +82,12 @@ def read_tosa(path: Path) -> TosaFile:
         main.attributes["sym_name"] = ir.StringAttr.get("main")
         states, warnings = _as_interface(module, main)
         warnings += _with_single_rounding(main) if path.suffix == ".tflite" else []
-        _without_unsigned(main)
+        unsigned = _without_unsigned(main)
         retype(main)
     block = body_of(main)
     inputs = [*(inputs or [f"input_{i}" for i in range(len(block.arguments) - len(states))]), *states]
     outputs = [*(outputs or [f"output_{i}" for i in range(len(returned(main)) - len(states))]), *states]
-    return TosaFile(path.stem, module, inputs, outputs, tuple(warnings))
+    return TosaFile(path.stem, module, inputs, outputs, unsigned, tuple(warnings))
 
 
 def _parsed(path: Path) -> ir.Module:
@@ -190,27 +192,31 @@ def _with_single_rounding(main: ir.Operation) -> list[Advice]:
     return [Advice(what, "", "expect results that are a step apart")]
 
 
-def _without_unsigned(main: ir.Operation) -> None:
-    """u8 arguments and results as i8, 128 less; only RESCALE reads and writes them (TOSA 1.0, RESCALE).
+def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
+    """u8 tensors as i8, 128 less; only RESCALE reads and writes them (TOSA 1.0, RESCALE). An i8 that it takes as
+    unsigned keeps its bits.
+
+    Returns:
+        The numbers of the arguments, and of the results, that were u8.
 
     Raises:
         ModelError: another op does.
     """
-    for op in walk(main):
-        for index, flag in ((0, "input_unsigned"), (1, "output_unsigned")):
-            value = op.operands[0] if index == 0 and op.operands else op.results[0] if op.results else None
-            if op.name != "tosa.rescale" or value is None or str(element_type(value)) not in ("ui8", "i8"):
-                continue
-            if not op.attributes[flag].value:
-                continue
-            point = constant_value(op.operands[3 + index])
-            if point is None:
-                raise ModelError("a zero point is computed", where=str(op.location))
-            with ir.InsertionPoint(op), op.location:
-                signed = (point.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)
-                op.operands[3 + index] = constant(signed)
-            op.attributes[flag] = ir.BoolAttr.get(False)
-            value.set_type(tensor(shape_of(value), "i8"))
-    for value in (*body_of(main).arguments, *returned(main)):
+    edges = list(body_of(main).arguments), returned(main)
+    arguments, results = ([i for i, one in enumerate(edge) if str(element_type(one)) == "ui8"] for edge in edges)
+    rescales = [op for op in walk(main) if op.name == "tosa.rescale"]
+    ends = [(op, op.operands[0], 3, "input_unsigned") for op in rescales]
+    ends += [(op, op.results[0], 4, "output_unsigned") for op in rescales]
+    for op, value, zero_point, flag in [end for end in ends if str(element_type(end[1])) == "ui8"]:
+        point = constant_value(op.operands[zero_point])
+        if point is None:
+            raise ModelError("a zero point is computed", where=str(op.location))
+        with ir.InsertionPoint(op), op.location:
+            signed = (point.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)
+            op.operands[zero_point] = constant(signed)
+        op.attributes[flag] = ir.BoolAttr.get(False)
+        value.set_type(tensor(shape_of(value), "i8"))
+    for value in (*edges[0], *edges[1]):
         if str(element_type(value)) == "ui8":
             raise ModelError("an unsigned tensor is read by other ops than RESCALE", why=f"{value.type}")
+    return arguments, results

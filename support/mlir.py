@@ -125,6 +125,8 @@ _DTYPES = {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64
            "f32": np.float32, "f64": np.float64, "f16": np.float16}  # fmt: skip
 # The reference model and the bindings exchange i4 in int8 and i48 in int64.
 _WIDENED = {"i4": np.int8, "i48": np.int64}
+ODD_WIDTHS = tuple(_WIDENED)
+"""The element types that no numpy dtype has the width of."""
 
 
 def numpy_dtype(element: ir.Type) -> np.dtype:

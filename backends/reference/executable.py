@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of, returned
 from tosaic.support.loops import LOOP, captured, turn_of, turns_of
-from tosaic.support.mlir import constant_value, functions, ir, parse
+from tosaic.support.mlir import ODD_WIDTHS, constant_value, element_type, functions, ir, parse
 from tosaic.support.tosa_ops import is_constant
 
 
@@ -25,6 +25,7 @@ class Stage:
         reads, writes: numbers of tensors.
         turns: how often; None for once. A turn reads its number and `reads`, the first of which it carries.
         gives: of a loop, for each tensor that it carries which result of a turn the next one gets; None for the same.
+        odd: whether it reads or writes i4 or i48, which the model's Python module gets wrong.
     """
 
     flatbuffer: bytes
@@ -32,6 +33,7 @@ class Stage:
     writes: tuple[int, ...]
     turns: int | None = None
     gives: tuple[int | None, ...] = ()
+    odd: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,11 @@ def prepare(module: ir.Module | str) -> Executable:
     parsed = parse(module) if isinstance(module, str) else module
     main = functions(parsed)["main"]
     if not any(op.name == LOOP for op in computing_ops(main)):
-        count, results = len(body_of(main).arguments), len(returned(main))
-        written = tuple(range(count, count + results))
-        return Executable((Stage(serialize(parsed), tuple(range(count)), written),), count, {}, written)
+        arguments, results = list(body_of(main).arguments), returned(main)
+        count = len(arguments)
+        written = tuple(range(count, count + len(results)))
+        odd = _is_odd([*arguments, *results])
+        return Executable((Stage(serialize(parsed), tuple(range(count)), written, odd=odd),), count, {}, written)
     return _Splitter(main).executable()
 
 
@@ -107,7 +111,8 @@ class _Splitter:
         if left:
             inputs = inputs_of(ops)
             flatbuffer = serialize(main_of(ops, inputs, left))
-            yield Stage(flatbuffer, tuple(map(self._number, inputs)), tuple(map(self._number, left)))
+            reads, writes = (tuple(map(self._number, values)) for values in (inputs, left))
+            yield Stage(flatbuffer, reads, writes, odd=_is_odd([*inputs, *left]))
 
     def _loop(self, loop: ir.Operation) -> Stage:
         block = turn_of(loop)
@@ -124,7 +129,12 @@ class _Splitter:
             tuple(map(self._number, list(loop.results)[1:])),
             turns_of(loop),
             tuple(None if value == one else computed.index(value) for value, one in zip(given, carried, strict=True)),
+            _is_odd([*carried, *outside]),
         )
+
+
+def _is_odd(values: Iterable[ir.Value]) -> bool:
+    return any(str(element_type(value)) in ODD_WIDTHS for value in values)
 
 
 def _home(op: ir.Operation, main: ir.Operation) -> ir.Operation:

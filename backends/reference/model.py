@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.backends.reference.executable import Executable, prepare
+from tosaic.backends.reference.executable import Executable, Stage, prepare
 from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError
@@ -71,26 +71,8 @@ def evaluate_precisely(module: ir.Module, inputs: Sequence[np.ndarray]) -> tuple
     Raises:
         BackendError: the module does not serialize, is not valid TOSA, or the model refused it.
     """
-    with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
-        folder = Path(name)
-        (folder / "main.tosa").write_bytes(serialize(module))
-        tensors = [f"TosaInput_{number}" for number in range(len(inputs))]
-        for tensor, array in zip(tensors, inputs, strict=True):
-            np.save(folder / f"{tensor}.npy", array)
-        description = {
-            "tosa_file": "main.tosa", "ifm_name": tensors, "ifm_file": [f"{tensor}.npy" for tensor in tensors],
-            "ofm_name": ["TosaOutput_0"], "ofm_file": ["result.npy"],
-            "test_requirements": {"bounds_file_required": True},
-        }  # fmt: skip
-        (folder / "desc.json").write_text(json.dumps(description))
-        done = subprocess.run(
-            [tosa_tool("tosa_reference_model"), f"--test_desc={folder / 'desc.json'}", "--precise_mode=1"],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise BackendError("tosa_reference_model did not accept the module", why=done.stderr.strip()[:2000])
-        return np.load(folder / "result.npy"), np.load(folder / "bounds_result.npy")
+    (result,), (bound,) = _run_program(serialize(module), inputs, 1, precisely=True)
+    return result, bound
 
 
 def _execute_each(module: bytes | Executable, samples: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
@@ -106,14 +88,21 @@ def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.nda
     for stage in module.stages:
         given = [tensors[number] for number in stage.reads]
         if stage.turns is None:
-            tensors.update(zip(stage.writes, _execute(stage.flatbuffer, given), strict=True))
+            tensors.update(zip(stage.writes, _execute_stage(stage, given), strict=True))
             continue
         carried, outside = given[: len(stage.gives)], given[len(stage.gives) :]
         for turn in range(stage.turns):
-            made = _execute(stage.flatbuffer, [np.full((1, 1), turn, np.int32), *carried, *outside])
+            made = _execute_stage(stage, [np.full((1, 1), turn, np.int32), *carried, *outside])
             carried = [old if new is None else made[new] for old, new in zip(carried, stage.gives, strict=True)]
         tensors.update(zip(stage.writes, carried, strict=True))
     return [tensors[number] for number in module.results]
+
+
+def _execute_stage(stage: Stage, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    if not stage.odd:
+        return _execute(stage.flatbuffer, inputs)
+    results = len({given for given in stage.gives if given is not None}) if stage.turns else len(stage.writes)
+    return _run_program(stage.flatbuffer, inputs, results)[0]
 
 
 def _execute(flatbuffer: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -123,3 +112,44 @@ def _execute(flatbuffer: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:
     if status != tosa_reference_model.GraphStatus.TOSA_VALID:
         raise ValueError(str(status))
     return [np.array(output) for output in outputs]
+
+
+def _run_program(
+    flatbuffer: bytes, inputs: Sequence[np.ndarray], count: int, *, precisely: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What the model as a program makes of `main`, with `count` results, and, `precisely`, its error bounds.
+
+    Raises:
+        BackendError: it refuses the module.
+    """
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
+        folder = Path(name)
+        (folder / "main.tosa").write_bytes(flatbuffer)
+        taken, given = (
+            [f"{end}_{i}" for i in range(n)] for end, n in (("TosaInput", len(inputs)), ("TosaOutput", count))
+        )
+        for tensor, array in zip(taken, inputs, strict=True):
+            np.save(folder / f"{tensor}.npy", array)
+        description = {
+            "tosa_file": "main.tosa",
+            "ifm_name": taken,
+            "ifm_file": [f"{tensor}.npy" for tensor in taken],
+            "ofm_name": given,
+            "ofm_file": [f"{tensor}.npy" for tensor in given],
+            "test_requirements": {"bounds_file_required": precisely},
+        }
+        (folder / "desc.json").write_text(json.dumps(description))
+        done = subprocess.run(
+            [
+                tosa_tool("tosa_reference_model"),
+                f"--test_desc={folder / 'desc.json'}",
+                f"--precise_mode={int(precisely)}",
+            ],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise BackendError("tosa_reference_model did not accept the module", why=done.stderr.strip()[:2000])
+        results = [np.load(folder / f"{tensor}.npy") for tensor in given]
+        bounds = [np.load(folder / f"bounds_{tensor}.npy") for tensor in given] if precisely else []
+        return results, bounds

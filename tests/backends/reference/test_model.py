@@ -93,3 +93,14 @@ def test_the_model_says_nothing_on_our_streams(capfd):
     with pytest.raises(BackendError):
         evaluate(CALL, [])
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind, ends", [("i4", np.array([-7, 7], np.int8)), ("i48", np.array([-(2**47), 2**47 - 1]))])
+def test_odd_widths_go_in_and_out(kind, ends):
+    text = f"""func.func @main(%x: tensor<2x{kind}>) -> (tensor<2x{kind}>, tensor<2x{kind}>) {{
+      %0 = tosa.identity %x : (tensor<2x{kind}>) -> tensor<2x{kind}>
+      %1 = "tosa.const"() <{{values = dense<{ends.tolist()}> : tensor<2x{kind}>}}> : () -> tensor<2x{kind}>
+      return %0, %1 : tensor<2x{kind}>, tensor<2x{kind}>
+    }}"""
+    for result in evaluate(text, [ends]):
+        np.testing.assert_array_equal(result, ends, strict=True)
