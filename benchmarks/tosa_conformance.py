@@ -101,7 +101,7 @@ class Case:
 
 
 def generate(folder: Path, ops: Sequence[str] = ()) -> None:
-    """Make the tests of `ops`, of all where none is named, in `folder`: 2,882 of all, in ten minutes of one core.
+    """Make the tests of `ops`, of all where none is named, in `folder`: 2,882 of all.
 
     Raises:
         CalledProcessError: the generator fails.
