@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import re
 import subprocess
@@ -107,16 +108,18 @@ def generate(folder: Path, ops: Sequence[str] = ()) -> None:
         CalledProcessError: the generator fails.
     """
     names = ["--operators", *ops] if ops else []
+    tools = Path(sys.executable).parent
     with tempfile.TemporaryDirectory(prefix="tosaic-") as scratch:
         subprocess.run(
             [
-                Path(sys.executable).with_name("tosa_verif_conformance_generator"), *names,
+                tools / "tosa_verif_conformance_generator", *names,
                 "--profile", "tosa-pro-int", "--extension", *_EXTENSIONS, "--test-type", "positive",
                 "--tosa-version", "1.0.2", "--output-type", "binary", "--seed", "42", "-j", "1",
                 "--ref-model-path", tosa_tool("tosa_reference_model"),
                 "--build-directory", scratch, "--output-directory", folder,
             ],
             check=True, stdout=subprocess.DEVNULL,
+            env=os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"},  # it runs its other parts by name
         )  # fmt: skip
 
 
