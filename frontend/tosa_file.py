@@ -16,7 +16,8 @@ import numpy as np
 
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, ModelError, PassError
-from tosaic.support.functions import body_of, returned, retype
+from tosaic.support.functions import body_of, note_states, returned, retype
+from tosaic.support.locations import describe
 from tosaic.support.mlir import (
     constant,
     constant_value,
@@ -31,6 +32,7 @@ from tosaic.support.mlir import (
 from tosaic.support.tosa_builder import tensor
 from tosaic.support.tosa_tools import tosa_tool
 
+_VARIABLE = ("tosa.variable_read", "tosa.variable_write")
 _NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
 _TO_SIGNED = 128  # u8 is compiled as i8: every stored integer and zero point less this
 _ONE_ROUNDING = 31  # up to this shift, DOUBLE_ROUND rounds once (TOSA 1.0, apply_scale_32)
@@ -42,6 +44,8 @@ class TosaFile:
 
     Args:
         module: one public function `main`, without variables and unsigned integers.
+        input_names, output_names: those of the states last.
+        states: what `main` keeps between calls, as it is before the first one: its last arguments and last results.
         bytes: the numbers of the inputs, and of the outputs, that are u8 in the file: i8, 128 less, in the module.
         warnings: what had to be made otherwise.
     """
@@ -50,6 +54,7 @@ class TosaFile:
     module: ir.Module
     input_names: list[str]
     output_names: list[str]
+    states: tuple[np.ndarray, ...]
     bytes: tuple[list[int], list[int]]
     warnings: tuple[Advice, ...]
 
@@ -80,14 +85,18 @@ def read_tosa(path: Path) -> TosaFile:
         for attribute in [one for one in main.attributes if one not in ("sym_name", "function_type")]:
             del main.attributes[attribute]
         main.attributes["sym_name"] = ir.StringAttr.get("main")
-        states, warnings = _as_interface(module, main)
-        warnings += _with_single_rounding(main) if path.suffix == ".tflite" else []
+        _without_casts(main)
+        states = _without_variables(module, main)
+        warnings = _with_single_rounding(main) if path.suffix == ".tflite" else []
         unsigned = _without_unsigned(main)
         retype(main)
+    note_states(module, len(states))
     block = body_of(main)
-    inputs = [*(inputs or [f"input_{i}" for i in range(len(block.arguments) - len(states))]), *states]
-    outputs = [*(outputs or [f"output_{i}" for i in range(len(returned(main)) - len(states))]), *states]
-    return TosaFile(path.stem, module, inputs, outputs, unsigned, tuple(warnings))
+    names = list(map(_word, states))
+    inputs = [*(inputs or [f"input_{i}" for i in range(len(block.arguments) - len(states))]), *names]
+    outputs = [*(outputs or [f"output_{i}" for i in range(len(returned(main)) - len(states))]), *names]
+    initial = [_signed(array) if array.dtype == np.uint8 else array for array in states.values()]
+    return TosaFile(path.stem, module, inputs, outputs, tuple(initial), unsigned, tuple(warnings))
 
 
 def _parsed(path: Path) -> ir.Module:
@@ -141,41 +150,58 @@ def _word(text: str) -> str:
     return re.sub(r"\W+", "_", text).strip("_")
 
 
-def _as_interface(module: ir.Module, main: ir.Operation) -> tuple[list[str], list[Advice]]:
-    """Variables as arguments and results of `main`, and their names."""
-    variables = {text_of(op, "sym_name"): op for op in walk(module) if op.name == "tosa.variable"}
-    block = body_of(main)
-    now: dict[str, ir.Value] = {}
+def _without_casts(main: ir.Operation) -> None:
+    """Without casts from a type to itself."""
     for op in walk(main):
-        if op.name == "tosa.variable_read":
-            name = text_of(op, "name")
-            if name not in now:
-                now[name] = block.add_argument(op.results[0].type, op.location)
-            op.results[0].replace_all_uses_with(now[name])
-            op.erase()
-        elif op.name == "tosa.variable_write":
-            name = text_of(op, "name")
-            if name not in now:
-                block.add_argument(op.operands[0].type, op.location)
-            now[name] = op.operands[0]
-            op.erase()
-        elif op.name == "builtin.unrealized_conversion_cast" and op.operands[0].type == op.results[0].type:
-            for name, value in now.items():
-                now[name] = op.operands[0] if value == op.results[0] else value
+        if op.name == "builtin.unrealized_conversion_cast" and op.operands[0].type == op.results[0].type:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
+
+
+def _without_variables(module: ir.Module, main: ir.Operation) -> dict[str, np.ndarray]:
+    """Variables that `main` writes as its last arguments and results; those that it only reads as constants.
+
+    Returns:
+        What each of the former holds before the first call, by its name.
+
+    Raises:
+        ModelError: a branch or a loop uses one, or it holds nothing before the first call.
+    """
+    initial = _initial_values(module)
+    uses = [(op, text_of(op, "name")) for op in walk(main) if op.name in _VARIABLE]
+    for op, name in uses:
+        if op.parent != main:
+            raise ModelError(f"the variable `{name}` is used in a branch or a loop", where=describe(op.location))
+        if name not in initial:
+            raise ModelError(f"the variable `{name}` has no initial value", where=describe(op.location))
+    states = list(dict.fromkeys(name for op, name in uses if op.name == "tosa.variable_write"))
+    block, now = body_of(main), dict[str, ir.Value]()
+    with ir.InsertionPoint.at_block_begin(block):
+        for name in dict.fromkeys(name for _, name in uses if name not in states):
+            now[name] = constant(dense_values(initial[name]), ir.RankedTensorType(initial[name].type).element_type)
+    now |= {name: block.add_argument(initial[name].type, main.location) for name in states}
+    for op, name in uses:
+        if op.name == "tosa.variable_write":
+            now[name] = op.operands[0]
+        else:
+            op.results[0].replace_all_uses_with(now[name])
+        op.erase()
     *_, end = block.operations
     with ir.InsertionPoint(end), end.location:
-        ir.Operation.create("func.return", operands=[*end.operands, *now.values()])
+        ir.Operation.create("func.return", operands=[*end.operands, *(now[name] for name in states)])
     end.operation.erase()
-    begins = []
-    for name, variable in variables.items():
-        values = dense_values(variable.attributes["initial_value"])
-        begins.append(f"{_word(name)} with {values.flat[0]}" if (values == values.flat[0]).all() else _word(name))
-        variable.erase()
-    what = "each state is an input and a result: give each call the last one's"
-    advice = [Advice(what, "", f"begin {', '.join(begins)}")] if begins else []
-    return [_word(name) for name in now], advice
+    return {name: dense_values(initial[name]) for name in states}
+
+
+def _initial_values(module: ir.Module) -> dict[str, ir.Attribute]:
+    """What each variable of a module holds before the first call; they are removed."""
+    values = {}
+    for op in walk(module):
+        if op.name == "tosa.variable":
+            if "initial_value" in op.attributes:
+                values[text_of(op, "sym_name")] = op.attributes["initial_value"]
+            op.erase()
+    return values
 
 
 def _with_single_rounding(main: ir.Operation) -> list[Advice]:
@@ -212,11 +238,15 @@ def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
         if point is None:
             raise ModelError("a zero point is computed", where=str(op.location))
         with ir.InsertionPoint(op), op.location:
-            signed = (point.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)
-            op.operands[zero_point] = constant(signed)
+            op.operands[zero_point] = constant(_signed(point))
         op.attributes[flag] = ir.BoolAttr.get(False)
         value.set_type(tensor(shape_of(value), "i8"))
     for value in (*edges[0], *edges[1]):
         if str(element_type(value)) == "ui8":
             raise ModelError("an unsigned tensor is read by other ops than RESCALE", why=f"{value.type}")
     return arguments, results
+
+
+def _signed(array: np.ndarray) -> np.ndarray:
+    """u8 as i8, 128 less."""
+    return (array.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)

@@ -264,11 +264,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
             nhwc=options.input_layout == "nhwc",
             shapes=options.shapes,
         )
-    if captured.states and (options.stream_input or options.sliding):
-        raise Error(
-            f"the model keeps `{captured.states[0].name}` from call to call, and its input is to come row by row",
-            hint="leave out --stream-input and --sliding, or the state",
-        )
+    _refuse_streaming(options, [state.name for state in captured.states])
     with stations.station("quantize"):
         program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
     with stations.station("import"):
@@ -309,18 +305,30 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
         raise Error(f"{given[0]} needs a float model", why=f"{options.model_name} is TOSA, which is compiled as it is")
     with stations.station("import"):
         file = read_tosa(Path(options.model_name))
+    states = len(file.states)
+    _refuse_streaming(options, file.input_names[len(file.input_names) - states :])
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     meaning, alternatives = _run_passes(options, stations, file.module, dumping)
     inputs = random_inputs(alternatives[0], options.tuning.seed)
+    inputs = inputs[: len(inputs) - states]
     if options.calibration is not None:
         examples = tuple(map(torch.from_numpy, inputs))
-        (first, *_) = read_samples(options.calibration, file.input_names, examples, "calibration")
+        (first, *_) = read_samples(options.calibration, file.input_names[: len(inputs)], examples, "calibration")
         inputs = [tensor.numpy() for tensor in first]
-    placement, samples = _place(options, stations, alternatives, inputs, dumping)
     calibration = [_statistics(array) for array in inputs]
+    inputs += file.states
+    placement, samples = _place(options, stations, alternatives, inputs, dumping)
     prepared = prepare(parse(meaning))
-    computed = [compute(parse(meaning), prepared, inputs)]
-    return Middle(file, calibration, meaning, prepared, computed, (), (), (), file.warnings, placement, samples)
+    computed = _in_turn(prepared, [compute(parse(meaning), prepared, inputs)], states)
+    return Middle(file, calibration, meaning, prepared, *computed, (), (), file.warnings, placement, samples)
+
+
+def _refuse_streaming(options: CompileOptions, states: Sequence[str]) -> None:
+    if states and (options.stream_input or options.sliding):
+        raise Error(
+            f"the model keeps `{states[0]}` from call to call, and its input is to come row by row",
+            hint="leave out --stream-input and --sliding, or the state",
+        )
 
 
 def _in_turn(

@@ -57,6 +57,32 @@ def test_a_module_without_inputs(succeed, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "output_0.npy"), [[[3, 2, 1], [6, 5, 4]]])
 
 
+STREAM = """
+module {
+  tosa.variable @last = dense<5> : tensor<1x4xi8>
+  func.func @main(%x: tensor<1x4xi8>) -> tensor<1x8xi8> {
+    %0 = tosa.variable_read @last : tensor<1x4xi8>
+    %1 = tosa.concat %0, %x {axis = 1 : i32} : (tensor<1x4xi8>, tensor<1x4xi8>) -> tensor<1x8xi8>
+    tosa.variable_write @last, %x : tensor<1x4xi8>
+    return %1 : tensor<1x8xi8>
+  }
+}
+"""
+
+
+def test_variables_of_a_module_are_kept_between_calls(succeed, refused, tmp_path):
+    path = tmp_path / "net.mlir"
+    path.write_text(STREAM)
+    x = np.arange(12, dtype=np.int8).reshape(3, 1, 4)
+    np.savez(tmp_path / "x.npz", x)
+    succeed("compile", path, "-o", tmp_path / "net")
+    assert succeed("run", tmp_path / "net", "--input", tmp_path / "x.npz", "-o", tmp_path)["exact"]
+    before = np.concatenate([np.full((1, 1, 4), 5), x[:-1]])
+    np.testing.assert_array_equal(np.load(tmp_path / "output_0.npy"), np.concatenate([before, x], 2))
+    message = refused("compile", path, "--stream-input", "-o", tmp_path / "none")
+    assert "the model keeps `last` from call to call" in message
+
+
 @pytest.mark.parametrize("option", [("--exclude", "conv2d"), ("--min-sqnr", "3"), ("--activations", "int16")])
 def test_what_needs_a_float_model_says_so(refused, build, tmp_path, option):
     message = refused("compile", build / "module.mlirbc", *option, "-o", tmp_path / "none")

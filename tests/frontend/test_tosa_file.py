@@ -1,4 +1,4 @@
-"""Modules that others wrote: read as they are, with states and unsigned integers at the boundary of `main`."""
+"""Modules that others wrote: read as they are, with variables and unsigned integers at the boundary of `main`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tosaic.backends.reference import evaluate, serialize
 from tosaic.frontend import capture, import_program, read_tosa, run_float
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError
+from tosaic.support.functions import number_of_states
 from tosaic.support.mlir import bytecode, functions, parse, walk
 
 ADD = """
@@ -71,14 +72,29 @@ def test_a_module_is_read_as_it_is(tmp_path, suffix):
     np.testing.assert_array_equal(evaluate(file.module, [x, y])[0], x + y)
 
 
-def test_states_are_inputs_and_results(tmp_path):
-    file = read_tosa(written(tmp_path, STREAM, ".mlir"))
-    assert (file.input_names, file.output_names) == (["input_0", "a_last"], ["output_0", "a_last"])
-    assert [advice.hint for advice in file.warnings] == ["begin a_last with -128"]
-    x, last = np.arange(4, dtype=np.int8)[None], np.full((1, 4), -128, np.int8)
-    joined, state = evaluate(file.module, [x, last])
-    np.testing.assert_array_equal(joined, np.concatenate([last, x], 1))
+@pytest.mark.parametrize("suffix", [".mlir", ".tosa"])
+def test_variables_are_states(tmp_path, suffix):
+    file = read_tosa(written(tmp_path, STREAM, suffix))
+    assert (file.input_names[-1], file.output_names[-1], file.warnings) == ("a_last", "a_last", ())
+    assert number_of_states(functions(file.module)["main"]) == 1
+    np.testing.assert_array_equal(file.states, [np.full((1, 4), -128)])
+    x = np.arange(4, dtype=np.int8)[None]
+    joined, state = evaluate(file.module, [x, *file.states])
+    np.testing.assert_array_equal(joined, np.concatenate([*file.states, x], 1))
     np.testing.assert_array_equal(state, x)
+
+
+def test_a_variable_that_is_only_read_is_a_constant(tmp_path):
+    text = STREAM.replace('tosa.variable_write @"a/last", %x : tensor<1x4xi8>', "")
+    file = read_tosa(written(tmp_path, text, ".mlir"))
+    assert (file.input_names, file.states) == (["input_0"], ())
+    (joined,) = evaluate(file.module, [np.zeros((1, 4), np.int8)])
+    np.testing.assert_array_equal(joined, [[-128] * 4 + [0] * 4])
+
+
+def test_a_variable_without_a_value_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="the variable `a/last` has no initial value"):
+        read_tosa(written(tmp_path, STREAM.replace("= dense<-128> ", ""), ".mlir"))
 
 
 def test_unsigned_integers_are_signed_ones_less_128(tmp_path):
@@ -115,7 +131,7 @@ def test_a_wake_word_is_one_function_of_integers(tmp_path):
     path = next(Path(package.origin).parent.rglob("*.tflite"))
     file = read_tosa(path)
     run_phases(file.module)
-    assert len(file.output_names) > 1 and not any("variable" in op.name for op in walk(file.module))
+    assert file.states and not any("variable" in op.name for op in walk(file.module))
 
 
 def test_a_graph_of_onnx_has_its_names(tmp_path):
