@@ -16,6 +16,7 @@ from tosaic.support.errors import ModelError
 from tosaic.support.functions import retype
 from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
+from tosaic.support.tosa_ops import MOST_JOINED
 
 quant = mlir.dialect("quant")
 
@@ -177,10 +178,13 @@ class Builder:
         return self.slice(value, [start if i == axis else 0 for i in range(len(dims))], dims)
 
     def concat(self, values: Sequence[Operand], axis: int) -> ir.Value:
-        """`tosa.concat`, none of one operand."""
+        """`tosa.concat`, none of one operand; more than TOSA joins at once are joined in parts."""
         operands = [self.value(value) for value in values]
         if len(operands) == 1:
             return operands[0]
+        if len(operands) > MOST_JOINED:
+            parts = [operands[i : i + MOST_JOINED] for i in range(0, len(operands), MOST_JOINED)]
+            return self.concat([self.concat(part, axis) for part in parts], axis)
         dims = list(shape(operands[0]))
         dims[axis] = sum(shape(operand)[axis] for operand in operands)
         return self.op("concat", operands, dims, axis=axis)

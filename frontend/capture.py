@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ from tosaic.support.tosa_ops import MOST_AXES
 
 Model: TypeAlias = str | nn.Module | ExportedProgram
 Calibration: TypeAlias = str | Path | Tensor | np.ndarray | Iterable[Any] | None
+
+_FOREIGN = re.compile(r"Found <class '(?:[^']*\.)?(?P<name>\w+)'> in output")
+"""What torch says of a result that it cannot take apart."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,12 @@ def _export(module: nn.Module, example: Call) -> ExportedProgram:
             warnings.simplefilter("ignore")
             return torch.export.export(module, *example)
     except Exception as error:
+        if found := _FOREIGN.search(str(error)):
+            raise ModelError(
+                f"the model returns a {found['name']}",
+                why="torch.export knows no tensors in it",
+                hint="return tensors, tuples or dicts; Hugging Face's models leave caches out with use_cache=False",
+            ) from error
         raise ModelError(
             "torch.export refused the model",
             why=f"{type(error).__name__}: {_first_line(error)}",

@@ -44,15 +44,20 @@ def raise_core_aten(module: GraphModule) -> None:
 
 
 def _fold_parameters(module: GraphModule) -> None:
+    several: dict[Node, Any] = {}  # results of nodes that have more than one
     for node in list(module.graph.nodes):
         sources = node.all_input_nodes
-        if node.op != "call_function" or is_random(node) or any(source.op != "get_attr" for source in sources):
+        if node.op != "call_function" or is_random(node):
             continue
-        values = {source: _attribute(module, source) for source in sources}
+        if any(source.op != "get_attr" and source not in several for source in sources):
+            continue
+        values = {source: several[source] if source in several else _attribute(module, source) for source in sources}
         result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))
         if isinstance(result, Tensor):
             node.replace_all_uses_with(_buffer(module, node, result.contiguous()))
             module.graph.erase_node(node)
+        else:
+            several[node] = result
 
 
 def _attribute(module: GraphModule, node: Node) -> Tensor:

@@ -9,6 +9,8 @@ from tosaic.support.mlir import ir
 
 MOST_AXES = 6
 """The axes of a tensor, of level 8K (TOSA 1.0, MAX_RANK)."""
+MOST_JOINED = 64
+"""The operands of a CONCAT, of level 8K (MAX_TENSOR_LIST_SIZE)."""
 
 
 class Kind(Flag):

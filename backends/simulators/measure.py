@@ -23,7 +23,7 @@ from tosaic.tuner.measurement import Measurement, Status, Task
 from tosaic.tuner.space import Schedule
 
 _HARNESS = Path(__file__).with_name("trial_harness.c")
-_MAX_TENSORS = 14
+_MAX_TENSORS = 66
 _VERDICT = struct.Struct("<III")
 _ISSUED_PER_CYCLE = 2
 """What executes more instructions than that for each cycle of another is slower."""

@@ -24,7 +24,7 @@ class FloatsLeft:
         if when != "before" or one != ExplicitCasts():
             return
         ops = walk(functions(module)["main"])
-        left = [op for op in ops if _computes_floats(op) and not is_kept_float(op)]
+        left = [op for op in ops if computes_floats(op) and not is_kept_float(op)]
         coarse = {describe(op.location) for op in left if stays_float(op)}
         for where in dict.fromkeys(describe(op.location) for op in left):
             why = ": lines between the entries of int16 TABLEs are too coarse for it" if where in coarse else ""
@@ -34,7 +34,7 @@ class FloatsLeft:
             )
 
 
-def _computes_floats(op: ir.Operation) -> bool:
+def computes_floats(op: ir.Operation) -> bool:
     known = TOSA_OPS.get(op.name)
     if known is None or known.kinds & _SILENT:
         return False

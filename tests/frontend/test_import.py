@@ -39,6 +39,12 @@ def test_an_example_computes_what_pytorch_computes(name):
     check(seeded(module), *inputs)
 
 
+def test_more_tensors_than_tosa_joins_are_joined_in_parts():
+    module = check(Function(lambda x: torch.cat([x * i for i in range(130)], 1)), ROWS)
+    joins = [len(op.operands) for op in walk(module) if op.name == "tosa.concat"]
+    assert sorted(joins) == [2, 3, 64, 64]
+
+
 def test_int64_inputs_become_int32():
     main = functions(check(Function(lambda i: i + 1), INDICES))["main"]
     assert "(tensor<2x3xi32>) -> tensor<2x3xi32>" in str(main.attributes["function_type"])

@@ -87,6 +87,18 @@ def test_weights_are_symmetric_per_channel_and_biases_int32_of_the_derived_scale
     torch.testing.assert_close(bias_scales.double(), scales.double() * image.args[1], rtol=1e-6, atol=0)
 
 
+def test_a_weight_that_is_computed_from_parameters_is_quantized_as_one():
+    class Standardized(nn.Conv2d):
+        def forward(self, input):
+            rows = F.batch_norm(self.weight.reshape(1, 8, -1), None, None, training=True)
+            return F.conv2d(input, rows.reshape_as(self.weight), self.bias)
+
+    program = quantize(captured(Standardized(4, 8, 3), 1, 4, 8, 8))
+    (conv,) = [node for node in program.graph.nodes if "conv2d" in str(node.target)]
+    assert all(source.target is DEQUANTIZE[1] for source in conv.args[1:3])
+    assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
+
+
 def test_softmax_has_the_scale_of_its_range(quantized):
     (softmax,) = [args for name, args in quantizers(quantized) if "softmax" in name]
     assert softmax[0] <= 1 / 255 and softmax[1] == -128

@@ -41,6 +41,10 @@ class Pair(NamedTuple):
     loss: Tensor | None = None
 
 
+class Cache:
+    """As Hugging Face's models return one."""
+
+
 MODELS: dict[str, tuple[Callable, tuple]] = {
     "empty_part": (lambda m, x: torch.cat((x[:, :0], x), 1), (x,)),
     "empty_result": (lambda m, x: x[:, 8:], (x,)),
@@ -60,6 +64,7 @@ MODELS: dict[str, tuple[Callable, tuple]] = {
     "no_result": (lambda m, x: (), (x,)),
     "training": (lambda m, x: x + m.layer.bias.detach().add_(1), (x,)),
     "state_of_rank_0": (lambda m, x: x + m.count.add_(1), (x,)),
+    "cache": (lambda m, x: (m.layer(x), Cache()), (x,)),
     "in_a_class": (lambda m, x: Pair(m.layer(x), (x * 2,)), (x,)),
 }
 
@@ -93,6 +98,7 @@ def factory(monkeypatch):
         ("no_input", "the model takes no inputs", ""),
         ("no_result", "the model gives no tensor", ""),
         ("training", "the model writes to its parameter `layer.bias`", ""),
+        ("cache", "the model returns a Cache", ""),
         ("state_of_rank_0", "the input `b_count` has no axes", ""),
     ],
 )
