@@ -103,10 +103,19 @@ MODULES = {
     "dropout": (nn.Sequential(nn.Dropout(0.5), nn.ReLU6()), X),
     "upsample-nearest": (nn.Upsample(scale_factor=2), X),
     "upsample-bilinear": (nn.Upsample(scale_factor=2, mode="bilinear"), X),
+    "upsample-linear": (nn.Upsample(scale_factor=1.5, mode="linear"), ROWS),
+    "upsample-trilinear": (nn.Upsample(size=(7, 6, 9), mode="trilinear"), VOLUME),
+    "upsample-bicubic": (nn.Upsample(scale_factor=2, mode="bicubic"), X),
     "upsample-bilinear-corners": (nn.Upsample(size=(17, 15), mode="bilinear", align_corners=True), X),
 }
 
 FUNCTIONS = {
+    "resize-smooth": (lambda x: F.interpolate(x, (4, 13), mode="bilinear", antialias=True), X),
+    "resize-smooth-cubic": (lambda x: F.interpolate(x, (4, 13), mode="bicubic", antialias=True), X),
+    "rfft": (lambda x: torch.view_as_real(torch.fft.rfft(x)), ROWS),
+    "irfft": (lambda x: torch.fft.irfft(torch.fft.rfft(x, n=10) * 2j, n=10), ROWS),
+    "fft": (lambda x: torch.fft.fft(x, dim=1).abs(), ROWS),
+    "stft": (lambda x: torch.stft(x.flatten(), 16, 8, window=torch.ones(16), return_complex=True).abs(), ROWS),
     "add": (lambda x, y: x + y, X, tensor(6, 1, 8)),
     "add-scalar": (lambda x: x + 2, X),
     "add-alpha": (lambda x, y: torch.add(x, y, alpha=3), X, X),

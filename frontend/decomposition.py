@@ -11,6 +11,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical, computed
+from tosaic.frontend.complex import complex_decompositions, is_joint, refuse_complex, with_parts
+from tosaic.frontend.control_flow import straightened
 from tosaic.frontend.decompositions.registry import decomposition_of
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.origin import naming_ops, origin
@@ -25,15 +27,19 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     Raises:
         ModelError: ops that cannot be compiled, all of them, with the user's lines.
     """
+    program = straightened(program)
     given = unknown = [node for node in unknown_ops(program) if not _is_in_place(node)]
     for _ in range(_ROUNDS):
-        table: dict[Any, Callable] = {node.target: made for node in unknown if (made := decomposition_of(node.target))}
+        targets = [node.target for node in unknown if not is_joint(node.target)]
+        table: dict[Any, Callable] = {target: made for target in targets if (made := decomposition_of(target))}
+        table |= complex_decompositions(program)
         with naming_ops("decomposition"):
-            found = canonical(program, table)
+            found = with_parts(canonical(program, table))
         if found is program:
             break
         program, unknown = found, unknown_ops(found)
     if unknown:
+        refuse_complex(program)
         lines = {node.meta.get("stack_trace") for node in unknown}
         _refuse([node for node in given if node.meta.get("stack_trace") in lines] or unknown)
     return program

@@ -18,6 +18,7 @@ from tosaic.support.mlir import ir
 
 _FRAME = re.compile(r'File "(?P<file>[^"\x00-\x1f\x7f]+)", line (?P<line>\d+)')
 _TORCH = str(Path(torch.__file__).parent)
+_GENERATED = "<"  # code that torch writes for branches and loops
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def origin(node: Node) -> Origin:
     """
     node = _owner(node)
     frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    users = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    users = [frame for frame in frames if not frame[0].startswith((_TORCH, _GENERATED))]
     file, line = users[-1] if users else (UNKNOWN, 0)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return Origin(file, line, stack[-1][0] if stack else "", str(node.target))

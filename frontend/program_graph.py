@@ -30,7 +30,8 @@ _SIZES = {"as_int", "as_float", "as_bool", "as_sym_int", "as_sym_float", "as_sym
 _OP = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
 _TRUSTING = re.compile("sparse|nested")
 _NO_OPS = {"from_file", "save"}  # of ATen: they name files
-_ALLOWED = ("_operator.getitem", "torch.ops.higher_order.wrap_with_set_grad_enabled")
+_ALLOWED = ("_operator.getitem", *(f"torch.ops.higher_order.{name}" for name in (
+    "cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled")))  # fmt: skip
 _PYTREES = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 _QUOTED = ("as_string", "as_strings")
 _OF_METADATA = {"target", "module_call_graph"}  # fields beside it of a node, and of a module

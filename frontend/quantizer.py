@@ -159,7 +159,7 @@ class TosaQuantizer(Quantizer):
             self._one_to_one(node)
         elif isinstance(op, Shared):
             self._shared(node)
-        elif isinstance(op, Averaged | Joined) and is_float(node) and all(map(_is_quantized, _float_operands(node))):
+        elif isinstance(op, Averaged | Joined) and is_float(node) and _joins_quantized(node, op):
             self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
 
     def _weighted(self, node: Node, op: Weighted) -> None:
@@ -235,6 +235,13 @@ def _note(node: Node, inputs: dict[Node, Format], output: Format) -> None:
 
 def _float_operands(node: Node) -> list[Node]:
     return [source for source in node.all_input_nodes if is_float(source)]
+
+
+def _joins_quantized(node: Node, op: Averaged | Joined) -> bool:
+    operands = _float_operands(node)
+    if isinstance(op, Joined) and not op.constants and any(one.op == "get_attr" for one in operands):
+        return False
+    return all(map(_is_quantized, operands))
 
 
 def _is_quantized(node: Node) -> bool:

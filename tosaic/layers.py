@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from tosaic.accuracy import NOISY_DB, OutputAccuracy, sqnr_db
+from tosaic.accuracy import AGREED_DB, NOISY_DB, OutputAccuracy, sqnr_db
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import import_program
 from tosaic.frontend.layers import Layer, layers, run_layers
@@ -24,7 +24,6 @@ from tosaic.support.values import is_argument
 Pair: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Integers of the module, and of the quantized program."""
 
-_AGREED_DB = 48.0  # what int16 loses by TABLEs of 512 chords; steps of int8 that are all off by one have less
 _ASIDE = 0.75  # steps on average: half of one where all lie halfway, as the bytes of x / 255 - 0.5
 _FEW = 16  # elements, of which roundings may well all fall to one side
 _FLIPPED, _SHARE = 2, 0.25  # elements of int8 convolutions that may differ; 1 in 10,000 does
@@ -70,7 +69,7 @@ class LayerAccuracy:
         """Whether the integer module computes here something else than the quantized program: more than roundings."""
         if self.weighted and self.differing * self.elements > _FLIPPED + _SHARE * self.elements:
             return True
-        if self.agreement_db is None or self.agreement_db >= _AGREED_DB:
+        if self.agreement_db is None or self.agreement_db >= AGREED_DB:
             return False
         return self.quanta > 1 or (abs(self.mean) > _ASIDE and self.elements >= _FEW)
 

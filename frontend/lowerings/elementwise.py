@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from tosaic.frontend.builder import Builder, Operand, narrowed, shape
 from tosaic.frontend.constant import Constant
-from tosaic.frontend.lowerings.op_quantization import Arithmetic, Clamp, OneToOne, Shared
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Clamp, Joined, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
@@ -280,7 +280,8 @@ def bitwise_not(b: Builder, node: Node, x: ir.Value) -> ir.Value:
     return b.pointwise("logical_not" if mlir.element_type(x) == b.bool else "bitwise_not", x)
 
 
-@pointwise(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
+@pointwise(aten.where.self, quantized=Joined(constants=False))
+@pointwise(aten.where.ScalarOther, aten.where.ScalarSelf)
 def where(b: Builder, node: Node, condition: ir.Value, x: Number, y: Number) -> ir.Value:
     return _select(b, node, condition, x, y)
 

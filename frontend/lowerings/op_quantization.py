@@ -91,7 +91,13 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Joined:
-    """One format for the result, and for all operands but those whose steps would become too coarse for others."""
+    """One format for the result, and for all operands but those whose steps would become too coarse for others.
+
+    Args:
+        constants: whether an operand may be a constant, whose values have a part in the format.
+    """
+
+    constants: bool = True
 
 
 OpQuantization: TypeAlias = Weighted | Recurrent | Arithmetic | OneToOne | Shared | Averaged | Joined

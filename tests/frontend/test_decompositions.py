@@ -17,6 +17,7 @@ from tosaic.support.mlir import functions, ir, walk
 IMAGE, ROWS, SEQUENCE = (1, 8, 6, 10), (2, 8), (1, 5, 8)
 MASK = torch.arange(10) % 3 == 0
 GRID = F.affine_grid(torch.tensor([[[0.8, 0.2, 0.1], [-0.2, 0.7, 0.0]]]), [1, 8, 5, 7], align_corners=False)
+WINDOW, TURNS = torch.hann_window(16), (torch.ones(5), torch.arange(5.0))
 STEPS = 16.0  # dB: one rounding before a step moves whole steps
 
 
@@ -110,6 +111,19 @@ FUNCTIONS = {
     "max-pool3d": (lambda y: F.max_pool3d(y, 2), 34),
     "avg-pool3d": (lambda y: F.avg_pool3d(y, 2), 30),
     "grid-sample": (lambda y: F.grid_sample(y, GRID, align_corners=False), 28),
+    "rfft": (lambda y: torch.view_as_real(torch.fft.rfft(y)), 30),
+    "power-spectrum": (lambda y: torch.fft.rfft(y, norm="ortho").abs().square(), 28),
+    "irfft": (lambda y: torch.fft.irfft(torch.fft.rfft(y) * torch.exp(torch.arange(6) * 0.5j), n=9), 28),
+    "fft-of-images": (lambda y: torch.fft.ifft2(torch.fft.fft2(y).conj() * 2).real, 26),
+    "stft": (lambda y: torch.stft(y.flatten(), 16, 8, window=WINDOW, return_complex=True).abs(), 28),
+    "complex-product": (lambda y: torch.view_as_complex(y.reshape(1, 8, 6, 5, 2)).mul(torch.polar(*TURNS)).imag, 30),
+    "complex-quotient": (lambda y: (y / (3 + torch.fft.fft(y) * 0.1)).imag, 24),
+    "complex-matrices": (lambda y: (torch.fft.fft(y[0]).mT @ y[0].to(torch.complex64)).real, 28),
+    "resize-line": (lambda y: F.interpolate(y[:, 0], scale_factor=1.7, mode="linear"), 30),
+    "resize-volume": (lambda y: F.interpolate(y[None], (5, 9, 4), mode="trilinear", align_corners=True), 30),
+    "resize-cubic": (lambda y: F.interpolate(y, (9, 7), mode="bicubic"), 30),
+    "resize-smooth": (lambda y: F.interpolate(y, (4, 13), mode="bilinear", antialias=True), 30),
+    "resize-smooth-cubic": (lambda y: F.interpolate(y, (4, 13), mode="bicubic", antialias=True), 30),
     "divide": (lambda y: y / (y.flip(1).abs() + 1), 30),
 }
 MODULES = {
