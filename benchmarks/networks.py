@@ -38,8 +38,8 @@ _TIMM: dict[str, dict[str, int]] = {
         "resnext26ts": 64, "selecsls42": 64, "seresnet18": 64, "skresnet18": 64,
     },
     "attention and mixers": {
-        "coat_lite_tiny": 64, "crossvit_tiny_240": 96, "deit_tiny_patch16_224": 64, "edgenext_xx_small": 64,
-        "efficientformer_l1": 64, "efficientformerv2_s0": 64, "efficientvit_b0": 64, "efficientvit_m0": 64,
+        "coat_lite_tiny": 64, "deit_tiny_patch16_224": 64, "edgenext_xx_small": 64,
+        "efficientformerv2_s0": 64, "efficientvit_b0": 64, "efficientvit_m0": 64,
         "fastvit_t8": 64, "gmlp_ti16_224": 64, "levit_128s": 64, "mixer_s32_224": 64, "mobilevit_xxs": 64,
         "mobilevitv2_050": 64, "pit_ti_224": 64, "poolformer_s12": 64, "pvt_v2_b0": 64, "resmlp_12_224": 64,
         "shvit_s1": 64, "swiftformer_xs": 64, "tiny_vit_5m_224": 64, "xcit_nano_12_p16_224": 64,
@@ -50,8 +50,8 @@ _TORCHVISION = {
     "resnet18": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64,
 }  # fmt: skip
 _SIZED = (
-    "crossvit_tiny_240", "deit_tiny_patch16_224", "efficientformer_l1", "efficientformerv2_s0", "gmlp_ti16_224",
-    "levit_128s", "mixer_s32_224", "pit_ti_224", "resmlp_12_224", "tiny_vit_5m_224",
+    "coat_lite_tiny", "deit_tiny_patch16_224", "efficientformerv2_s0", "gmlp_ti16_224", "levit_128s",
+    "mixer_s32_224", "pit_ti_224", "resmlp_12_224", "tiny_vit_5m_224",
 )  # fmt: skip
 """Networks of timm whose weights depend on the size of the images."""
 _SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}

@@ -101,7 +101,9 @@ def _move_views(value: ir.Value, behind: ir.Operation) -> None:
     """Let views of `value`, and views of these, stand behind the op that makes it now."""
     for user in users(value):
         if user.name == _VIEW:
-            user.operands[1].owner.move_before(behind)
+            shape = user.operands[1].owner
+            if behind.is_before_in_block(shape):  # another view may read it before
+                shape.move_before(behind)
             user.move_after(behind)
             _move_views(user.results[0], user)
 

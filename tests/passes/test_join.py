@@ -56,3 +56,16 @@ def test_a_view_between_joined_calls_goes_where_it_is_read(flat_is_read):
     wanted = [clamped, clamped[:, 2:]] if flat_is_read else [clamped[:, 2:]]
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_shape_stays_before_what_else_reads_it():
+    """The view of the input is read by a call before the joined ones, and has its shape from the same constant."""
+    flat = "    %flat = tosa.const_shape {values = dense<[24]> : tensor<1xindex>} : () -> !tosa.shape<1>\n"
+    early = """    %9 = tosa.reshape %x, %flat : (tensor<1x6x4xi8>, !tosa.shape<1>) -> tensor<24xi8>
+    %8 = tosa.reshape %9, %image : (tensor<24xi8>, !tosa.shape<3>) -> tensor<1x6x4xi8>
+    %0 = func.call @first(%8)"""
+    image = next(line for line in MODULE.splitlines(keepends=True) if "%image = " in line)
+    text = MODULE.replace(flat, "").replace(image, "").replace("    %0 = func.call @first(%x)", flat + image + early)
+    module = parse(text)
+    join(module, ["first", "second"], "both")
+    assert module.operation.verify()
