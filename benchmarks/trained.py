@@ -44,11 +44,13 @@ class Trained:
         model: what the command line calls MODEL.
         samples: the inputs of each call.
         answers: what the package's runtime gives for each call.
+        options: further ones of the command line.
     """
 
     model: str
     samples: Samples
     answers: np.ndarray
+    options: tuple[str, ...] = ()
 
 
 def _file(package: str, path: str) -> Path:
@@ -181,7 +183,7 @@ def _silero() -> Trained:
     samples, script = list(_chunks(_voice(4, seed=0))), _silero_script()
     with torch.no_grad():
         answers = [script(torch.from_numpy(sample[:, _CONTEXT:]), _RATE).numpy() for sample in samples]
-    return Trained(f"{__file__}:silero_vad", samples, np.stack(answers))
+    return Trained(f"{__file__}:silero_vad", samples, np.stack(answers), ("--activations", "int16"))
 
 
 NETWORKS: dict[str, Callable[[], Trained]] = {
@@ -195,7 +197,7 @@ def _row(name: str, trained: Trained, target: str, build: Path) -> str:
     from tosaic.build import Build
     from tosaic.running import run_build
 
-    made = tosaic("compile", trained.model, "--target", target, "-o", str(build))
+    made = tosaic("compile", trained.model, *trained.options, "--target", target, "-o", str(build))
     ran = run_build(Build.load(build), [[sample] for sample in trained.samples])
     got = [row[0] for row in ran.board.outputs] if trained.answers.dtype.kind in "iu" else list(ran.outputs[0])
     equal = all(np.array_equal(one, other) for one, other in zip(got, trained.answers, strict=True))

@@ -29,6 +29,7 @@ def load_function(text: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     source = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, source)  # a dataclass looks up the module that it is in
     sys.path.insert(0, str(path.parent.absolute()))
     try:
         spec.loader.exec_module(source)
@@ -36,6 +37,8 @@ def load_function(text: str) -> Callable[..., Any]:
         raise ModelError(f"{path} does not import", why=reason(error)) from error
     finally:
         sys.path.remove(str(path.parent.absolute()))
+        if sys.modules.get(path.stem) is source:
+            del sys.modules[path.stem]
     found = getattr(source, function, None)
     if not callable(found):
         known = [name for name, value in vars(source).items() if callable(value) and not name.startswith("_")]

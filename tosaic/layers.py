@@ -170,7 +170,8 @@ def noisy_outputs(outputs: Sequence[OutputAccuracy], measured: Sequence[LayerAcc
         where, excluded = "", "a module"
         if layer := lost_at(measured, output.name):
             what += f"; it is lost first in `{layer.op}`, which has {layer.sqnr_db:.1f} dB"
-            where, excluded = f"{layer.where} {layer}", layer.module or layer.op.split(".")[1]
+            _, _, op = layer.op.partition(".")  # an input has its name for an op, and cannot be excluded
+            where, excluded = f"{layer.where} {layer}", layer.module or op.partition(".")[0] or excluded
         hint = f"--exclude {excluded}, --activations int16, or what `tosaic accuracy {model}` advises"
         yield Advice(what, where, hint)
 

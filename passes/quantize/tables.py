@@ -24,6 +24,8 @@ _STORED = np.arange(-32768, 32768)
 _ZOOMS = (0, 3, 7)  # with 2^7, inputs next to 0 have entries of their own
 # The energy of the error over all inputs, in parts of the signal's: 66 dB are wanted, 48 dB needed. int8 has some 50.
 _WANTED, _NEEDED = 10**-6.6, 10**-4.8
+_STEPS = 8
+_NEXT_TO_0 = np.abs(_STORED) <= _INTERPOLATION
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -97,7 +99,9 @@ def _tables(function: Function, out: Quantization) -> list[np.ndarray] | None:
     """What TABLEs sum up to the function: one, or more where its lines are too coarse near 0, a pole or a bend.
 
     Each further one holds what those before it lack at inputs 2^zoom times nearer to 0, and 0 at its ends, where inputs
-    that are farther saturate. Where none gives what is wanted, one is taken; None where that is not enough.
+    that are farther saturate. They are as many as give what is wanted, and more where the values next to 0, which
+    weigh little among all inputs and may be most of the data, would be off by steps. Where none gives what is wanted,
+    one is taken; None where that is not enough.
     """
     low, high = out.dequantize(np.array([out.low, out.high]))
     exact = function(_STORED)
@@ -112,8 +116,10 @@ def _tables(function: Function, out: Quantization) -> list[np.ndarray] | None:
         tables.append(table)
         error = np.clip(_sum(tables, _STORED), low, high) - wanted
         noise.append(float(np.square(error[defined]).sum()))
-        if noise[-1] <= _WANTED * signal:
+        if noise[-1] <= _WANTED * signal and np.abs(error[defined & _NEXT_TO_0]).max() <= _STEPS * out.scale:
             return tables
+    if noise[-1] <= _WANTED * signal:
+        return tables
     return tables[:1] if noise[0] <= _NEEDED * signal else None
 
 

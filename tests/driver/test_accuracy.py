@@ -93,6 +93,13 @@ def test_a_noisy_model_is_warned_of(tosaic, tmp_path):
     assert f"`tosaic accuracy {tmp_path / 'model.py'}:cancelling` advises" in result.stderr
 
 
+def test_what_an_input_loses_is_told_without_a_name_to_exclude():
+    sound = layers.LayerAccuracy("sound", "", "", 12.0, 0, 0.0, 0.0, None, 64, False, ("output_0",), ())
+    (advice,) = layers.noisy_outputs([OutputAccuracy("output_0", 12.0, 12.0, None, 0)], [sound], "model.py:net")
+    assert "it is lost first in `sound`, which has 12.0 dB" in advice.what
+    assert advice.hint.startswith("--exclude a module, --activations int16")
+
+
 NOTHING_LEFT = """
 import torch
 from torch import nn

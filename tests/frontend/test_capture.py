@@ -165,6 +165,14 @@ def test_a_factory_imports_its_neighbors(tmp_path):
     assert sys.path == before
 
 
+def test_a_factorys_file_may_define_a_dataclass(tmp_path):
+    path = tmp_path / "models_of_factory.py"
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + FACTORY
+    path.write_text(text + "\n@dataclass\nclass Sizes:\n    width: int = 4\n")
+    assert capture(f"{path}:good").name == "good"
+    assert "models_of_factory" not in sys.modules
+
+
 def test_importing_the_frontend_prints_nothing():
     done = subprocess.run([sys.executable, "-c", "import tosaic.frontend"], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")

@@ -172,6 +172,16 @@ def test_a_table_of_int16_interpolates():
     assert off_by(got, ideal(np.tanh(data * 0.00025), ("", 2**-15, 0), "int16"))[0] <= 4  # what 512 chords leave
 
 
+def test_tables_of_int16_follow_a_root_next_to_0():
+    b = Casts()
+    x = b.input((4, 128), "i16:f32, 0.000030517578125")
+    root = b.op("tosa.pow", [x, b.constant(np.full((1, 1), 0.5, np.float32))], x[1])
+    module = b.module(b.requantized(root, "i16:f32, 0.000030517578125"))
+    data = np.arange(512, dtype=np.int16).reshape(4, 128)
+    (got,) = run(module, [data])
+    assert off_by(got, ideal(np.sqrt(data / 2**15), ("", 2**-15, 0), "int16"))[0] <= 8
+
+
 def test_convolution_of_int16_accumulates_in_48_bits():
     b = Casts()
     x = b.input((1, 4, 4, 8), "i16:f32, 0.0005")
