@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from tosaic.frontend.branches import select_branches
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, ModelError, PassError
 from tosaic.support.functions import body_of, note_states, returned, retype
@@ -86,6 +87,7 @@ def read_tosa(path: Path) -> TosaFile:
             del main.attributes[attribute]
         main.attributes["sym_name"] = ir.StringAttr.get("main")
         _without_casts(main)
+        select_branches(main)
         states = _without_variables(module, main)
         warnings = _with_single_rounding(main) if path.suffix == ".tflite" else []
         unsigned = _without_unsigned(main)
@@ -165,13 +167,13 @@ def _without_variables(module: ir.Module, main: ir.Operation) -> dict[str, np.nd
         What each of the former holds before the first call, by its name.
 
     Raises:
-        ModelError: a branch or a loop uses one, or it holds nothing before the first call.
+        ModelError: a loop or a branch uses one, or it holds nothing before the first call.
     """
     initial = _initial_values(module)
     uses = [(op, text_of(op, "name")) for op in walk(main) if op.name in _VARIABLE]
     for op, name in uses:
         if op.parent != main:
-            raise ModelError(f"the variable `{name}` is used in a branch or a loop", where=describe(op.location))
+            raise ModelError(f"the variable `{name}` is used in a loop", where=describe(op.location))
         if name not in initial:
             raise ModelError(f"the variable `{name}` has no initial value", where=describe(op.location))
     states = list(dict.fromkeys(name for op, name in uses if op.name == "tosa.variable_write"))

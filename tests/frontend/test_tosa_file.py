@@ -97,6 +97,39 @@ def test_a_variable_without_a_value_is_refused(tmp_path):
         read_tosa(written(tmp_path, STREAM.replace("= dense<-128> ", ""), ".mlir"))
 
 
+BRANCH = """
+func.func @main(%c: tensor<i1>, %d: tensor<i1>, %x: tensor<2x3xi8>) -> (tensor<2x3xi8>, tensor<i32>) {
+  %k = "tosa.const"() <{values = dense<7> : tensor<i32>}> : () -> tensor<i32>
+  %0, %1 = tosa.cond_if %c (%a = %x) : tensor<i1> (tensor<2x3xi8>) -> (tensor<2x3xi8>, tensor<i32>) {
+  ^bb0(%a: tensor<2x3xi8>):
+    %2 = tosa.cond_if %d : tensor<i1> -> tensor<2x3xi8> {
+      %3 = tosa.reverse %a {axis = 1 : i32} : (tensor<2x3xi8>) -> tensor<2x3xi8>
+      tosa.yield %3 : tensor<2x3xi8>
+    } else {
+      tosa.yield %x : tensor<2x3xi8>
+    }
+    tosa.yield %2, %k : tensor<2x3xi8>, tensor<i32>
+  } else {
+  ^bb0(%a: tensor<2x3xi8>):
+    %4 = tosa.bitwise_not %a : (tensor<2x3xi8>) -> tensor<2x3xi8>
+    %5 = tosa.bitwise_not %k : (tensor<i32>) -> tensor<i32>
+    tosa.yield %4, %5 : tensor<2x3xi8>, tensor<i32>
+  }
+  return %0, %1 : tensor<2x3xi8>, tensor<i32>
+}
+"""
+
+
+def test_branches_are_selected(tmp_path):
+    file = read_tosa(written(tmp_path, BRANCH, ".mlir"))
+    run_phases(file.module)
+    x = np.arange(6, dtype=np.int8).reshape(2, 3)
+    for c, d, want, number in [(True, True, x[:, ::-1], 7), (True, False, x, 7), (False, True, ~x, ~7)]:
+        got, count = evaluate(file.module, [np.array(c), np.array(d), x])
+        np.testing.assert_array_equal(got, want)
+        assert count == number
+
+
 def test_unsigned_integers_are_signed_ones_less_128(tmp_path):
     file = read_tosa(written(tmp_path, UNSIGNED, ".mlir"))
     stored = np.arange(-128, 128, dtype=np.int8)[None]
