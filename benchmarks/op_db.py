@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -27,19 +26,14 @@ from torch.utils import _pytree as pytree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tosaic.accuracy import compute, measure_accuracy
-from tosaic.backends.reference import evaluate, prepare
-from tosaic.frontend import Capture, import_program, quantize, run_float
+from benchmarks.campaigns.lowering import failure, lowering
+from tosaic.frontend import Capture
 from tosaic.frontend.decomposition import decomposed
-from tosaic.passes import run_phases
-from tosaic.support.errors import Error
-from tosaic.support.mlir import walk
 
 _MOST_ELEMENTS = 4096
 _SECONDS = 120.0
 # Ops whose tensors behind the first are a layer's parameters.
 _LAYERS = ("conv", "linear", "norm", "prelu", "bilinear", "embedding")
-_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
@@ -110,50 +104,12 @@ def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome
             return None
     except Exception:
         return None
-    real, int8, floats = "", "", 0
     try:
         capture = Capture("sample", decomposed(program), inputs, (inputs,))
-        lowered = import_program(capture.program)
-        run_phases(lowered, ["legalize"])
-        got = evaluate(lowered, [_stored(x) for x in inputs])
-        real = _difference(got, [one.detach().numpy() for one in wanted])
     except Exception as error:
-        return Outcome(number, _reason(error), _reason(error))
-    try:
-        if not all(torch.isfinite(one).all() for one in wanted):
-            return Outcome(number, real, "")
-        quantized = quantize(capture)
-        integers = import_program(quantized)
-        run_phases(integers, ["legalize", "quantize"])
-        floats = sum(any("f32" in str(result.type) for result in op.results) for op in walk(integers))
-        computed = [compute(integers, prepare(integers), [_stored(x) for x in inputs])]
-        for output in measure_accuracy(
-            integers, computed, [run_float(capture, inputs)], [run_float(quantized, inputs)]
-        ):
-            if output.is_other_function:
-                int8 = f"wrong: {output.quanta} quanta from PyTorch's simulation"
-    except Exception as error:
-        int8 = _reason(error)
-    return Outcome(number, real, int8, floats)
-
-
-def _stored(x: Tensor) -> np.ndarray:
-    array = x.detach().numpy()
-    return array.astype(np.int32) if array.dtype == np.int64 else array
-
-
-def _difference(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
-    for index, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
-        finite = np.isfinite(theirs)
-        if ours.shape != theirs.shape or not np.allclose(ours[finite], theirs[finite], _RELATIVE, _ABSOLUTE):
-            return f"wrong: result {index} differs from PyTorch's"
-    return ""
-
-
-def _reason(error: Exception) -> str:
-    what = f"{error.what} ({error.why})" if isinstance(error, Error) and error.why else str(error)
-    text = what if isinstance(error, Error) else f"{type(error).__name__}: {what}"
-    return " ".join(text.split())[:160]
+        return Outcome(number, failure(error).detail, failure(error).detail)
+    found = lowering(capture, [one.detach().numpy() for one in wanted])
+    return Outcome(number, found.real.detail, found.int8.detail, found.floats)
 
 
 def _all_of(name: str, count: int, pipe: Connection) -> None:

@@ -48,6 +48,8 @@ def make_room_for_biases(prepared: GraphModule) -> None:
         if bias is None or None in observers:
             continue
         image, weight = observers
+        if not hasattr(weight, "max_val"):  # weights that are computed have the format of an activation
+            continue
         values = _parameter(prepared, bias).abs()
         room = 127 * values / (_BIAS_LIMIT * image.calculate_qparams()[0])
         weight.max_val = torch.maximum(weight.max_val, room if weight.max_val.ndim else room.max())

@@ -15,6 +15,7 @@ from torch.fx import Node
 from torch.utils._pytree import tree_structure
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
+from tosaic.frontend.masks import MASKED
 from tosaic.support.errors import ModelError
 
 _QD = torch.ops.quantized_decomposed
@@ -128,7 +129,6 @@ def _attention(
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     if attn_mask is not None:
-        # A finite stand-in for -inf: far below any score, and kind to an integer scale.
-        bias = torch.where(attn_mask, 0.0, -1e4) if attn_mask.dtype == torch.bool else attn_mask
+        bias = torch.where(attn_mask, 0.0, MASKED) if attn_mask.dtype == torch.bool else attn_mask
         scores = scores + bias
     return torch.matmul(torch.softmax(scores, -1), value)

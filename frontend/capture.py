@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
-from tosaic.frontend.input_layout import channels_last, take_channels_last
+from tosaic.frontend.input_layout import channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.onnx_file import read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
@@ -106,9 +106,11 @@ def capture(
     names = result_names(program)
     examples = tensors_of(example, example)
     flatten(program, examples)
+    take_scalars(program, _placeholders(program))
+    examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    batches = [tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example) for sample in given]
+    batches = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
     if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, _input_names(program), examples, "calibration")
     batches = batches or [examples]
@@ -200,6 +202,8 @@ def _export(module: nn.Module, example: Call) -> ExportedProgram:
         with warnings.catch_warnings(), _evaluating(module):
             warnings.simplefilter("ignore")
             return torch.export.export(module, *example)
+    except ModelError:
+        raise
     except Exception as error:
         if found := _FOREIGN.search(str(error)):
             raise ModelError(

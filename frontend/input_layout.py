@@ -1,4 +1,4 @@
-"""Images as the user hands them over: planes of channels, as PyTorch has them, or pixels with their channels."""
+"""Inputs as the user hands them over: images in planes of channels or in pixels, and single numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -14,19 +15,40 @@ _TO_PLANES, _TO_PIXELS = (0, 3, 1, 2), (0, 2, 3, 1)
 
 def take_channels_last(program: ExportedProgram, placeholders: Sequence[Node]) -> None:
     """Let each input of four axes come as (batch, height, width, channels), in place; the program permutes it first."""
-    images = [node for node in placeholders if node.meta["val"].ndim == len(_TO_PLANES)]
-    first = next(node for node in program.graph.nodes if node.op != "placeholder")
-    with program.graph.inserting_before(first):
-        for node in images:
-            readers = list(node.users)
-            planes = program.graph.call_function(torch.ops.aten.permute.default, (node, list(_TO_PLANES)))
-            planes.meta = {**node.meta, "val": node.meta["val"]}
-            for reader in readers:
-                reader.replace_input_with(node, planes)
-            node.meta["val"] = node.meta["val"].permute(_TO_PIXELS).contiguous()
+    for node in placeholders:
+        if node.meta["val"].ndim == len(_TO_PLANES):
+            pixels = node.meta["val"].permute(_TO_PIXELS).contiguous()
+            _take(program, node, pixels, torch.ops.aten.permute.default, list(_TO_PLANES))
     program.graph_module.recompile()
+
+
+def take_scalars(program: ExportedProgram, placeholders: Sequence[Node]) -> None:
+    """Let each input without axes come as [1], in place; firmware has no other tensors of one number."""
+    for node in placeholders:
+        if not node.meta["val"].ndim:
+            _take(program, node, node.meta["val"].reshape(1), torch.ops.aten.view.default, [])
+    args, kwargs = program.example_inputs or ((), {})
+    program.example_inputs = with_axes(args), kwargs
+    program.graph_module.recompile()
+
+
+def _take(program: ExportedProgram, node: Node, value: Tensor, target: OpOverload, argument: list[int]) -> None:
+    """Let an input come as `value`; what read it reads an op's result on it."""
+    readers = list(node.users)
+    first = next(one for one in program.graph.nodes if one.op != "placeholder")
+    with program.graph.inserting_before(first):
+        given = program.graph.call_function(target, (node, argument))
+    given.meta = dict(node.meta)
+    for reader in readers:
+        reader.replace_input_with(node, given)
+    node.meta["val"] = value
 
 
 def channels_last(batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """A batch as such a program takes it."""
     return tuple(x.permute(_TO_PIXELS).contiguous() if x.ndim == len(_TO_PIXELS) else x for x in batch)
+
+
+def with_axes(batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """A batch whose tensors of one number have an axis."""
+    return tuple(x if x.ndim else x.reshape(1) for x in batch)

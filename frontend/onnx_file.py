@@ -1,8 +1,7 @@
-"""An `.onnx` file as a PyTorch module, by the package onnx2pytorch."""
+"""An `.onnx` file as a PyTorch module, which reads it by the package onnx."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -17,18 +16,6 @@ from tosaic.support.errors import ModelError
 _SEED = 0
 
 
-class _Graph(nn.Module):
-    """The graph with the names of its inputs and outputs."""
-
-    def __init__(self, net: nn.Module, outputs: Sequence[str]) -> None:
-        super().__init__()
-        self.net, self.outputs = net, list(outputs)
-
-    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
-        results = self.net(*inputs.values())
-        return dict(zip(self.outputs, results if isinstance(results, tuple | list) else [results], strict=True))
-
-
 def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Module, dict[str, Tensor]]:
     """The module of a graph, and random example inputs by name.
 
@@ -41,24 +28,28 @@ def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Modul
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
     try:
-        onnx, importer = import_module("onnx"), import_module("onnx2pytorch")
+        onnx, graphs = import_module("onnx"), import_module("tosaic.frontend.onnx_graph")
     except ImportError as error:
         raise ModelError(f"{path} needs an importer", why=reason(error), hint="pip install tosaic[onnx]") from None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = onnx.load(path)
-            module = importer.ConvertModel(model)
+        model = onnx.load(path)
+        module = graphs.OnnxGraph(model)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"{path} cannot be imported", why=reason(error)) from error
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     draw = torch.Generator().manual_seed(_SEED)
     examples = {value.name: _example(value, shapes.get(value.name), draw) for value in inputs}
-    return _Graph(module, [value.name for value in model.graph.output]), examples
+    return module, examples
 
 
 def _example(value: Any, dims: Sequence[int] | None, draw: torch.Generator) -> Tensor:
+    if not value.type.HasField("tensor_type"):
+        raise ModelError(
+            f"the input `{value.name}` is no tensor", hint="sequences and optional values have no form here"
+        )
     given = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     shape = list(dims) if dims else [1 if axis == 0 and not size else size for axis, size in enumerate(given)]
     if 0 in shape:

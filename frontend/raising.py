@@ -14,6 +14,7 @@ from torch.fx.node import map_arg
 from tosaic.frontend.canonical import arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.masks import bound_masks
 
 aten = torch.ops.aten
 _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
@@ -27,7 +28,7 @@ _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg
 def raise_core_aten(module: GraphModule) -> None:
     """Rewrite addmm and mm, division, batch norm, native_layer_norm and pools in place.
 
-    What is computed from parameters alone, or from nothing, becomes a buffer.
+    What is computed from parameters alone, or from nothing, becomes a buffer; masks of attention become finite.
     """
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
@@ -39,6 +40,7 @@ def raise_core_aten(module: GraphModule) -> None:
         elif node.target in _RENAMED:
             _replace(module, node, _RENAMED[node.target], arguments(node))
     _fold_parameters(module)
+    bound_masks(module)
     module.graph.eliminate_dead_code()
     module.recompile()
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from tosaic.backends.reference import evaluate
 from tosaic.frontend import capture, import_program, quantize, run_float_on
 from tosaic.frontend.input_layout import channels_last
 from tosaic.passes import run_phases
@@ -27,3 +28,18 @@ def test_no_transpose_is_left_at_the_entry():
     main = functions(module)["main"]
     assert "tensor<1x96x96x3xi8>" in str(main.regions[0].blocks[0].arguments[0].type)
     assert not [op for op in walk(main) if op.name == "tosa.transpose"]
+
+
+def test_an_input_without_axes_is_one_element():
+    class Scaled(torch.nn.Module):
+        def forward(self, x, k):
+            return x * k + k
+
+    x, k = torch.linspace(-1, 1, 8).reshape(2, 4), torch.tensor(3.0)
+    captured = capture(Scaled(), inputs=(x, k), calibration=[(x, k), (-x, k)])
+    assert captured.inputs[1].shape == captured.calibration[1][1].shape == (1,)
+    module = import_program(captured.program)
+    run_phases(module, ["legalize"])
+    (got,) = evaluate(module, [one.numpy() for one in captured.inputs])
+    torch.testing.assert_close(torch.from_numpy(got), x * 3 + 3)
+    run_phases(import_program(quantize(captured)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.frontend import capture, import_program, read_tosa, run_float
+from tosaic.frontend import capture, read_tosa
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError
 from tosaic.support.functions import number_of_states
@@ -165,20 +165,3 @@ def test_a_wake_word_is_one_function_of_integers(tmp_path):
     file = read_tosa(path)
     run_phases(file.module)
     assert file.states and not any("variable" in op.name for op in walk(file.module))
-
-
-def test_a_graph_of_onnx_has_its_names(tmp_path):
-    onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
-    pytest.importorskip("onnx2pytorch", reason="the extra `onnx` is not installed")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("GlobalAveragePool", ["r"], ["means"])]
-    sizes = {"x": ["n", 3, 4, 4], "means": ["n", 3, 1, 1]}
-    x, means = (helper.make_tensor_value_info(name, kind, dims) for name, dims in sizes.items())
-    model = helper.make_model(helper.make_graph(nodes, "net", [x], [means]))
-    onnx.save(model, tmp_path / "net.onnx")
-    captured = capture(str(tmp_path / "net.onnx"), shapes={"x": (2, 3, 4, 4)})
-    assert (captured.input_names, captured.output_names) == (["x"], ["means"])
-    (want,) = run_float(captured, captured.inputs)
-    np.testing.assert_allclose(captured.inputs[0].relu().mean((2, 3), keepdim=True), want, rtol=1e-5)
-    (got,) = evaluate(import_program(captured.program), [captured.inputs[0].numpy()])
-    np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -1,0 +1,41 @@
+"""Masks of attention that an integer scale can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+MASKED = -1e4
+"""A finite stand-in for -inf: far below any score, and kind to an integer scale."""
+
+_SOFTMAX = {aten.softmax.int, aten._softmax.default}
+_FILLING = {aten.masked_fill.Scalar, aten.pad.default, aten.constant_pad_nd.default}
+_ON_THE_WAY = {aten.add.Tensor, aten.where.self, aten.expand.default, aten.unsqueeze.default, aten.squeeze.dim,
+               aten.view.default, aten.reshape.default, aten.permute.default, aten.clone.default, aten.slice.Tensor,
+               aten.cat.default, *_FILLING}  # fmt: skip
+
+
+def bound_masks(module: GraphModule) -> None:
+    """Make each -inf, in a constant or filled in, finite, in place, where all that reads it ends in a softmax."""
+    for node in module.graph.nodes:
+        if node.target in _FILLING and -torch.inf in node.args and _ends_in_softmax(node):
+            node.args = tuple(MASKED if argument == -torch.inf else argument for argument in node.args)
+        if node.op != "get_attr":
+            continue
+        owner, _, name = str(node.target).rpartition(".")
+        holder = module.get_submodule(owner)
+        values: Any = getattr(holder, name)
+        if isinstance(values, Tensor) and bool((values == -torch.inf).any()) and _ends_in_softmax(node):
+            setattr(holder, name, torch.where(values == -torch.inf, MASKED, values))
+
+
+def _ends_in_softmax(node: Node) -> bool:
+    readers = [user for user in node.users if user.target is not aten._assert_tensor_metadata.default]
+    return bool(readers) and all(
+        user.target in _SOFTMAX or (user.target in _ON_THE_WAY and _ends_in_softmax(user)) for user in readers
+    )

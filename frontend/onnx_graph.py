@@ -1,0 +1,377 @@
+"""A graph of ONNX as a PyTorch module: PyTorch computes what depends on an input, ONNX's reference all else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tosaic.frontend.onnx_ops.registry import Rule, rule_of
+from tosaic.frontend.python_file import reason
+from tosaic.support.errors import ModelError
+
+onnx: Any = import_module("onnx")
+_reference: Any = import_module("onnx.reference")
+
+_OWN_DOMAINS = ("", "ai.onnx")
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+_KEPT = {"DequantizeLinear"}  # a weight keeps its integers and scales
+_OF_KNOWN = {"ConstantOfShape", "NonZero", "Range", "Unique"}  # operands decide on the shape of the result
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value that depends on no input, and the buffer that holds it, if one does."""
+
+    array: np.ndarray
+    buffer: Tensor | None = None
+
+
+Value: TypeAlias = Tensor | Known | None
+Values: TypeAlias = dict[str, Value]
+
+
+class InputNotConstantError(ModelError):
+    """What must be known when the model is compiled, a shape say, is an input."""
+
+    def __init__(self, name: str, parameter: str) -> None:
+        super().__init__(
+            f"`{name}` decides what is compiled, and depends on an input",
+            why=f"`{parameter}` must be constant",
+            hint="make it an initializer of the graph",
+        )
+        self.name = name
+
+
+class OnnxGraph(nn.Module):
+    """A model's graph; each node is a module that has its name.
+
+    Raises:
+        ModelError: when it is called, a node that cannot be computed, by its name.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        opsets = {one.domain: one.version for one in model.opset_import}
+        functions = {(one.domain, one.name): one for one in model.functions}
+        self._scope = Scope(opsets, functions)
+        self.outputs = [value.name for value in model.graph.output]
+        self._arrays = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+        self._buffers_of = dict[str, str]()
+        for name, array in self._arrays.items():
+            if array.ndim and array.dtype != np.bool_ and np.isfinite(array.astype(np.float64)).all():
+                self._buffers_of[name] = _unique(name, self)
+                self.register_buffer(self._buffers_of[name], tensor_of(array))
+        self._nodes = list[tuple[Any, str]]()
+        for node in model.graph.node:
+            name = _unique(node.name or f"{node.op_type}_{node.output[0]}", self)
+            self.add_module(name, _Node(node, self._scope))
+            self._nodes.append((node, name))
+
+    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
+        values: Values = {
+            name: Known(array, getattr(self, self._buffers_of[name]) if name in self._buffers_of else None)
+            for name, array in self._arrays.items()
+        }
+        values |= inputs
+        for node, name in self._nodes:
+            outer = {read: values[read] for read in _reads(node) if read in values}
+            _bind(values, node.output, self.get_submodule(name)(outer))
+        return {name: _tensor(values[name]) for name in self.outputs}
+
+
+class _Node(nn.Module):
+    def __init__(self, node: Any, scope: Scope) -> None:
+        super().__init__()
+        self._node, self._scope = node, scope
+
+    def forward(self, values: Values) -> Sequence[Value]:
+        return self._scope.results(self._node, values)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where nodes are computed: the opsets that tell their meaning, and the functions that they may call.
+
+    Args:
+        attributes: of the function that is called; those of its nodes may refer to them.
+    """
+
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str], Any]
+    attributes: Mapping[str, Any] | None = None
+
+    def run(self, nodes: Iterable[Any], values: Values) -> Values:
+        """The values after the nodes were computed in order."""
+        for node in nodes:
+            _bind(values, node.output, self.results(node, values))
+        return values
+
+    def results(self, node: Any, values: Values) -> Sequence[Value]:
+        """The results of a node.
+
+        Raises:
+            ModelError: it cannot be computed; the message names it.
+        """
+        where = f"{node.op_type} `{node.name or ', '.join(node.output)}`"
+        try:
+            return self._results(node, values)
+        except InputNotConstantError:
+            raise
+        except ModelError as error:
+            if error.where:
+                raise
+            raise ModelError(error.what, where=where, why=error.why, hint=error.hint) from None
+        except Exception as error:
+            raise ModelError("a node of the graph cannot be imported", where=where, why=reason(error)) from error
+
+    def _results(self, node: Any, values: Values) -> Sequence[Value]:
+        operands = [values[name] if name else None for name in node.input]
+        attributes = self._attributes(node)
+        own = node.domain in _OWN_DOMAINS
+        if own and node.op_type == "CastLike":  # of the other operand the type counts alone
+            kind = onnx.TypeProto.FromString(_type(operands[1])).tensor_type.elem_type
+            to = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=kind)
+            to.attribute.extend(node.attribute)
+            return self._results(to, values)
+        if own and node.op_type in _CONTROL:
+            return _CONTROL[node.op_type](self, node, operands, attributes, values)
+        if own and node.op_type in _RANDOM:
+            raise ModelError("it draws random numbers", hint="export the model in evaluation mode")
+        function = self.functions.get((node.domain, node.op_type))
+        if function:
+            return self._call(function, node, operands)
+        rule, newest = (rule_of(node.op_type, one) for one in (self._opset(node), onnx.defs.onnx_opset_version()))
+        known = all(one is None or isinstance(one, Known) for one in operands)
+        if own and known and node.op_type not in _KEPT and rule is newest:  # the reference may know the newest alone
+            return self._evaluated(node, operands, attributes)
+        if own and node.op_type in _OF_KNOWN:
+            read = next(name for name, one in zip(node.input, operands, strict=True) if isinstance(one, Tensor))
+            raise InputNotConstantError(read, node.op_type)
+        if own and rule:
+            return _apply(rule, node, operands, {name: _plain(one) for name, one in attributes.items()})
+        function = self._function_of_schema(node, operands)
+        if not function:
+            raise ModelError(f"the op `{'.'.join(filter(None, (node.domain, node.op_type)))}` has no import")
+        return self._call(function, node, operands)
+
+    def _opset(self, node: Any) -> int:
+        return self.opsets[next(domain for domain in (node.domain, *_OWN_DOMAINS) if domain in self.opsets)]
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        """The attributes of a node; those that refer to one of the function's are that."""
+        given = self.attributes or {}
+        found = {one.name: given.get(one.ref_attr_name) if one.ref_attr_name else one for one in node.attribute}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def _evaluated(self, node: Any, operands: Sequence[Value], attributes: Mapping[str, Any]) -> list[Value]:
+        """What ONNX's reference makes of operands that are known."""
+        alone = onnx.NodeProto()
+        alone.CopyFrom(node)
+        del alone.attribute[:]
+        for name, attribute in attributes.items():
+            alone.attribute.add().CopyFrom(attribute)
+            alone.attribute[-1].name = name
+        opset = onnx.helper.make_opsetid("", self._opset(node))
+        given = {name: one.array for name, one in zip(node.input, operands, strict=True) if isinstance(one, Known)}
+        ports = [
+            [onnx.helper.make_empty_tensor_value_info(name) for name in names if name] for names in (given, node.output)
+        ]
+        model = onnx.helper.make_model(onnx.helper.make_graph([alone], "known", *ports), opset_imports=[opset])
+        results = iter(_reference.ReferenceEvaluator(model).run(None, given))
+        found = [next(results) if name else None for name in node.output]
+        if any(isinstance(one, list) for one in found):
+            raise ModelError("sequences of tensors have no meaning for a microcontroller")
+        return [None if one is None else Known(np.asarray(one)) for one in found]
+
+    def _call(self, function: Any, node: Any, operands: Sequence[Value]) -> list[Value]:
+        attributes = {one.name: one for one in function.attribute_proto} | self._attributes(node)
+        inside = Scope({one.domain: one.version for one in function.opset_import}, self.functions, attributes)
+        values: Values = dict.fromkeys(function.input)
+        values |= dict(zip(function.input, operands, strict=False))
+        inside.run(function.node, values)
+        return [values.get(name) for name in function.output]  # what nothing asks for, a body may leave out
+
+    def _function_of_schema(self, node: Any, operands: Sequence[Value]) -> Any:
+        """The function that ONNX defines an op by; None where it defines it in words."""
+        opset = self._opset(node)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        except onnx.defs.SchemaError:
+            return None
+        if schema.has_function:
+            version = max((one for one in schema.function_opset_versions if one <= opset), default=None)
+            data = schema.get_function_with_opset_version(version) if version else None
+        elif schema.has_context_dependent_function:
+            version = max((one for one in schema.context_dependent_function_opset_versions if one <= opset), default=0)
+            resolved = onnx.NodeProto()
+            resolved.CopyFrom(node)
+            del resolved.attribute[:]
+            resolved.attribute.extend(self._attributes(node).values())
+            types = [_type(one) for one in operands]
+            data = schema.get_context_dependent_function_with_opset_version(
+                version, resolved.SerializeToString(), types
+            )
+        else:
+            data = None
+        if not data:
+            return None
+        function = onnx.FunctionProto()
+        function.ParseFromString(data)
+        defaults = [one.default_value for one in schema.attributes.values() if one.default_value.type]
+        named = {one.name for one in function.attribute_proto}
+        function.attribute_proto.extend(one for one in defaults if one.name not in named)
+        return function
+
+
+def _if(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mapping, values: Values) -> list[Value]:
+    """One branch, or both where an input decides between them."""
+    branches = [attributes[name].g for name in ("then_branch", "else_branch")]
+    (condition,) = operands
+    if isinstance(condition, Known):
+        branches = [branches[0 if condition.array.item() else 1]]
+    found = []
+    for branch in branches:
+        inside = scope.run(branch.node, {**values, **_initializers(branch)})
+        found.append([inside[one.name] for one in branch.output])
+    if len(found) == 1:
+        return found[0]
+    assert isinstance(condition, Tensor)
+    pairs = [(_tensor(one), _tensor(other)) for one, other in zip(*found, strict=True)]
+    if any(one.shape != other.shape for one, other in pairs):
+        raise ModelError("its branches give tensors of other shapes, and an input decides between them")
+    return [torch.where(condition.reshape(()), one, other) for one, other in pairs]
+
+
+def _loop(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mapping, values: Values) -> list[Value]:
+    """All turns one behind the other; how many there are must be known."""
+    body = attributes["body"].g
+    count, going, *carried = operands
+    most = _known(count, node.input[0], "M").item() if count is not None else None
+    rows = list[list[Value]]()
+    turn = 0
+    while (most is None or turn < most) and (going is None or _known(going, node.input[1], "cond").item()):
+        given = [Known(np.array(turn, np.int64)), going or Known(np.array(True)), *carried]
+        names = [one.name for one in body.input]
+        inside = {**values, **_initializers(body), **dict(zip(names, given, strict=True))}
+        scope.run(body.node, inside)
+        going, *found = [inside[one.name] for one in body.output]
+        carried, row = found[: len(carried)], found[len(carried) :]
+        rows.append(row)
+        turn += 1
+    return [*carried, *(torch.stack([_tensor(one) for one in column]) for column in zip(*rows, strict=True))]
+
+
+_CONTROL: dict[str, Callable[..., Sequence[Value]]] = {"If": _if, "Loop": _loop}
+
+
+def _apply(rule: Rule, node: Any, operands: Sequence[Value], attributes: dict[str, Any]) -> list[Value]:
+    rank = max((one.ndim for one in operands if isinstance(one, Tensor)), default=0)
+    given = list[Any]()
+    for number, operand in enumerate(operands):
+        name = rule.parameter(number)
+        if operand is None:
+            given.append(None)
+        elif name in rule.constant:
+            _known(operand, node.input[number], name)
+            given.append(_tensor(operand))
+        elif name in rule.lists:
+            given.append(_known(operand, node.input[number], name).reshape(-1).tolist())
+        elif name in rule.numbers:
+            given.append(_known(operand, node.input[number], name).item())
+        elif name in rule.arrays:
+            given.append(_known(operand, node.input[number], name))
+        elif (
+            rule.with_numbers and isinstance(operand, Known) and operand.array.size == 1 and operand.array.ndim <= rank
+        ):
+            given.append(operand.array.item())
+        else:
+            given.append(_tensor(operand))
+    if "results" in rule.parameters:
+        attributes["results"] = len(node.output)
+    found = rule.function(*given, **attributes)
+    return [
+        one if isinstance(one, Tensor) else Known(one)
+        for one in (found if isinstance(found, tuple | list) else [found])
+    ]
+
+
+def _known(value: Value, name: str, parameter: str) -> np.ndarray:
+    if not isinstance(value, Known):
+        raise InputNotConstantError(name, parameter)
+    return value.array
+
+
+def _tensor(value: Value) -> Tensor:
+    if isinstance(value, Known):
+        return tensor_of(value.array) if value.buffer is None else value.buffer
+    assert value is not None
+    return value
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """An array of ONNX as a tensor.
+
+    Raises:
+        ModelError: tosaic computes with no such elements.
+    """
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except TypeError:
+        raise ModelError(f"a tensor holds elements of type {array.dtype}, which no target computes with") from None
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute as a number, a text, a list of these, or an array."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return (
+        [one.decode() if isinstance(one, bytes) else one for one in value]
+        if isinstance(value, Iterable) and not isinstance(value, str)
+        else value
+    )
+
+
+def _type(value: Value) -> bytes:
+    """The type of an operand, as ONNX writes it; empty where there is none."""
+    if value is None:
+        return onnx.TypeProto().SerializeToString()
+    dtype = value.array.dtype if isinstance(value, Known) else np.dtype(str(value.dtype).removeprefix("torch."))
+    shape = value.array.shape if isinstance(value, Known) else value.shape
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(dtype), shape).SerializeToString()
+
+
+def _bind(values: Values, names: Sequence[str], results: Sequence[Value]) -> None:
+    values |= {name: one for name, one in zip(names, results, strict=False) if name}
+
+
+def _initializers(graph: Any) -> Values:
+    return {one.name: Known(onnx.numpy_helper.to_array(one)) for one in graph.initializer}
+
+
+def _reads(node: Any) -> set[str]:
+    """What a node and the graphs inside of it read by name."""
+    graphs = [one.g for one in node.attribute if one.HasField("g")]
+    inside = {name for graph in graphs for inner in graph.node for name in _reads(inner)}
+    results = {value.name for graph in graphs for value in graph.output}
+    return {*node.input, *inside, *results}
+
+
+def _unique(text: str, module: nn.Module) -> str:
+    """A name for a part of a module, made of a text."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    number, found = 1, name
+    while hasattr(module, found):
+        number, found = number + 1, f"{name}_{number}"
+    return found

@@ -1,0 +1,41 @@
+"""Masks of attention: -inf becomes a number that int8 can hold, and nothing else does."""
+
+import pytest
+import torch
+from torch import nn
+
+from tosaic.frontend.masks import MASKED, bound_masks
+
+mask = torch.full((4, 4), -torch.inf).triu(1)
+
+
+class Masked(nn.Module):
+    """A function of scores and a mask."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return self.function(x, self.mask)
+
+
+@pytest.mark.parametrize(
+    ("function", "bounded"),
+    [
+        (lambda x, m: torch.softmax(x + m, -1), True),
+        (lambda x, m: torch.softmax(torch.where(x > 0, x, m.expand(2, 4, 4)), -1), True),
+        (lambda x, m: torch.softmax(x.masked_fill(m < 0, -torch.inf), -1), True),
+        (lambda x, m: torch.maximum(x, m), False),
+        (lambda x, m: (torch.softmax(x + m, -1), m * 1), False),
+    ],
+)
+def test_a_mask_is_finite_where_a_softmax_alone_reads_it(function, bounded):
+    module = torch.export.export(Masked(function), (torch.randn(2, 4, 4),)).module()
+    x = torch.randn(2, 4, 4)
+    want = module(x)
+    bound_masks(module)
+    torch.testing.assert_close(module(x), want)
+    arguments = [argument for node in module.graph.nodes for argument in node.args]
+    assert (bool((module.get_buffer("mask") == MASKED).any()) or MASKED in arguments) == bounded
