@@ -16,6 +16,7 @@ from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import Origin, origin
 
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
@@ -97,7 +98,7 @@ class _Corrector(Interpreter):
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
         if n.op == "call_module" and isinstance(result, _Twin):
-            self._measure(n.all_input_nodes[0], result)
+            self._measure(n.all_input_nodes[0], result, self.fetch_attr(str(n.target)))
         op, bias = op_quantization(n), _own_bias(n)
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
@@ -112,8 +113,11 @@ class _Corrector(Interpreter):
         shape[axis] = -1
         return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
 
-    def _measure(self, node: Node, result: _Twin) -> None:
-        exact, rounded = torch.stack(result.exact).double(), torch.stack(result.rounded).double()
+    def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
+        sides = (result.exact, result.rounded)
+        if isinstance(observer, RangeObserver) and observer.depth < math.inf:
+            sides = ([observer.seen(one) for one in result.exact], [observer.seen(one) for one in result.rounded])
+        exact, rounded = (torch.stack(side).double() for side in sides)
         signal, noise = exact.square().sum().item(), (exact - rounded).square().sum().item()
         if node.op != "get_attr" and signal and noise:
             self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))

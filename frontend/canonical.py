@@ -22,6 +22,7 @@ _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
 DEQUANTIZE = (_QD.dequantize_per_tensor.default, _QD.dequantize_per_channel.default)
 
+
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 
 

@@ -33,10 +33,12 @@ class Activations:
     high: int
     symmetric: bool
 
-    def calibrated(self, floor: float = -math.inf, ceiling: float = math.inf) -> QuantizationSpec:
-        """A calibrated format; what lies beyond the limits may be cut off."""
+    def calibrated(
+        self, floor: float = -math.inf, ceiling: float = math.inf, *, depth: float = math.inf, axis: int = -1
+    ) -> QuantizationSpec:
+        """A calibrated format; what is beyond the limits, or `depth` below the greatest along `axis`, may be cut."""
         scheme = torch.per_tensor_symmetric if self.symmetric else torch.per_tensor_affine
-        observer = RangeObserver.with_args(floor=floor, ceiling=ceiling)
+        observer = RangeObserver.with_args(floor=floor, ceiling=ceiling, depth=depth, axis=axis)
         return QuantizationSpec(self.dtype, observer, self.low, self.high, scheme)
 
 

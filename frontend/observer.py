@@ -28,6 +28,7 @@ class RangeObserver(ObserverBase):
         qscheme: `torch.per_tensor_affine`, or `torch.per_tensor_symmetric` for a zero point of 0.
         eps: the least scale.
         floor, ceiling: limits beyond which the tensor's reader sees no difference.
+        depth, axis: it sees none farther below the greatest along an axis, either.
     """
 
     def __init__(
@@ -39,12 +40,15 @@ class RangeObserver(ObserverBase):
         eps: float = LEAST_SCALE,
         floor: float = -math.inf,
         ceiling: float = math.inf,
+        depth: float = math.inf,
+        axis: int = -1,
         is_dynamic: bool = False,
     ) -> None:
         super().__init__(dtype, is_dynamic)
         self.quant_min, self.quant_max = quant_min, quant_max
         self.qscheme, self.eps = qscheme, eps
         self.floor, self.ceiling = floor, ceiling
+        self.depth, self.axis = depth, axis
         self.exponent = 0
         self.low = self.high = 0.0
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
@@ -58,20 +62,26 @@ class RangeObserver(ObserverBase):
             ValueError: it holds NaN or infinity.
         """
         if x.numel():
-            seen = x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
+            seen = self.seen(x)
             low, high = (value.item() for value in torch.aminmax(seen))
             if not math.isfinite(low + high):
                 raise ValueError("it holds NaN or infinity")
             if low < 0 or high > 0:
-                self._count(x, seen, low, high)
+                self._count(seen, low, high)
         return x
 
-    def _count(self, x: Tensor, seen: Tensor, low: float, high: float) -> None:
+    def seen(self, x: Tensor) -> Tensor:
+        """`x` as its reader sees it."""
+        if self.depth < math.inf:
+            x = x.maximum(x.amax(self.axis, keepdim=True) - self.depth)
+        return x.clamp(self.floor, self.ceiling) if self.floor > -math.inf else x
+
+    def _count(self, seen: Tensor, low: float, high: float) -> None:
         self._widen(max(-low, high))
         self.low, self.high = min(self.low, low), max(self.high, high)
         reach = 2.0**self.exponent
         counts = torch.histc(seen if 2**-64 < reach < 2**64 else seen.double(), _BINS, -reach, reach)
-        counts[_BINS // 2] -= x.numel() - torch.count_nonzero(x)
+        counts[_BINS // 2] -= seen.numel() - torch.count_nonzero(seen)
         self.counts += counts
         self.chosen = None
 

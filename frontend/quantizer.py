@@ -20,7 +20,7 @@ from torchao.quantization.pt2e.quantizer import (
 
 from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
-from tosaic.frontend.canonical import arguments, is_float, is_quantized
+from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import is_named, refuse_unmatched
@@ -37,6 +37,7 @@ from tosaic.frontend.lowerings.op_quantization import (
     Weighted,
 )
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.masks import MASKED
 from tosaic.frontend.origin import naming_ops
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.recurrent import round_states
@@ -192,13 +193,23 @@ class TosaQuantizer(Quantizer):
             _note(user, {}, self._calibrated(node))
         elif isinstance(op, OneToOne) and op.saturation:
             _note(node, inputs, self._activations(node).calibrated(*op.saturation))
+        elif user and isinstance(op, OneToOne) and op.depth:
+            known = [one for one in inputs if one.op == "get_attr" and isinstance(op_quantization(node), Arithmetic)]
+            masks = dict.fromkeys(known, self._activations(node).calibrated(floor=MASKED))
+            _note(node, inputs | masks, self._scores(node, user, op.depth))
         else:
             _note(node, inputs, self._calibrated(node))
 
     def _one_to_one(self, node: Node) -> None:
         x, *others = arguments(node)
         if is_float(x) and not (others and isinstance(others[0], Node)):  # as in a division by integers
-            _note(node, {x: self._calibrated(node)}, self._result(node))
+            op = op_quantization(node)
+            deep = isinstance(op, OneToOne) and op.depth
+            _note(node, {x: self._scores(node, node, deep) if deep else self._calibrated(node)}, self._result(node))
+
+    def _scores(self, node: Node, reader: Node, depth: float) -> Format:
+        """Of what a softmax reads."""
+        return self._activations(node).calibrated(depth=depth, axis=complete_arguments(reader)[1])
 
     def _result(self, node: Node) -> Format:
         op = op_quantization(node)

@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from tosaic.frontend.canonical import arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
-from tosaic.frontend.masks import bound_masks
+from tosaic.frontend.masks import MASKED, bound_masks
 
 aten = torch.ops.aten
 _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
@@ -40,6 +40,7 @@ def raise_core_aten(module: GraphModule) -> None:
         elif node.target in _RENAMED:
             _replace(module, node, _RENAMED[node.target], arguments(node))
     _fold_parameters(module)
+    _join_masks(module)
     bound_masks(module)
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -60,6 +61,23 @@ def _fold_parameters(module: GraphModule) -> None:
             module.graph.erase_node(node)
         else:
             several[node] = result
+
+
+def _join_masks(module: GraphModule) -> None:
+    """softmax(where(kept, x, low) + y) -> softmax(x + mask), where all but x is known: no sum is infinite."""
+    for node in list(module.graph.nodes):
+        total = arguments(node)[0] if node.target is aten.softmax.int else None
+        if total is None or total.target is not aten.add.Tensor or total.kwargs or len(total.users) > 1:
+            continue
+        chosen, added = arguments(total)
+        if chosen.target is not aten.where.self or len(chosen.users) > 1:
+            continue
+        kept, scores, low = arguments(chosen)
+        if any(not isinstance(one, Node) or one.op != "get_attr" for one in (kept, low, added)):
+            continue
+        if _attribute(module, low).max() <= MASKED:
+            mask = torch.where(_attribute(module, kept), 0.0, MASKED) + _attribute(module, added)
+            _replace(module, total, aten.add.Tensor, (scores, _buffer(module, total, mask.clamp(min=MASKED), "mask")))
 
 
 def _attribute(module: GraphModule, node: Node) -> Tensor:

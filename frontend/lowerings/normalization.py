@@ -20,7 +20,7 @@ from tosaic.support.mlir import ir
 aten = torch.ops.aten
 
 
-@lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0)))
+@lowers(aten.softmax.int, aten._softmax.default, quantized=OneToOne(result=(0.0, 1.0), depth=16.0))
 def softmax(b: Builder, node: Node, x: ir.Value, dim: int, *_options: object) -> ir.Value:
     dims = shape(x)
     x = b.value(b.ranked(x, 1))

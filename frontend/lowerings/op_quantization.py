@@ -53,12 +53,15 @@ class OneToOne:
         result: least and greatest real value of the result, where they are known: its range never goes beyond them.
         saturation: limits of the operand beyond which the result is constant, or in gelu's case within 2e-4 of it:
             what this op alone reads needs no range beyond them.
+        depth: how far below the greatest along its second argument, an axis, the operand tells anything: what lies
+            farther below, as what is masked does, needs no range of its own.
         inside: of the op's arguments, what it computes on its way to the result. Where that is not finite, PyTorch's
             result is not the op's.
     """
 
     result: tuple[float, float] | None = None
     saturation: tuple[float, float] | None = None
+    depth: float | None = None
     inside: Callable[..., Tensor] | None = None
 
 

@@ -170,6 +170,29 @@ def test_attention_is_taken_apart_and_quantized():
     assert sqnr(program, model) > 25
 
 
+LOWEST = torch.finfo(torch.float32).min
+MASKS = {
+    "causal": lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    "added": lambda q, k, v, m: ((q @ k.mT + m).softmax(-1)) @ v,
+    "filled": lambda q, k, v, m: (q @ k.mT).masked_fill(m < 0, -1e9).softmax(-1) @ v,
+    "twice": lambda q, k, v, m: (torch.where(m == 0, q @ k.mT, torch.full((), LOWEST)) + m).softmax(-1) @ v,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masked_scores_keep_the_digits_of_the_others(mask):
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.full((16, 16), LOWEST).triu(1))
+
+        def forward(self, x):
+            return MASKS[mask](x, x.roll(1, 3), x, self.mask)
+
+    model = captured(Attention(), 1, 2, 16, 8)
+    assert sqnr(quantize(model), model) > 28
+
+
 def test_integer_tensors_are_not_quantized():
     class Lookup(nn.Module):
         def __init__(self) -> None:
