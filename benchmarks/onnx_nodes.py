@@ -36,6 +36,7 @@ from tosaic.console import ended_by_sigterm, quiet_libraries
 from tosaic.frontend import Capture, capture, run_float
 from tosaic.frontend.onnx_graph import InputNotConstantError, tensor_of
 from tosaic.frontend.precision import widened_tensor
+from tosaic.frontend.unsigned import as_signed
 from tosaic.options import Tuning
 from tosaic.support.scratch import temporary_files
 
@@ -146,7 +147,9 @@ def trial(file: Path) -> NodeOutcome:
     try:
         model, given, wanted = read(file)
         fixed, captured = _captured(file, model, given)
-        exact = tuple(widened_tensor(tensor_of(given[name])) for name in given if name not in fixed)
+        rest = [widened_tensor(tensor_of(given[name])) for name in given if name not in fixed]
+        stored = [i for i, (x, one) in enumerate(zip(rest, captured.inputs, strict=True)) if x.dtype != one.dtype]
+        exact = as_signed(tuple(rest), stored)
         right = difference(run_float(captured, exact), wanted)
         if right.kind != "ok":
             detail = right.detail.replace("wrong", "imported wrong")
@@ -230,6 +233,8 @@ def main(folder: Path, opset: int, test: str, step: int, board: bool, results: P
 def _print_counts(rows: Sequence[dict]) -> None:
     for column, name in (("kind", "float"), ("int8", "int8"), ("board", "Cortex-M55")):
         counts = Counter(row[column] for row in rows if row[column])
+        if not counts:
+            continue
         shares = ", ".join(f"{kind} {count} ({count / len(rows):.1%})" for kind, count in counts.most_common())
         click.echo(f"{name}: {counts.total()} tests: {shares}")
     click.echo(f"with f32 ops in int8: {sum(bool(row['floats']) for row in rows)}")

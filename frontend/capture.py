@@ -22,13 +22,13 @@ from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.input_layout import channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
-from tosaic.frontend.onnx_file import read_onnx
+from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import read_samples
 from tosaic.frontend.state import State, in_turn, take_states
-from tosaic.frontend.unsigned import as_floats, take_bytes
+from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import ModelError
 from tosaic.support.tosa_ops import MOST_AXES
 
@@ -122,6 +122,8 @@ def capture(
     program = decomposed(program)
     images = take_bytes(program, _placeholders(program))
     examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]
+    stored = take_stored(program, _placeholders(program))
+    examples, batches = as_signed(examples, stored), [as_signed(batch, stored) for batch in batches]
     states = take_states(program)
     if states:
         _check_placeholders(program)
@@ -155,8 +157,8 @@ def _load(
         saved: Call = program.example_inputs or ((), {})
         return Path(model).stem, program, saved if inputs is None else as_call(inputs), ()
     if model.endswith(".onnx"):
-        module, own_inputs = read_onnx(Path(model), shapes)
-        return Path(model).stem, module, as_call(own_inputs if inputs is None else inputs), ()
+        graph = read_onnx(Path(model))
+        return Path(model).stem, graph, as_call(example_inputs(graph, shapes) if inputs is None else inputs), ()
     hint = "give file.py:factory, zoo:NAME, or a .pt2, .onnx, .tflite, .tosa or .mlir file"
     raise ModelError(f"`{model}` is not a model", hint=hint)
 

@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tosaic.frontend.onnx_ops.types import torch_dtype
 from tosaic.frontend.python_file import reason
 from tosaic.support.errors import ModelError
 
 _SEED = 0
 
 
-def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Module, dict[str, Tensor]]:
-    """The module of a graph, and random example inputs by name.
-
-    Args:
-        shapes: of inputs with axes that the file leaves open; a first axis that it leaves open is 1.
+def read_onnx(path: Path) -> Any:
+    """The graph of a file, as a module.
 
     Raises:
-        ModelError: the file is missing or damaged, what reads it is not installed, or it holds an op that is unknown.
+        ModelError: the file is missing or damaged, what reads it is not installed, or an input is no tensor.
     """
     if not path.is_file():
         raise ModelError(f"there is no file {path}")
@@ -32,30 +30,31 @@ def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[nn.Modul
     except ImportError as error:
         raise ModelError(f"{path} needs an importer", why=reason(error), hint="pip install tosaic[onnx]") from None
     try:
-        model = onnx.load(path)
-        module = graphs.OnnxGraph(model)
+        return graphs.OnnxGraph(onnx.load(path))
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(f"{path} cannot be imported", why=reason(error)) from error
-    constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in constants]
+
+
+def example_inputs(graph: Any, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+    """Random inputs of a graph; a name is the file's, as a word of Python.
+
+    Args:
+        shapes: of inputs with axes that the file leaves open; a first axis that it leaves open is 1.
+
+    Raises:
+        ModelError: an input has no dtype or shape that can be compiled.
+    """
     draw = torch.Generator().manual_seed(_SEED)
-    examples = {value.name: _example(value, shapes.get(value.name), draw) for value in inputs}
-    return module, examples
+    return {name: _example(name, value, shapes.get(name), draw) for name, value in graph.inputs.items()}
 
 
-def _example(value: Any, dims: Sequence[int] | None, draw: torch.Generator) -> Tensor:
-    if not value.type.HasField("tensor_type"):
-        raise ModelError(
-            f"the input `{value.name}` is no tensor", hint="sequences and optional values have no form here"
-        )
-    given = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+def _example(name: str, value: Any, dims: Sequence[int] | None, draw: torch.Generator) -> Tensor:
+    kind = value.type.tensor_type
+    given = [dim.dim_value for dim in kind.shape.dim]
     shape = list(dims) if dims else [1 if axis == 0 and not size else size for axis, size in enumerate(given)]
     if 0 in shape:
-        raise ModelError(
-            f"the input `{value.name}` has a dynamic shape {given}", hint=f"fix it: --shape {value.name}=1,..."
-        )
-    to_dtype = import_module("onnx.helper").tensor_dtype_to_np_dtype
-    dtype = getattr(torch, str(to_dtype(value.type.tensor_type.elem_type)))
+        raise ModelError(f"the input `{name}` has a dynamic shape {given}", hint=f"fix it: --shape {name}=1,...")
+    dtype = torch_dtype(kind.elem_type)
     return torch.randn(shape, generator=draw).to(dtype) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _reference: Any = import_module("onnx.reference")
 _OWN_DOMAINS = ("", "ai.onnx")
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 _KEPT = {"DequantizeLinear"}  # a weight keeps its integers and scales
+_MOST_TURNS = 1024  # of a loop, each of which is compiled
 _OF_KNOWN = {"ConstantOfShape", "NonZero", "Range", "Unique"}  # operands decide on the shape of the result
 
 
@@ -50,10 +52,10 @@ class InputNotConstantError(ModelError):
 
 
 class OnnxGraph(nn.Module):
-    """A model's graph; each node is a module that has its name.
+    """A model's graph; each node is a module that has its name, and inputs are keywords: their names as words.
 
     Raises:
-        ModelError: when it is called, a node that cannot be computed, by its name.
+        ModelError: an input is no tensor; when it is called, a node cannot be computed, by its name.
     """
 
     def __init__(self, model: Any) -> None:
@@ -61,6 +63,11 @@ class OnnxGraph(nn.Module):
         opsets = {one.domain: one.version for one in model.opset_import}
         functions = {(one.domain, one.name): one for one in model.functions}
         self._scope = Scope(opsets, functions)
+        constants = {one.name for one in model.graph.initializer}
+        self.inputs = {_word(value.name): value for value in model.graph.input if value.name not in constants}
+        for name, value in self.inputs.items():
+            if not value.type.HasField("tensor_type"):
+                raise ModelError(f"the input `{name}` is no tensor", hint="sequences and optional values have no form")
         self.outputs = [value.name for value in model.graph.output]
         self._arrays = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
         self._buffers_of = dict[str, str]()
@@ -79,7 +86,7 @@ class OnnxGraph(nn.Module):
             name: Known(array, getattr(self, self._buffers_of[name]) if name in self._buffers_of else None)
             for name, array in self._arrays.items()
         }
-        values |= inputs
+        values |= {self.inputs[name].name: x for name, x in inputs.items()}
         for node, name in self._nodes:
             outer = {read: values[read] for read in _reads(node) if read in values}
             _bind(values, node.output, self.get_submodule(name)(outer))
@@ -150,7 +157,7 @@ class Scope:
         rule, newest = (rule_of(node.op_type, one) for one in (self._opset(node), onnx.defs.onnx_opset_version()))
         known = all(one is None or isinstance(one, Known) for one in operands)
         if own and known and node.op_type not in _KEPT and rule is newest:  # the reference may know the newest alone
-            return self._evaluated(node, operands, attributes)
+            return self._evaluated(node, operands)
         if own and node.op_type in _OF_KNOWN:
             read = next(name for name, one in zip(node.input, operands, strict=True) if isinstance(one, Tensor))
             raise InputNotConstantError(read, node.op_type)
@@ -166,18 +173,27 @@ class Scope:
 
     def _attributes(self, node: Any) -> dict[str, Any]:
         """The attributes of a node; those that refer to one of the function's are that."""
-        given = self.attributes or {}
-        found = {one.name: given.get(one.ref_attr_name) if one.ref_attr_name else one for one in node.attribute}
-        return {name: one for name, one in found.items() if one is not None}
+        given, found = self.attributes or {}, dict[str, Any]()
+        for one in node.attribute:
+            if not one.ref_attr_name:
+                found[one.name] = one
+            elif one.ref_attr_name in given:
+                found[one.name] = onnx.AttributeProto()
+                found[one.name].CopyFrom(given[one.ref_attr_name])
+                found[one.name].name = one.name
+        return found
 
-    def _evaluated(self, node: Any, operands: Sequence[Value], attributes: Mapping[str, Any]) -> list[Value]:
+    def _complete(self, node: Any) -> Any:
+        """A copy of a node whose attributes refer to none."""
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        copy.attribute.extend(self._attributes(node).values())
+        return copy
+
+    def _evaluated(self, node: Any, operands: Sequence[Value]) -> list[Value]:
         """What ONNX's reference makes of operands that are known."""
-        alone = onnx.NodeProto()
-        alone.CopyFrom(node)
-        del alone.attribute[:]
-        for name, attribute in attributes.items():
-            alone.attribute.add().CopyFrom(attribute)
-            alone.attribute[-1].name = name
+        alone = self._complete(node)
         opset = onnx.helper.make_opsetid("", self._opset(node))
         given = {name: one.array for name, one in zip(node.input, operands, strict=True) if isinstance(one, Known)}
         ports = [
@@ -210,14 +226,8 @@ class Scope:
             data = schema.get_function_with_opset_version(version) if version else None
         elif schema.has_context_dependent_function:
             version = max((one for one in schema.context_dependent_function_opset_versions if one <= opset), default=0)
-            resolved = onnx.NodeProto()
-            resolved.CopyFrom(node)
-            del resolved.attribute[:]
-            resolved.attribute.extend(self._attributes(node).values())
-            types = [_type(one) for one in operands]
-            data = schema.get_context_dependent_function_with_opset_version(
-                version, resolved.SerializeToString(), types
-            )
+            text, types = self._complete(node).SerializeToString(), [_type(one) for one in operands]
+            data = schema.get_context_dependent_function_with_opset_version(version, text, types)
         else:
             data = None
         if not data:
@@ -265,6 +275,8 @@ def _loop(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mappin
         carried, row = found[: len(carried)], found[len(carried) :]
         rows.append(row)
         turn += 1
+        if turn > _MOST_TURNS:
+            raise ModelError(f"it has more than {_MOST_TURNS} turns", hint="write it with ops on whole tensors")
     return [*carried, *(torch.stack([_tensor(one) for one in column]) for column in zip(*rows, strict=True))]
 
 
@@ -326,7 +338,7 @@ def tensor_of(array: np.ndarray) -> Tensor:
     try:
         return torch.from_numpy(np.array(array, order="C"))
     except TypeError:
-        raise ModelError(f"a tensor holds elements of type {array.dtype}, which no target computes with") from None
+        raise ModelError(f"a tensor has elements of type {array.dtype}, which no target computes with") from None
 
 
 def _plain(attribute: Any) -> Any:
@@ -368,9 +380,15 @@ def _reads(node: Any) -> set[str]:
     return {*node.input, *inside, *results}
 
 
+def _word(text: str) -> str:
+    """A text as a name of Python's."""
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"value_{name}"
+
+
 def _unique(text: str, module: nn.Module) -> str:
     """A name for a part of a module, made of a text."""
-    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    name = _word(text).strip("_")
     number, found = 1, name
     while hasattr(module, found):
         number, found = number + 1, f"{name}_{number}"

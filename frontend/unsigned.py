@@ -1,4 +1,4 @@
-"""Images of bytes: inputs of uint8 that a model casts to floats are floats from 0 to 255 for all that follows."""
+"""Inputs of uint8: those cast to floats are floats from 0 to 255 for all that follows, those dequantized are int8."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from tosaic.frontend.canonical import DEQUANTIZE, arguments
 from tosaic.frontend.interface import Batch
 
 aten = torch.ops.aten
@@ -41,6 +42,32 @@ def take_bytes(program: ExportedProgram, placeholders: Sequence[Node]) -> list[i
 def as_floats(batch: Batch, numbers: Sequence[int]) -> Batch:
     """A batch as such a program takes it."""
     return tuple(x.float() if number in numbers else x for number, x in enumerate(batch))
+
+
+def take_stored(program: ExportedProgram, placeholders: Sequence[Node]) -> list[int]:
+    """The numbers of the inputs of uint8 that are dequantized alone; in place, the program takes int8, 128 less."""
+    found = []
+    for number, node in enumerate(placeholders):
+        readers = [user for user in node.users if user.target != _ASSERTED]
+        if node.meta["val"].dtype != torch.uint8 or not readers or any(one.target != DEQUANTIZE[0] for one in readers):
+            continue
+        found.append(number)
+        node.meta["val"] = node.meta["val"].to(torch.int8)
+        for user in list(node.users):
+            if user.target == _ASSERTED:
+                program.graph.erase_node(user)
+                continue
+            x, scale, zero, low, high, _ = arguments(user)
+            user.args = (x, scale, zero - 128, low - 128, high - 128, torch.int8)
+    args, kwargs = program.example_inputs or ((), {})
+    program.example_inputs = as_signed(tuple(args), found), kwargs
+    program.graph_module.recompile()
+    return found
+
+
+def as_signed(batch: Batch, numbers: Sequence[int]) -> Batch:
+    """A batch as such a program takes it."""
+    return tuple((x.int() - 128).to(torch.int8) if number in numbers else x for number, x in enumerate(batch))
 
 
 def _read_as_floats(source: Node) -> list[Node]:

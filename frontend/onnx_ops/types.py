@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import torch
 
 from tosaic.support.errors import ModelError
@@ -28,7 +30,6 @@ def torch_dtype(number: int) -> torch.dtype:
         ModelError: tosaic computes with no such elements: strings, complex numbers, floats of 8 bits or less.
     """
     if number not in _DTYPES:
-        raise ModelError(
-            f"there are no elements of ONNX's type {number} on a microcontroller", hint="see TensorProto.DataType"
-        )
+        name = import_module("onnx").TensorProto.DataType.Name(number)
+        raise ModelError(f"a tensor has elements of type {name}, which no target computes with")
     return _DTYPES[number]

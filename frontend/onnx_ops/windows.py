@@ -76,6 +76,13 @@ class _Windows:
         widths = [width for pair in zip(self.before[::-1], self.behind[::-1], strict=True) for width in pair]
         return F.pad(x, widths, value=value) if any(widths) else x
 
+    def extended(self, x: Tensor) -> Tensor:
+        """The image padded with copies of its border."""
+        for axis, (before, behind) in enumerate(zip(self.before, self.behind, strict=True), 2):
+            parts = [x.narrow(axis, 0, 1)] * before + [x] + [x.narrow(axis, x.shape[axis] - 1, 1)] * behind
+            x = torch.cat(parts, axis)
+        return x
+
     def sums(self, x: Tensor) -> Tensor:
         """What each window over a padded image sums up to."""
         ones = torch.ones(x.shape[1], 1, *self.kernel)
@@ -166,6 +173,8 @@ def _max_pool(
     allowed = all(2 * pad <= size for pad, size in zip(windows.before, windows.kernel, strict=True))
     if windows.before == windows.behind and allowed:
         padding = windows.before
+    elif set(windows.dilations) == {1}:  # a window over a copy of the border holds the border too
+        x, padding = windows.extended(x), [0] * len(windows.kernel)
     else:
         x, padding = windows.padded(x, -math.inf), [0] * len(windows.kernel)
     geometry = (windows.kernel, windows.strides, padding, windows.dilations)

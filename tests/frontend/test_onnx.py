@@ -53,6 +53,19 @@ def test_a_graph_has_its_names(saved):
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "word"), [("input.1", "input_1"), ("0", "value_0"), ("class", "value_class")])
+def test_names_of_inputs_are_words(tmp_path, name, word):
+    x, y = (helper.make_tensor_value_info(one, FLOAT, [1, 3]) for one in (name, "y"))
+    onnx.save(helper.make_model(helper.make_graph([node("Relu", [name], ["y"])], "net", [x], [y])), tmp_path / "n.onnx")
+    assert capture(str(tmp_path / "n.onnx")).input_names == [word]
+
+
+def test_a_pool_may_be_padded_on_one_side(saved):
+    pool = node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")
+    program = quantize(agrees(saved([pool], [1, 2, 6, 5], [1, 2, 3, 3])))
+    run_phases(import_program(program))
+
+
 def test_shapes_are_computed_when_the_graph_is_read(saved):
     nodes = [
         node("Shape", ["x"], ["shape"]),

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tosaic.backends.reference import evaluate
-from tosaic.frontend import import_program
+from tosaic.frontend import capture, import_program
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, ir
 
@@ -29,6 +29,22 @@ class Foreign(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight = quantized.dequantize_per_tensor(self.weight, 0.004, 120, 0, 255, torch.uint8)
         return rounded(torch.relu(torch.conv2d(rounded(x, *ACTIVATION), weight)), *RESULT)
+
+
+def test_an_input_that_is_dequantized_comes_as_int8():
+    class Doubled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            real = quantized.dequantize_per_tensor(x, *ACTIVATION, 0, 255, torch.uint8)
+            return quantized.quantize_per_tensor(real + real, 2 * ACTIVATION[0], 9, 0, 255, torch.uint8)
+
+    x = torch.arange(256, dtype=torch.uint8).reshape(4, 64)
+    captured = capture(Doubled(), inputs=x)
+    (stored,) = captured.inputs
+    assert torch.equal(stored, (x.int() - 128).to(torch.int8))
+    module = import_program(captured.program)
+    run_phases(module)
+    (got,) = evaluate(module, [stored.numpy()])
+    assert np.array_equal(got, Doubled()(x).numpy().astype(np.int16) - 128)
 
 
 def test_uint8_is_compiled_as_int8():
