@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -115,9 +116,9 @@ class KernelProof:
 
     def choices(self, known: set[Schedule]) -> Iterator[list[Schedule]]:
         """What to try together, in order, but for schedules that have a record."""
-        firsts = [first for variant in self.task.space.variants if (first := variant.first()) is not None]
-        together = dict.fromkeys([*firsts[:1], *self.near])
-        for schedules in (together, *([first] for first in firsts[1:] if first not in together)):
+        firsts = (first for variant in self.task.space.variants if (first := variant.first()) is not None)
+        together = dict.fromkeys([*islice(firsts, 1), *self.near])
+        for schedules in chain([together], ([first] for first in firsts if first not in together)):
             if unknown := [schedule for schedule in schedules if schedule not in known]:
                 yield unknown
 

@@ -261,14 +261,20 @@ class Fitter:
         return Error("the input cannot be taken row by row", where=call.where, why=why, hint=hint)
 
     def _least(self) -> int:
-        """The fewest bytes, but for a few percent, with which some way to run the program is known."""
+        """The fewest bytes of an arena with which some way to run the program is known."""
         limit = self._most // _MOST_SAVED
-        while True:
-            while (fit := self._cheapest(limit)) is not None and (rough := self._rough(fit)):
-                self._size(rough)
-            if fit is not None:
-                return fit.bytes
+        while (fit := self._sized_within(limit)) is None:
             limit += max(1, limit // 25)
+        least = self._planned(self.built(fit))
+        while (fit := self._sized_within(fit.bytes - 1)) is not None:
+            least = min(least, self._planned(self.built(fit)))
+        return least
+
+    def _sized_within(self, limit: int) -> Fit | None:
+        """The way that promises to be the fastest with so many bytes live at once, which are no estimates."""
+        while (fit := self._cheapest(limit)) is not None and (rough := self._rough(fit)):
+            self._size(rough)
+        return fit
 
     def retuned(self, fitted: Fitted) -> Fitted:
         """The same streams with the best kernels that trials have found since for their strips, where that pays."""

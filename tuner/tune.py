@@ -121,10 +121,10 @@ def tune(
 
 def best(database: Database, task: Task, objective: Objective = "cycles") -> Record | None:
     """The best record of a task, None where no trial of present code in its present space has succeeded."""
-    records = [record for record in database.records(task.key) if record.schedule in task.space]
-    return next(
-        (each for each in _ranked(records, objective) if each.measurement.code == task.code(each.schedule)), None
-    )
+    for record in _ranked(database.records(task.key), objective):
+        if record.schedule in task.space and record.measurement.code == task.code(record.schedule):
+            return record
+    return None
 
 
 class _Job:

@@ -145,7 +145,11 @@ class KernelTask:
         def fits(assignment: Mapping[str, Choice]) -> bool:
             if not variant.legal(assignment):
                 return False
-            return self.site.holds(family.features(workload, Schedule.of(variant.name, **assignment), self.core))
+            schedule = Schedule.of(variant.name, **assignment)
+            counts = family.features(workload, schedule, self.core)
+            if "scratch" not in counts:
+                counts = {"scratch": float(family.generate(workload, schedule, self.core).scratch_bytes)}
+            return self.site.holds(counts)
 
         return fits
 

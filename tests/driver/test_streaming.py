@@ -69,10 +69,14 @@ def test_what_calls_nothing_is_run_in_one_way(succeed, tosaic, refused, tmp_path
     assert "there is no way number 2" in message and "the list has 1" in message
 
 
-def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(refused, tmp_path):
-    message = refused("compile", MODEL, "--arena-size", 1000, "-o", tmp_path / "build")
+def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(streamed, refused, succeed, tmp_path):
+    records = f"{streamed[1]['build']}/../records.db"
+    message = refused("compile", MODEL, "--arena-size", 1000, "--records", records, "-o", tmp_path / "build")
     assert "the model needs more memory than `cortex-m55` has for its arena" in message
-    assert re.search(r"strip by strip, \d+ B do", message)
+    least = re.search(r"strip by strip, (\d+) B do", message)
+    assert least is not None
+    built = succeed("compile", MODEL, "--arena-size", least[1], "--records", records, "-o", tmp_path / "build")
+    assert built["arena_bytes"] <= int(least[1])
 
 
 @pytest.fixture(scope="module")

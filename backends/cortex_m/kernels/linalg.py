@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module, lower
@@ -32,10 +33,15 @@ class Linalg(KernelFamily):
         return (Variant("loops"),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return named(lower(str(workload.attributes["function"]), "kernel"), self.name)
+        return named(_lowered(str(workload.attributes["function"])), self.name)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return {"elements": float(str(workload.attributes["elements"]))}
+
+
+@lru_cache(maxsize=256)
+def _lowered(function: str) -> KernelSource:
+    return lower(function, "kernel")
 
 
 def named(source: KernelSource, kind: str) -> KernelSource:
