@@ -1,9 +1,9 @@
 """Trained networks that packages ship, against the packages' own runtimes: `python benchmarks/trained.py`.
 
-It needs what it is asked for: pymicro-wakeword with ai-edge-litert and tosa-converter-for-tflite, or silero-vad. Each
-network is compiled through the command line and called on samples that it answers with varied results, one behind the
-other, as it keeps states. A row says how far the board is from the package's runtime on the same samples, `equal` where
-no bit differs.
+It needs what it is asked for: pymicro-wakeword with ai-edge-litert and tosa-converter-for-tflite; silero-vad; magika
+with onnxruntime and onnx. Each network is compiled through the command line and called on samples that it answers with
+varied results, one behind the other where it keeps states. A row says how far the board is from the runtime on
+the same samples, `equal` where no bit differs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _HEADER = (
 )
 _WAKE_WORDS = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 _RATE, _CHUNK, _CONTEXT = 16_000, 512, 64
+_BYTES, _LEAST_BYTES = 1024, 400  # of each end of a file, of a file
 _SPECTRA = (40, 3, 40)  # calls, spectra a call, their channels
 _FIRST, _TRIES, _LOUD = 300, 1000, 200
 
@@ -184,9 +185,47 @@ def _silero() -> Trained:
     return Trained(f"{__file__}:silero_vad", samples, np.stack(answers), ("--activations", "int16"))
 
 
+def _own_files(first: int, last: int) -> Samples:
+    """This repository's files as magika takes them, of each kind those from `first` to before `last`: the first and the
+    last 1,024 bytes without white space at the ends, 256 where the file has no more; i32[1, 2048]."""
+    root, kinds = Path(__file__).parents[1], dict[str, list[Path]]()
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root).parts
+        if path.is_file() and path.stat().st_size >= _LEAST_BYTES and not {"build", "tosaic"} & set(inside):
+            kinds.setdefault(path.suffix, []).append(path)
+    samples = []
+    for path in (one for paths in kinds.values() for one in paths[first:last]):
+        head, tail = path.read_bytes()[:4096].lstrip()[:_BYTES], path.read_bytes()[-4096:].rstrip()[-_BYTES:]
+        missing = [[256] * (_BYTES - len(part)) for part in (head, tail)]
+        samples.append(np.array([[*head, *missing[0], *missing[1], *tail]], np.int32))
+    return samples
+
+
+def magika_files() -> Samples:
+    """What magika is calibrated with."""
+    return _own_files(0, 3)
+
+
+def _magika() -> Trained:
+    """It tells of what kind a file is."""
+    path, samples = _file("magika", "models/standard_v3_3/model.onnx"), _own_files(3, 5)
+    session = import_module("onnxruntime").InferenceSession(path)
+    answers = np.stack([session.run(None, {"bytes": sample})[0] for sample in samples])
+    options = (
+        "--activations",
+        "int16",
+        "--shape",
+        f"bytes=1,{2 * _BYTES}",
+        "--calibration",
+        f"{__file__}:magika_files",
+    )
+    return Trained(str(path), samples, answers, options)
+
+
 NETWORKS: dict[str, Callable[[], Trained]] = {
     **{name: lambda name=name: _wake_word(name) for name in _WAKE_WORDS},
     "silero_vad": _silero,
+    "magika": _magika,
 }
 
 

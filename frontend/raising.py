@@ -22,6 +22,7 @@ _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
 _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
 }
+_LIMITS: dict[Any, float] = {aten.maximum.default: -torch.inf, aten.minimum.default: torch.inf}
 _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg_pool2d.default}
 
 
@@ -40,6 +41,7 @@ def raise_core_aten(module: GraphModule) -> None:
         elif node.target in _RENAMED:
             _replace(module, node, _RENAMED[node.target], arguments(node))
     _fold_parameters(module)
+    _drop_limits(module)
     _join_masks(module)
     bound_masks(module)
     module.graph.eliminate_dead_code()
@@ -61,6 +63,20 @@ def _fold_parameters(module: GraphModule) -> None:
             module.graph.erase_node(node)
         else:
             several[node] = result
+
+
+def _drop_limits(module: GraphModule) -> None:
+    """maximum(x, -inf) and minimum(x, inf) -> x, which reductions of other frameworks begin with."""
+    for node in list(module.graph.nodes):
+        limit = _LIMITS.get(node.target)
+        if limit is None:
+            continue
+        for bound, x in (arguments(node), arguments(node)[::-1]):
+            same = x.op != "get_attr" and x.meta["val"].shape == node.meta["val"].shape
+            if same and bound.op == "get_attr" and bool((_attribute(module, bound) == limit).all()):
+                node.replace_all_uses_with(x)
+                module.graph.erase_node(node)
+                break
 
 
 def _join_masks(module: GraphModule) -> None:

@@ -193,6 +193,15 @@ def test_masked_scores_keep_the_digits_of_the_others(mask):
     assert sqnr(quantize(model), model) > 28
 
 
+def test_an_extremum_with_an_infinite_limit_is_what_it_reads():
+    class Limited(nn.Module):
+        def forward(self, x):
+            return torch.minimum(torch.full((), torch.inf), torch.maximum(x.amax(3), torch.full((), -torch.inf)))
+
+    program = quantize(captured(Limited(), 1, 2, 4, 8))
+    assert not any("imum" in str(node.target) for node in program.graph.nodes)
+
+
 def test_integer_tensors_are_not_quantized():
     class Lookup(nn.Module):
         def __init__(self) -> None:
