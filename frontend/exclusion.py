@@ -9,6 +9,9 @@ from torch.fx import Graph, Node
 
 from tosaic.support.errors import ModelError
 
+_NAMED = 40
+"""What a message lists: the shortest, which are ops and outer modules."""
+
 
 def is_named(node: Node, given: Sequence[str]) -> bool:
     """Whether one of the names given (`layers.0`, `aten.softmax`, `layers.0:softmax`) is a name of `node`."""
@@ -26,9 +29,10 @@ def refuse_unmatched(graph: Graph, given: Iterable[str]) -> None:
     for pattern in given:
         if pattern.removeprefix("aten.") not in known:
             near = difflib.get_close_matches(pattern, known, 3)
+            some = ", ".join(sorted(known, key=len)[:_NAMED]) + (", ..." if len(known) > _NAMED else "")
             raise ModelError(
                 f"`{pattern}` names no module and no op of the model",
-                hint=f"did you mean {' or '.join(near)}?" if near else f"name one of {', '.join(known)}",
+                hint=f"did you mean {' or '.join(near)}?" if near else f"name one of {some}",
             )
 
 

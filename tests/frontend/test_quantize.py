@@ -149,6 +149,13 @@ def test_an_exclusion_that_matches_nothing_names_the_nearest(net):
     assert "did you mean head" in str(caught.value)
 
 
+def test_an_exclusion_that_is_near_to_nothing_lists_the_shortest_names():
+    model = captured(nn.Sequential(*(nn.Linear(2, 2) for _ in range(45))), 1, 2)
+    with pytest.raises(ModelError, match="`xyz` names no module") as caught:
+        quantize(model, exclude=["xyz"])
+    assert "name one of 0, 1, 2" in caught.value.hint and caught.value.hint.endswith(", ...")
+
+
 def test_an_unknown_activation_format_is_refused(net):
     with pytest.raises(ModelError, match="int8 or int16"):
         quantize(net, activations="int4")
