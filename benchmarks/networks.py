@@ -49,7 +49,7 @@ _TORCHVISION = {
 }  # fmt: skip
 _SIZED = (
     "coat_lite_tiny", "deit_tiny_patch16_224", "efficientformerv2_s0", "gmlp_ti16_224", "levit_128s",
-    "mixer_s32_224", "pit_ti_224", "resmlp_12_224", "tiny_vit_5m_224",
+    "mixer_s32_224", "pit_ti_224", "resmlp_12_224",
 )  # fmt: skip
 """Networks of timm whose weights depend on the size of the images."""
 _SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}

@@ -1,9 +1,9 @@
 """Trained networks that packages ship, against the packages' own runtimes: `python benchmarks/trained.py`.
 
 It needs what it is asked for: pymicro-wakeword with ai-edge-litert and tosa-converter-for-tflite; silero-vad; magika
-with onnxruntime and onnx. Each network is compiled through the command line and called on samples that it answers with
-varied results, one behind the other where it keeps states. A row says how far the board is from the runtime on
-the same samples, `equal` where no bit differs.
+and basic-pitch with onnxruntime and onnx. Each network is compiled through the command line and called on samples that
+it answers with varied results, one behind the other where it keeps states. A row says how far the board is from the
+runtime on the same samples, `equal` where no bit differs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _HEADER = (
 _WAKE_WORDS = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 _RATE, _CHUNK, _CONTEXT = 16_000, 512, 64
 _BYTES, _LEAST_BYTES = 1024, 400  # of each end of a file, of a file
+_WINDOW = 43_844  # samples that basic-pitch takes
 _SPECTRA = (40, 3, 40)  # calls, spectra a call, their channels
 _FIRST, _TRIES, _LOUD = 300, 1000, 200
 
@@ -44,13 +45,13 @@ class Trained:
     Args:
         model: what the command line calls MODEL.
         samples: the inputs of each call.
-        answers: what the package's runtime gives for each call.
+        answers: what the package's runtime gives, an array for each output with the calls along its first axis.
         options: further ones of the command line.
     """
 
     model: str
     samples: Samples
-    answers: np.ndarray
+    answers: list[np.ndarray]
     options: tuple[str, ...] = ()
 
 
@@ -95,7 +96,8 @@ def _wake_word(name: str) -> Trained:
         score = int(np.minimum(heard(one)[1], _LOUD).sum())
         if score > most or (score == most and number >= _FIRST):
             best, most = one, score
-    return Trained(str(path), *heard(best))
+    calls, answers = heard(best)
+    return Trained(str(path), calls, [answers])
 
 
 def _voice(seconds: float, seed: int) -> np.ndarray:
@@ -182,7 +184,7 @@ def _silero() -> Trained:
     samples, script = list(_chunks(_voice(4, seed=0))), _silero_script()
     with torch.no_grad():
         answers = [script(torch.from_numpy(sample[:, _CONTEXT:]), _RATE).numpy() for sample in samples]
-    return Trained(f"{__file__}:silero_vad", samples, np.stack(answers), ("--activations", "int16"))
+    return Trained(f"{__file__}:silero_vad", samples, [np.stack(answers)], ("--activations", "int16"))
 
 
 def _own_files(first: int, last: int) -> Samples:
@@ -219,34 +221,68 @@ def _magika() -> Trained:
         "--calibration",
         f"{__file__}:magika_files",
     )
-    return Trained(str(path), samples, answers, options)
+    return Trained(str(path), samples, [answers], options)
+
+
+def _notes(seed: int) -> np.ndarray:
+    """Eight notes that begin, overlap and fade, each of eight harmonics; f32[1, 43844, 1] at 22,050 Hz."""
+    draw, time = np.random.default_rng(seed), np.arange(_WINDOW) / 22_050
+    sound = np.zeros_like(time)
+    for _ in range(8):
+        pitch, begin, length = 440 * 2 ** (draw.integers(-24, 18) / 12), draw.uniform(0, 1.5), draw.uniform(0.2, 1)
+        heard = (time >= begin) & (time < begin + length)
+        loud = heard * np.exp(3 * np.minimum(begin - time, 0)) * np.clip((time - begin) * 200, 0, 1)
+        sound += loud * sum(np.sin(2 * np.pi * pitch * n * time) / n**1.3 for n in range(1, 9))
+    return (0.3 * sound / np.abs(sound).max()).astype(np.float32).reshape(1, _WINDOW, 1)
+
+
+def basic_pitch_notes() -> Samples:
+    """What basic-pitch is calibrated with."""
+    return [_notes(seed) for seed in range(3)]
+
+
+def _basic_pitch() -> Trained:
+    """It finds the notes in music; the logarithms of its spectra, and what computes these, stay in f32."""
+    path, samples = _file("basic_pitch", "saved_models/icassp_2022/nmp.onnx"), [_notes(seed) for seed in (10, 11)]
+    session = import_module("onnxruntime").InferenceSession(path)
+    rows = [session.run(None, {session.get_inputs()[0].name: sample}) for sample in samples]
+    floats = ("log", "sqrt", "sum", "mul", "add", "sub", "div", "amax", "amin")
+    options = ("--activations", "int16", "--calibration", f"{__file__}:basic_pitch_notes")
+    options += tuple(word for op in floats for word in ("--exclude", op))
+    return Trained(str(path), samples, list(map(np.stack, zip(*rows, strict=True))), options)
 
 
 NETWORKS: dict[str, Callable[[], Trained]] = {
     **{name: lambda name=name: _wake_word(name) for name in _WAKE_WORDS},
     "silero_vad": _silero,
     "magika": _magika,
+    "basic_pitch": _basic_pitch,
 }
 
 
-def _row(name: str, trained: Trained, target: str, build: Path) -> str:
+def _db(answers: np.ndarray, outputs: list[np.ndarray]) -> str:
+    """Signal to noise in dB of one output against the package's."""
     from tosaic.accuracy import sqnr_db
+
+    if answers.dtype == np.uint8:  # compiled as int8, 128 less
+        outputs = [one.astype(np.int16) + 128 for one in outputs]
+    db = sqnr_db(list(answers), [one.reshape(answers[0].shape) for one in outputs])
+    return "equal" if db is None else f"{db:.1f}"
+
+
+def _row(name: str, trained: Trained, target: str, build: Path) -> str:
     from tosaic.build import Build
     from tosaic.running import run_build
 
     made = tosaic("compile", trained.model, *trained.options, "--target", target, "-o", str(build))
     ran = run_build(Build.load(build), [[sample] for sample in trained.samples])
-    if trained.answers.dtype == np.uint8:  # compiled as int8, 128 less
-        got = [row[0].astype(np.int16) + 128 for row in ran.board.outputs]
-    else:
-        got = list(ran.outputs[0])
-    shape = trained.answers[0].shape
-    db = sqnr_db(list(trained.answers), [one.reshape(shape) for one in got])
+    rows = [ran.build.dequantize_outputs(list(row)) for row in ran.board.outputs]
+    far = [_db(answers, [row[index] for row in rows]) for index, answers in enumerate(trained.answers)]
     regions, calls = made["regions"], len(trained.samples)
     return (
         f"| {name} | {target} | {calls} | {regions['npu']} | {regions['cpu']} | {ran.board.instructions:,} "
         f"| {ran.board.cycles:,} | {made['npu_cycles']:,} | {made['arena_bytes']:,} | {made['flash_bytes']:,} "
-        f"| {ran.exact} | {'equal' if db is None else f'{db:.1f}'} |"
+        f"| {ran.exact} | {' / '.join(far)} |"
     )
 
 
