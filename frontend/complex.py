@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils._pytree import tree_any, tree_map
 
 from tosaic.frontend.canonical import arguments, computed
@@ -57,15 +58,21 @@ def with_parts(program: ExportedProgram) -> ExportedProgram:
         for user in [user for user in node.users if user.target is aten.select.int]:
             _, axis, index = arguments(user)
             if axis == last:
-                user.replace_all_uses_with(joined.args[index])
+                _replace(program, user, joined.args[index])
         if any(user.users or user.op == "output" for user in node.users):
             with graph.inserting_before(node):
                 stacked = graph.call_function(aten.stack.default, (list(joined.args), last))
             stacked.meta = dict(node.meta)
-            node.replace_all_uses_with(stacked)
+            _replace(program, node, stacked)
     graph.eliminate_dead_code()
     program.graph_module.recompile()
     return program
+
+
+def _replace(program: ExportedProgram, node: Node, by: Node) -> None:
+    """Also where it is a result of the program."""
+    node.replace_all_uses_with(by)
+    program.graph_signature.replace_all_uses(node.name, by.name)
 
 
 def refuse_complex(program: ExportedProgram) -> None:

@@ -24,8 +24,9 @@ def held(folder: Path, waits: Callable[[], None] = lambda: None) -> Iterator[Pat
     Raises:
         OSError: the folder cannot be made, or its disk is full.
     """
-    lock = _lock(folder, waits)
+    lock = None
     try:
+        lock = _lock(folder, waits)
         for left in folder.iterdir():
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         yield folder
@@ -34,9 +35,12 @@ def held(folder: Path, waits: Callable[[], None] = lambda: None) -> Iterator[Pat
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise
     finally:
-        if _is(lock, folder):
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        if lock is None:  # ended by a signal before it was locked
+            _collect(folder)
+        else:
+            if _is(lock, folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
 
 @contextmanager

@@ -116,6 +116,7 @@ FUNCTIONS = {
     "irfft": (lambda y: torch.fft.irfft(torch.fft.rfft(y) * torch.exp(torch.arange(6) * 0.5j), n=9), 28),
     "fft-of-images": (lambda y: torch.fft.ifft2(torch.fft.fft2(y).conj() * 2).real, 26),
     "stft": (lambda y: torch.stft(y.flatten(), 16, 8, window=WINDOW, return_complex=True).abs(), 28),
+    "parts-as-results": (lambda y: torch.fft.fft(y).real, 30),
     "complex-product": (lambda y: torch.view_as_complex(y.reshape(1, 8, 6, 5, 2)).mul(torch.polar(*TURNS)).imag, 30),
     "complex-quotient": (lambda y: (y / (3 + torch.fft.fft(y) * 0.1)).imag, 24),
     "complex-matrices": (lambda y: (torch.fft.fft(y[0]).mT @ y[0].to(torch.complex64)).real, 28),

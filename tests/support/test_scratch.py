@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tosaic.support import scratch
 from tosaic.support.scratch import held, lasting_folder, temporary_files
 
 KILLED = """
 import os, signal, sys, tempfile
 from pathlib import Path
+from tosaic.support import scratch
 from tosaic.support.scratch import held, temporary_files
 with temporary_files(), held(Path(sys.argv[1])) as folder:
     (folder / "sub").mkdir()
@@ -69,6 +71,17 @@ def test_the_second_of_two_waits_and_says_so(tmp_path):
     thread.join(10)
     assert order == ["first", "second"]
     assert [path.name for path in tmp_path.iterdir() if path.name != "temporary"] == ["result"]
+
+
+def test_a_signal_before_the_lock_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*_: object) -> int:
+        (tmp_path / "work").mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scratch, "_lock", interrupted)
+    with pytest.raises(KeyboardInterrupt), held(tmp_path / "work"):
+        pass
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_folder_for_the_user_stays(temporary):

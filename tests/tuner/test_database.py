@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import ENVIRONMENT
 
@@ -75,6 +75,7 @@ def test_export_and_import_round_trip(tmp_path):
     assert not list(tmp_path.glob("*.part"))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.lists(
         st.builds(
