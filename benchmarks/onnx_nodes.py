@@ -132,7 +132,7 @@ def trial_on_board(file: Path) -> NodeOutcome:
         onnx.save(made, folder / "net.onnx")
         tuning = Tuning(records=folder / "records.db", executor=Here())
         try:
-            tosaic.compile(str(folder / "net.onnx"), inputs=inputs, tuning=tuning, output=folder / "build")
+            tosaic.compile(str(folder / "net.onnx"), inputs, tuning=tuning, output=folder / "build")
         except Exception as error:
             found = failure(error)
             return replace(outcome, board=found.kind, board_detail=found.detail, fault=outcome.fault or found.fault)

@@ -305,6 +305,9 @@ def _apply(rule: Rule, node: Any, operands: Sequence[Value], attributes: dict[st
             given.append(operand.array.item())
         else:
             given.append(_tensor(operand))
+    unknown = [name for name in attributes if name not in rule.parameters]
+    if unknown and not any(one.kind is one.VAR_KEYWORD for one in rule.parameters.values()):
+        raise ModelError(f"its attribute `{unknown[0]}` is not known", hint="onnx.version_converter makes it newer")
     if "results" in rule.parameters:
         attributes["results"] = len(node.output)
     found = rule.function(*given, **attributes)

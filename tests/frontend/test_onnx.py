@@ -194,6 +194,11 @@ def test_what_has_no_meaning_is_refused_by_name(saved, nodes, what, where):
     assert error.value.what == what and where in error.value.where
 
 
+def test_an_attribute_that_is_not_known_is_named(saved):
+    with pytest.raises(ModelError, match="its attribute `consumed_inputs` is not known"):
+        capture(saved([node("Relu", ["x"], ["y"], consumed_inputs=[0])], [2, 3], [2, 3], opset=1))
+
+
 def test_an_importable_op_that_fails_is_named(saved):
     with pytest.raises(ModelError) as error:
         capture(saved([node("Reshape", ["x", "s"], ["y"], "flat")], [2, 3], [7], {"s": np.array([7])}))
