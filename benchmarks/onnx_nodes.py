@@ -34,6 +34,7 @@ from benchmarks.campaigns.lowering import difference, failure, lowering
 from benchmarks.campaigns.trials import Here, Outcome, run_all
 from tosaic.console import ended_by_sigterm, quiet_libraries
 from tosaic.frontend import Capture, capture, run_float
+from tosaic.frontend.input_layout import with_axes
 from tosaic.frontend.onnx_graph import InputNotConstantError, tensor_of
 from tosaic.frontend.precision import widened_tensor
 from tosaic.frontend.unsigned import as_signed
@@ -149,7 +150,7 @@ def trial(file: Path) -> NodeOutcome:
         fixed, captured = _captured(file, model, given)
         rest = [widened_tensor(tensor_of(given[name])) for name in given if name not in fixed]
         stored = [i for i, (x, one) in enumerate(zip(rest, captured.inputs, strict=True)) if x.dtype != one.dtype]
-        exact = as_signed(tuple(rest), stored)
+        exact = as_signed(with_axes(rest), stored)
         right = difference(run_float(captured, exact), wanted)
         if right.kind != "ok":
             detail = right.detail.replace("wrong", "imported wrong")
@@ -235,7 +236,7 @@ def _print_counts(rows: Sequence[dict]) -> None:
         counts = Counter(row[column] for row in rows if row[column])
         if not counts:
             continue
-        shares = ", ".join(f"{kind} {count} ({count / len(rows):.1%})" for kind, count in counts.most_common())
+        shares = ", ".join(f"{kind} {count} ({count / counts.total():.1%})" for kind, count in counts.most_common())
         click.echo(f"{name}: {counts.total()} tests: {shares}")
     click.echo(f"with f32 ops in int8: {sum(bool(row['floats']) for row in rows)}")
     if any(row["fault"] for row in rows):
