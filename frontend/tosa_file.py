@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TypeGuard
 
@@ -16,6 +14,7 @@ import numpy as np
 
 from tosaic.frontend.branches import select_branches
 from tosaic.support.attributes import text_of
+from tosaic.support.child import in_child
 from tosaic.support.errors import Advice, ModelError, PassError
 from tosaic.support.functions import body_of, note_states, returned, retype
 from tosaic.support.locations import describe
@@ -31,7 +30,7 @@ from tosaic.support.mlir import (
     walk,
 )
 from tosaic.support.tosa_builder import tensor
-from tosaic.support.tosa_tools import tosa_tool
+from tosaic.support.tosa_tools import tosa_of_tflite, tosa_tool
 
 _VARIABLE = ("tosa.variable_read", "tosa.variable_write")
 _NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
@@ -121,15 +120,14 @@ def _deserialized(path: Path) -> ir.Module:
 
 def _converted(path: Path) -> ir.Module:
     try:
-        converter = import_module("tosa_converter_for_tflite")
+        text = in_child(tosa_of_tflite, str(path))
     except ImportError:
         raise ModelError(f"{path} needs Arm's converter", hint="pip install tosaic[tflite]") from None
-    made = io.BytesIO()
-    try:
-        converter.tflite_flatbuffer_to_tosa_mlir(str(path), made, converter.TosaConverterOutputFormat.Text)
+    except ChildProcessError:
+        raise ModelError(f"{path} cannot be converted to TOSA", why="Arm's converter crashed") from None
     except Exception as error:
         raise ModelError(f"{path} cannot be converted to TOSA", why=str(error).strip()[:500]) from None
-    return parse(made.getvalue())
+    return parse(text)
 
 
 _READERS: dict[str, Callable[[Path], ir.Module]] = {

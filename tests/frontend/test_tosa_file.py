@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.frontend import capture, read_tosa
+from tosaic.frontend import capture, read_tosa, tosa_file
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError
 from tosaic.support.functions import number_of_states
@@ -154,6 +154,17 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, what):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelError, match=what):
         capture(str(tmp_path / name)) if name.endswith(".onnx") else read_tosa(tmp_path / name)
+
+
+def test_a_converter_that_crashes_is_named(tmp_path, monkeypatch):
+    def crashed(*_: object) -> str:
+        raise ChildProcessError("the process died")
+
+    (tmp_path / "net.tflite").write_bytes(b"nothing")
+    monkeypatch.setattr(tosa_file, "in_child", crashed)
+    with pytest.raises(ModelError, match="cannot be converted to TOSA") as error:
+        read_tosa(tmp_path / "net.tflite")
+    assert error.value.why == "Arm's converter crashed"
 
 
 def test_a_wake_word_is_one_function_of_integers(tmp_path):
