@@ -115,8 +115,9 @@ class Site:
     most_scratch: int | None = None
 
     def holds(self, counts: Mapping[str, float]) -> bool:
-        """Whether there is working memory for a kernel with these features."""
-        return self.most_scratch is None or counts["scratch"] <= self.most_scratch
+        """Whether there is working memory for a kernel with these features; always where they tell none, as those of
+        the generic lowering, which takes the place of kernels that are found wrong."""
+        return self.most_scratch is None or counts.get("scratch", 0) <= self.most_scratch
 
     def waits(self, counts: Mapping[str, float], pipeline: Pipeline | None) -> float:
         """Cycles that a kernel waits for its params, of which it counts `constants_read` bytes in `streams`."""

@@ -145,11 +145,7 @@ class KernelTask:
         def fits(assignment: Mapping[str, Choice]) -> bool:
             if not variant.legal(assignment):
                 return False
-            schedule = Schedule.of(variant.name, **assignment)
-            counts = family.features(workload, schedule, self.core)
-            if "scratch" not in counts:
-                counts = {"scratch": float(family.generate(workload, schedule, self.core).scratch_bytes)}
-            return self.site.holds(counts)
+            return self.site.holds(family.features(workload, Schedule.of(variant.name, **assignment), self.core))
 
         return fits
 
