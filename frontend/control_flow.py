@@ -73,21 +73,21 @@ class _Place:
 
     def inline(self, part: Node, operands: Sequence[Any]) -> list[Any]:
         """Write the graph that `part` names, called with `operands`; returns its results."""
-        body, given = self._module.get_submodule(str(part.target)), iter(operands)
+
+        def written(node: Node, value_of: Callable[[Node], Any]) -> Node:
+            if node.op == "call_function":
+                return self._as_written(self._module.graph.node_copy(node, value_of))
+            name = f"{str(part.target).replace('.', '_')}_{node.target}"
+            if not hasattr(self._module, name):
+                setattr(self._module, name, operator.attrgetter(str(node.target))(self._body(part)))
+            return self._module.graph.get_attr(name)
+
+        return _called(self._body(part), operands, written)
+
+    def _body(self, part: Node) -> GraphModule:
+        body = self._module.get_submodule(str(part.target))
         assert isinstance(body, GraphModule)
-        values: dict[Node, Any] = {}
-        for node in body.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = next(given)
-            elif node.op == "get_attr":
-                name = f"{str(part.target).replace('.', '_')}_{node.target}"
-                if not hasattr(self._module, name):
-                    setattr(self._module, name, operator.attrgetter(str(node.target))(body))
-                values[node] = self._module.graph.get_attr(name)
-            elif node.op == "call_function":
-                values[node] = self._as_written(self._module.graph.node_copy(node, values.__getitem__))
-        results = map_arg(arguments(body.graph.output_node())[0], values.__getitem__)
-        return list(results) if isinstance(results, tuple | list) else [results]
+        return body
 
     def _as_written(self, node: Node) -> Node:
         """Named as the user's line with the branch or loop; torch knows no lines inside of it."""
@@ -104,24 +104,25 @@ class _Place:
 
     def outcome(self, part: Node, operands: Sequence[Any]) -> list[Any]:
         """What the graph that `part` names gives, as far as known `operands` tell."""
-        body, given = self._module.get_submodule(str(part.target)), iter(operands)
-        assert isinstance(body, GraphModule)
-        values: dict[Node, Any] = {}
-        for node in body.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = next(given)
-            elif node.op == "call_function":
-                values[node] = _computed(node, values.__getitem__)
-            else:
-                values[node] = _UNKNOWN
-        results = arguments(body.graph.output_node())[0]
-        return [
-            values[one] if isinstance(one, Node) else one
-            for one in (results if isinstance(results, tuple | list) else [results])
-        ]
+        return _called(
+            self._body(part),
+            operands,
+            lambda node, value_of: _computed(node, value_of) if node.op == "call_function" else _UNKNOWN,
+        )
 
     def refuse(self, what: str, why: str = "", hint: str = "") -> ModelError:
         return ModelError(what, where=str(origin(self._node)), why=why, hint=hint)
+
+
+def _called(body: GraphModule, operands: Sequence[Any], make: Callable[[Node, Callable], Any]) -> list[Any]:
+    """The results of a graph whose placeholders are `operands`, and whose other nodes are what `make` makes of them."""
+    given, values = iter(operands), dict[Node, Any]()
+    for node in body.graph.nodes:
+        if node.op != "output":
+            values[node] = next(given) if node.op == "placeholder" else make(node, values.__getitem__)
+    results = arguments(body.graph.output_node())[0]
+    listed = results if isinstance(results, tuple | list) else [results]
+    return [values[one] if isinstance(one, Node) else one for one in listed]
 
 
 def _computed(node: Node, value_of: Callable[[Node], Any]) -> Any:

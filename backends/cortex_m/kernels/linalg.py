@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module, lower
@@ -33,15 +32,10 @@ class Linalg(KernelFamily):
         return (Variant("loops"),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return named(_lowered(str(workload.attributes["function"])), self.name)
+        return named(lower(str(workload.attributes["function"]), "kernel"), self.name)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return {"elements": float(str(workload.attributes["elements"]))}
-
-
-@lru_cache(maxsize=256)
-def _lowered(function: str) -> KernelSource:
-    return lower(function, "kernel")
 
 
 def named(source: KernelSource, kind: str) -> KernelSource:
