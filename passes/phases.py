@@ -27,6 +27,7 @@ from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
+from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.place.place import Place
@@ -71,7 +72,12 @@ def npu_phases(target: str) -> tuple[Phase, ...]:
     """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; with
     transposes and convolutions in their cheapest form; with transposes sunk through reshapes before that."""
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
-    cheapest = (CheapestTransposeConvolutions(target), CheapestConvolutions(target), CheapestTransposes(target))
+    cheapest = (
+        CheapestTransposeConvolutions(target),
+        CheapestConvolutions(target),
+        ColumnsToChannels(target),
+        CheapestTransposes(target),
+    )
     return _npu_phase(), _npu_phase((), cheapest), _npu_phase(sinking, cheapest)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+
 from tosaic.passes.npu.costs import COSTS, Cost
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
-from tosaic.support.mlir import functions, ir, shape_of
+from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, shape_of
 
 Form: TypeAlias = Callable[[ir.Value], ir.Value]
 """Computes the last result of some ops from the one tensor that they read."""
@@ -64,6 +66,13 @@ def _described(op: ir.Operation) -> str:
 def copied(constants: Sequence[ir.Value]) -> list[ir.Value]:
     """Constants where a form is built: the op's own may stand in another module."""
     return [value.owner.operation.clone().results[0] for value in constants]
+
+
+def repeated(value: ir.Value, times: int) -> ir.Value:
+    """A constant for each channel, for so many groups of them; one for all stays one."""
+    values = constant_value(value)
+    assert values is not None
+    return constant(values if values.size == 1 else np.tile(values, times), element_type(value))
 
 
 def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:

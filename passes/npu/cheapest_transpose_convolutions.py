@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, copied, repeated, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, reshape, tensor, transpose
@@ -69,16 +69,9 @@ def _convolved(op: ir.Operation, rescale: ir.Operation, x: ir.Value, taps: list[
     assert values is not None
     kernel = np.concatenate([values[:, row, column] for row, column in taps])[:, None, None]
     image = [*shape_of(x)[:-1], len(kernel)]
-    operands = [x, constant(kernel), _repeated(bias, len(taps)), *copied(zero_points)]
+    operands = [x, constant(kernel), repeated(bias, len(taps)), *copied(zero_points)]
     window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
     sums = emit("conv2d", operands, image, element_type(op.results[0]), **window)
     _, multiplier, shift, *rest = rescale.operands
-    scales = [_repeated(multiplier, len(taps)), _repeated(shift, len(taps))]
+    scales = [repeated(multiplier, len(taps)), repeated(shift, len(taps))]
     return rebuild(rescale, [sums, *scales, *copied(rest)], tensor(image, element_type(rescale.results[0])))
-
-
-def _repeated(value: ir.Value, times: int) -> ir.Value:
-    """A constant for each channel, for so many groups of them; one for all stays one."""
-    values = constant_value(value)
-    assert values is not None
-    return constant(values if values.size == 1 else np.tile(values, times), element_type(value))

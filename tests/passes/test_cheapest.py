@@ -84,6 +84,39 @@ def test_every_form_of_a_transpose_convolution(kernel, monkeypatch):
     check(module, others)
 
 
+FEW_CHANNELS = [
+    # shape, kernel, stride, pad, dilation, forms
+    ((1, 9, 10, 1), (4, 4), (2, 2), (1, 2, 1, 1), (1, 1), 3),
+    ((1, 6, 12, 3), (3, 3), (2, 2), (0, 1, 0, 1), (1, 1), 3),
+    ((1, 6, 8, 3), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 3),
+    ((1, 5, 12, 2), (2, 3), (1, 1), (0, 1, 2, 2), (1, 2), 5),
+    ((2, 5, 12, 2), (3, 1), (1, 3), (1, 1, 0, 1), (1, 1), 2),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "stride", "pad", "dilation", "count"), FEW_CHANNELS)
+def test_every_form_with_columns_as_channels(shape, kernel, stride, pad, dilation, count, monkeypatch):
+    rng, graph = np.random.default_rng(0), Graph()
+    weights = rng.integers(-127, 128, (6, *kernel, shape[-1]))
+    x, bias = graph.input(shape), rng.integers(-999, 999, 6)
+    y = graph.conv2d(x, weights, bias, stride=stride, pad=pad, dilation=dilation, input_zero=-9)
+    module = graph.module(graph.requantize(y, "i8", np.linspace(0.001, 0.003, 6)))
+    others = forms(module, "columns-to-channels", monkeypatch)
+    assert len(others) == count
+    check(module, others)
+
+
+def test_columns_stay_where_channels_are_many_or_sums_are_read_twice(monkeypatch):
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 9, 8, 16)), np.ones((4, 3, 3, 16)), np.zeros(4), stride=(2, 2), pad=(0, 0, 0, 1))
+    module = graph.module(graph.requantize(y, "i8", 0.01))
+    assert len(forms(module, "columns-to-channels", monkeypatch)) == 1
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 9, 8, 3)), np.ones((4, 3, 3, 3)), np.zeros(4), stride=(2, 2), pad=(0, 0, 0, 1))
+    module = graph.module(graph.requantize(y, "i8", 0.01), graph.requantize(y, "i8", 0.02))
+    assert len(forms(module, "columns-to-channels", monkeypatch)) == 1
+
+
 def test_overlapping_kernels_and_equal_costs_stay(monkeypatch):
     graph = Graph()
     y = graph.conv2d(graph.input((1, 9, 9, 3)), np.ones((4, 3, 3, 3)), np.zeros(4), stride=(2, 2))
