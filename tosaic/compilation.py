@@ -13,7 +13,6 @@ import tosaic
 from tosaic.accuracy import Computed, OutputAccuracy, check_accuracy, compute, measure_accuracy
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
-from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, prepare
@@ -53,6 +52,7 @@ from tosaic.passes import (
     run_phase,
 )
 from tosaic.placement import Placement, place_on
+from tosaic.placement_by_cost import cheaper_placement
 from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.streaming import Fitted, Fitter, Point
@@ -114,9 +114,9 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     library = CmsisNn.find(options.cmsis_nn)
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
-        tasks, proofs, fitter, fitted = _fitted(options, middle, tuner, stations)
+        placement, proofs, fitter, fitted = _fitted(options, middle, tuner, stations)
         placed, tuned = fitted.module, None
-        if options.tuning.trials and tasks:
+        if options.tuning.trials and fitted.tasks:
             with stations.station("tune"):
                 tuned = tuner.tune(fitted.to_tune, stations.tuning)
                 fitted = fitter.retuned(fitted)
@@ -126,7 +126,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}
             names = middle.captured.input_names, middle.captured.output_names
-            program = assemble(placed, sources, middle.placement.regions, where, *names)
+            program = assemble(placed, sources, placement.regions, where, *names)
             firmware = build_firmware(
                 program,
                 target,
@@ -141,7 +141,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
             (folder / STREAMS).mkdir()
-            for name, region in middle.placement.regions.items():
+            for name, region in placement.regions.items():
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
             if isinstance(middle.captured, Capture):
                 save_float(middle.captured, folder / "float.pt2")
@@ -156,9 +156,9 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             accuracy=tuple(middle.accuracy),
             layers=tuple(middle.layers),
             calibration=tuple(middle.calibration[: len(firmware.inputs)]),
-            ops=placed_ops(placed, middle.placement.regions),
+            ops=placed_ops(placed, placement.regions),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
-            regions=tuple(RegionRecord.of(name, region) for name, region in middle.placement.regions.items()),
+            regions=tuple(RegionRecord.of(name, region) for name, region in placement.regions.items()),
             trials=_trials(proofs, tuned),
             objective=tuner.objective,
             warnings=tuple(middle.warnings),
@@ -175,17 +175,36 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
 
 def _fitted(
     options: CompileOptions, middle: Middle, tuner: Tuner, stations: Stations
-) -> tuple[dict[str, KernelTask], dict[str, KernelProof], Fitter, Fitted]:
-    """The tasks of the CPU functions, proven, and the program with streams where they gain and all kernels compete."""
-    placed, regions = middle.placement.module, middle.placement.regions
+) -> tuple[Placement, dict[str, KernelProof], Fitter, Fitted]:
+    """The placement, by cost where that is known; the proofs of its CPU kernels, and the program with streams where
+    they gain and all kernels compete."""
+    placement, proofs = middle.placement, dict[str, KernelProof]()
+    if options.target.accelerator and options.target.core.pipeline:
+        with stations.station("place by cost"):
+            placement = _by_cost(options, middle, tuner, proofs)
+    placed, regions = placement.module, placement.regions
     tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
     with stations.station("prove"):
-        proofs = tuner.prove(tasks)
+        proofs |= tuner.prove(tasks)
     with stations.station("fit"):
         fed = options.stream_input or options.sliding
         fitter = Fitter(tuner, placed, regions, tasks, stream_input=fed, sliding=options.sliding)
         streams = options.kernels == "all" or fed
-        return tasks, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
+        return placement, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
+
+
+def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict[str, KernelProof]) -> Placement:
+    """The placement of fewest cycles that fits the arena; `proofs` take in those of all kernels that were weighed."""
+
+    def cpu_cycles(placed: ir.Module) -> float:
+        tasks = tuner.tasks(placed, options.kernels, middle.samples.drawn)
+        proofs.update(tuner.prove(tasks))
+        records = [tuner.record(task) for task in tasks.values() if task.exact]
+        return sum(record.measurement.cost("cycles") or 0 for record in records if record)
+
+    cheaper = cheaper_placement(middle.placement, options.target, middle.samples, cpu_cycles)
+    tasks = tuner.tasks(cheaper.module, options.kernels, middle.samples.drawn)
+    return cheaper if tuner.fits(tasks, cheaper.module, cheaper.regions) else middle.placement
 
 
 def _selftest(middle: Middle) -> SelfTest | None:

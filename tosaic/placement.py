@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from tosaic import verdicts  # noqa: F401  (`place` knows the targets then)
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
-from tosaic.passes import Callback, Phase, place_phase, run_phase
+from tosaic.passes import Callback, place_phase, run_phase
 from tosaic.passes.place.place import refuse
 from tosaic.proof import prove_region, region_difference
 from tosaic.region_search import better_regions, bytes_beside
@@ -31,10 +31,12 @@ class Placement:
 
     Args:
         module: `main` calls one function per NPU region and CPU kernel.
+        fused: what was divided, with the reasons why ops are not on the NPU.
         regions: the compiled command stream of each NPU function.
     """
 
     module: ir.Module
+    fused: ir.Module
     regions: Mapping[str, NpuRegion] = field(default_factory=dict)
 
 
@@ -53,23 +55,33 @@ def place_on(
     Raises:
         PassError: placement broke its invariant.
     """
-    phase = place_phase(target.accelerator or "")
     if target.accelerator is None:
         (module,) = alternatives
         placed = copy_of(module)
-        run_phase(placed, phase, callbacks)
-        return Placement(placed)
-    modules = [copy_of(module) for module in alternatives]
-    attempts = [_compiled(module, target, phase, callbacks) for module in modules]
-    choice = min(range(len(modules)), key=lambda index: _cost(attempts[index]))
-    fused, attempt = modules[choice], attempts[choice]
+        run_phase(placed, place_phase(), callbacks)
+        return Placement(placed, module)
+    attempts = [compiled(copy_of(module), target, callbacks) for module in alternatives]
+    return settled(min(attempts, key=_cost), target, samples, callbacks)
+
+
+def settled(
+    attempt: Placement,
+    target: Target,
+    samples: Sequence[Sequence[np.ndarray]],
+    callbacks: Sequence[Callback] = (),
+) -> Placement:
+    """What becomes of an attempt once each region is right on what it reads of `samples`, and as good as Vela makes it.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
     while True:
         reads = [call_inputs(attempt.module, list(attempt.regions), inputs) for inputs in samples]
         news = next(filter(None, (_refuted(attempt, read) for read in reads)), None)
         if news is None:
             return _improved(attempt, target, reads)
-        refuse(fused, news)
-        attempt = _compiled(fused, target, phase, callbacks)
+        refuse(attempt.fused, news)
+        attempt = compiled(attempt.fused, target, callbacks)
 
 
 def _improved(placement: Placement, target: Target, reads: Sequence[Reads]) -> Placement:
@@ -82,12 +94,17 @@ def _improved(placement: Placement, target: Target, reads: Sequence[Reads]) -> P
             if not any(region_difference(better, function, read.get(name, ())) for read in reads):
                 regions[name] = better
                 break
-    return Placement(placement.module, regions)
+    return replace(placement, regions=regions)
 
 
-def _compiled(fused: ir.Module, target: Target, phase: Phase, callbacks: Sequence[Callback]) -> Placement:
-    """A placed copy of `fused` whose regions Vela compiles; what it refuses is marked in `fused`."""
+def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = ()) -> Placement:
+    """A placed copy of `fused` whose regions Vela compiles for the target's NPU; what it refuses is marked in `fused`.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
     accelerator = target.accelerator or ""
+    phase = place_phase(accelerator)
     options = VelaOptions(target.memory_mode, target.system_config)
     while True:
         placed = copy_of(fused)
@@ -100,7 +117,7 @@ def _compiled(fused: ir.Module, target: Target, phase: Phase, callbacks: Sequenc
             except VelaRefusal as refusal:
                 news |= _culprits(function, refusal, accelerator)
         if not news:
-            return Placement(placed, regions)
+            return Placement(placed, fused, regions)
         refuse(fused, news)
 
 

@@ -18,7 +18,8 @@ from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.build import Library
-from tosaic.backends.firmware.memory_plan import scratch_room
+from tosaic.backends.firmware.memory_plan import plan_memory, scratch_room
+from tosaic.backends.firmware.program import Program
 from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
@@ -27,7 +28,7 @@ from tosaic.environment import ANY, environment
 from tosaic.measuring import LOCAL, bench
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.proof import KernelProof, prove_kernels, tried
-from tosaic.support.errors import Error
+from tosaic.support.errors import Error, OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
@@ -134,11 +135,8 @@ class Tuner:
     ) -> dict[str, KernelTask]:
         """The tasks at their place in the program: where constants lie, and without the schedules whose working memory
         would let the arena grow beyond that of the defaults."""
-        sources = {name: task.generate(task.default()) for name, task in tasks.items()}
+        program = _program(tasks, placed, regions)
         main = body_of(functions(placed)["main"])
-        values = {"input": main.arguments, "output": returned(functions(placed)["main"])}
-        names = [[f"{kind}_{i}" for i in range(len(some))] for kind, some in values.items()]
-        program = assemble(placed, sources, regions, dict.fromkeys([*tasks, *regions], ""), *names)
         called = [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
         room: dict[str, int] = {}
         for callee, most in zip(called, scratch_room(program), strict=True):
@@ -147,6 +145,14 @@ class Tuner:
                 room[key] = min(most, room.get(key, most))
         constants = self.target.layout.constants
         return {name: replace(task, site=Site(constants, room.get(task.key))) for name, task in tasks.items()}
+
+    def fits(self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> bool:
+        """Whether the target has the memory for a placed module with the default kernels of `tasks`."""
+        try:
+            plan_memory(_program(tasks, placed, regions), self.target)
+        except OutOfMemoryError:
+            return False
+        return True
 
     def prove(self, tasks: Mapping[str, AnyTask]) -> dict[str, KernelProof]:
         """Prove each exact task that no recorded trial has proven; see `prove_kernels`."""
@@ -199,6 +205,14 @@ class Tuner:
             curve = tuple(_improvements(records, self.objective))
             chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, len(records), curve)
         return chosen
+
+
+def _program(tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> Program:
+    """A placed module with the default kernels of its CPU functions."""
+    sources = {name: task.generate(task.default()) for name, task in tasks.items()}
+    values = {"input": body_of(functions(placed)["main"]).arguments, "output": returned(functions(placed)["main"])}
+    names = [[f"{kind}_{i}" for i in range(len(some))] for kind, some in values.items()]
+    return assemble(placed, sources, regions, dict.fromkeys([*tasks, *regions], ""), *names)
 
 
 def _improvements(records: Sequence[Record], objective: Objective) -> Iterator[tuple[int, int]]:

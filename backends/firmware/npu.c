@@ -45,14 +45,20 @@ enum { RESET_POLLS = 100000 };
 
 #define EXTERNAL_MEMORY 0x60000000u
 
+/* Read when it runs: compilers take a constant for what is written here, weak or not. */
+static volatile uint32_t *at(uint32_t offset)
+{
+    return (volatile uint32_t *)(*(const volatile uint32_t *)&tosaic_npu_address + offset);
+}
+
 static void set(uint32_t offset, uint32_t value)
 {
-    *(volatile uint32_t *)(tosaic_npu_address + offset) = value;
+    *at(offset) = value;
 }
 
 static uint32_t get(uint32_t offset)
 {
-    return *(volatile uint32_t *)(tosaic_npu_address + offset);
+    return *at(offset);
 }
 
 static void set_pointer(uint32_t offset, const void *pointer)

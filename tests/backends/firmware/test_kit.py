@@ -18,6 +18,7 @@ from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_firmware
+from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
 from tosaic.backends.firmware.program import Copy, Interface
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.support.errors import Error
@@ -270,6 +271,34 @@ def test_npu_calls_through_arms_driver(tmp_path):
     status, z = done.files["outputs.bin"][:4], np.frombuffer(done.files["outputs.bin"][4:], np.int8)
     assert status == bytes(4)
     np.testing.assert_array_equal(z, (-2 * (x.astype(np.int32) + np.arange(64))).astype(np.int8))
+
+
+FINISHED = """
+#include "tosaic.h"
+uint32_t registers[64];
+__asm__(".global tosaic_npu_address\\n.section .rodata.address,\\"a\\"\\n.align 2\\n"
+        "tosaic_npu_address: .word registers\\n.text\\n");
+int main(void)
+{
+    const tosaic_npu_call call = {.command_stream = registers};
+    registers[1] = 0x22; /* STATUS: end reached, interrupt raised */
+    __asm__ volatile("dbg #1" ::: "memory");
+    int status = tosaic_npu_invoke(&call);
+    __asm__ volatile("dbg #2" ::: "memory");
+    return status || registers[2] != 2;
+}
+"""
+
+
+def test_a_call_of_the_npu_takes_what_placement_counts_with(tmp_path):
+    """The application's own address of the registers holds; behind it lies memory of an NPU that has finished."""
+    build_firmware(with_npu(), BOARD, tmp_path, name="npu")
+    (tmp_path / "app.c").write_text(FINISHED)
+    toolchain.compile_c(tmp_path / "app.c", tmp_path / "app.o", CORE, f"-I{tmp_path / 'kit' / 'include'}")
+    linked = [*toolchain.runtime_objects(CORE), tmp_path / "app.o", tmp_path / "kit" / "lib" / "libtosaic_npu.a"]
+    toolchain.link(linked, tmp_path / "model.ld", tmp_path / "app.elf", CORE)
+    (cost,) = QEMU.run(tmp_path / "app.elf", {}).check("the app").costs
+    assert cost.cycles == pytest.approx(CYCLES_PER_NPU_CALL - 38 * 10, rel=0.1)
 
 
 def test_an_npu_that_never_answers_is_a_status(tmp_path):
