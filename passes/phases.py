@@ -24,10 +24,12 @@ from tosaic.passes.layout.sink_transposes import SinkTransposes
 from tosaic.passes.layout.transpose_into_weights import TransposeIntoWeights
 from tosaic.passes.layout.transposes_to_reshapes import TransposesToReshapes
 from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
+from tosaic.passes.npu.centering_to_convolutions import CenteringToConvolutions
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
 from tosaic.passes.npu.cheapest_transposes import CheapestTransposes
 from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
+from tosaic.passes.npu.four_dimensions import FourDimensions
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.place.place import Place
@@ -69,16 +71,19 @@ _INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")
 
 
 def npu_phases(target: str) -> tuple[Phase, ...]:
-    """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; with
-    transposes and convolutions in their cheapest form; with transposes sunk through reshapes before that."""
+    """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; in four
+    dimensions, with transposes and convolutions in their cheapest form; with transposes sunk through reshapes before
+    that."""
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
     cheapest = (
         CheapestTransposeConvolutions(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),
+        CenteringToConvolutions(target),
         CheapestTransposes(target),
     )
-    return _npu_phase(), _npu_phase((), cheapest), _npu_phase(sinking, cheapest)
+    images = FourDimensions()
+    return _npu_phase(), _npu_phase((images,), cheapest), _npu_phase((*sinking, images), cheapest)
 
 
 def _npu_phase(first: tuple[ModulePass, ...] = (), then: tuple[ModulePass, ...] = ()) -> Phase:

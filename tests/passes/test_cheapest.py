@@ -117,6 +117,45 @@ def test_columns_stay_where_channels_are_many_or_sums_are_read_twice(monkeypatch
     assert len(forms(module, "columns-to-channels", monkeypatch)) == 1
 
 
+def centered(graph: Graph, x: ir.Value, parts: int = 2, zero: int = -7) -> ir.Value:
+    """`128 * x - parts * sum(x)` in i16, as LAYER_NORM begins with 64 channels."""
+    total = graph.reduce("reduce_sum", graph.rescale(x, "i32", 1 << 30, 30, input_zero=zero), 2)
+    mean = graph.rescale(graph.rescale(total, "i16", 1 << 30, 31 - parts), "i32", 1 << 30, 30)
+    own = graph.rescale(graph.rescale(x, "i16", 1 << 30, 23, input_zero=-7), "i32", 1 << 30, 30)
+    return graph.rescale(graph.binary("sub", own, mean), "i16", 1 << 30, 30)
+
+
+def test_centering_as_a_convolution(monkeypatch):
+    graph = Graph()
+    module = graph.module(centered(graph, graph.input((1, 6, 64))))
+    others = forms(module, "centering-to-convolutions", monkeypatch)
+    assert len(others) == 2
+    assert [op.name for op in walk(others[1]) if op.name.startswith("tosa.")].count("tosa.conv2d") == 1
+    check(module, others)
+
+
+@pytest.mark.parametrize(
+    ("channels", "parts", "zero"),
+    [
+        (64, 0, -7),  # a mean that is rounded
+        (256, 2, -7),  # one that may saturate
+        (64, 2, 3),  # of other numbers than each channel
+    ],
+)
+def test_centering_stays_where_it_is_no_linear_map(channels, parts, zero, monkeypatch):
+    graph = Graph()
+    module = graph.module(centered(graph, graph.input((1, 6, channels)), parts, zero))
+    assert len(forms(module, "centering-to-convolutions", monkeypatch)) == 1
+
+
+def test_centering_stays_where_the_sum_is_read_too(monkeypatch):
+    graph = Graph()
+    y = centered(graph, graph.input((1, 6, 64)))
+    sums = next(op for op in walk(y.owner.operation.parent) if op.name == "tosa.reduce_sum")
+    module = graph.module(y, sums.results[0])
+    assert len(forms(module, "centering-to-convolutions", monkeypatch)) == 1
+
+
 def test_overlapping_kernels_and_equal_costs_stay(monkeypatch):
     graph = Graph()
     y = graph.conv2d(graph.input((1, 9, 9, 3)), np.ones((4, 3, 3, 3)), np.zeros(4), stride=(2, 2))
