@@ -63,6 +63,7 @@ def lower(function: str, symbol: str) -> KernelSource:
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
     _double_single_pixels(kernel)
+    _pad_before_single_taps(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE})")
     with module.context:
         (kernel,) = functions(module).values()
@@ -147,6 +148,23 @@ def _double_single_pixels(kernel: ir.Operation) -> None:
             less = constant_shape((borders - (0, scales[2])).tolist())
             resized = rebuild(op, [pair, scale, offset, less], op.results[0].type)
         op.results[0].replace_all_uses_with(resized)
+        op.erase()
+
+
+def _pad_before_single_taps(kernel: ir.Operation) -> None:
+    """DEPTHWISE_CONV2D of 1 x 1, whose upstream decomposition pads with the wrong type, behind a PAD."""
+    for op in walk(kernel):
+        if op.name != "tosa.depthwise_conv2d" or shape_of(op.operands[1])[:2] != (1, 1) or not any(ints_of(op, "pad")):
+            continue
+        x, *rest = op.operands
+        (n, h, w, c), (top, bottom, left, right) = shape_of(x), ints_of(op, "pad")
+        window = {name: op.attributes[name] for name in ("stride", "dilation", "acc_type")}
+        with ir.InsertionPoint(op), op.location:
+            amounts = constant_shape((0, 0, top, bottom, left, right, 0, 0))
+            padded = emit("pad", [x, amounts, rest[2]], (n, h + top + bottom, w + left + right, c), element_type(x))
+            shape, element = shape_of(op.results[0]), element_type(op.results[0])
+            conv = emit("depthwise_conv2d", [padded, *rest], shape, element, pad=(0, 0, 0, 0), **window)
+        op.results[0].replace_all_uses_with(conv)
         op.erase()
 
 
