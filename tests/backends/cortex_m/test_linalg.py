@@ -145,6 +145,9 @@ EXACT |= {
             g.input((1, 4, 5, 3), "i16"), _weights(4, 3, 3, 3), _weights(4), stride=(2, 3), out_pad=(-1, 1, 0, -2)
         ), "i16",
     ),
+    "transpose_conv2d-i8-of-many-channels": lambda g: g.transpose_conv2d(
+        g.input((2, 3, 2, 1)), _weights(9, 3, 2, 1), _weights(9), stride=(2, 3), out_pad=(-1, 1, 0, -1), input_zero=9
+    ),
     "transpose_conv2d-i8-cropped": lambda g: _requantized(
         g, g.transpose_conv2d(
             g.input((1, 4, 5, 3)), _weights(4, 3, 3, 3), _weights(4), stride=(1, 2), out_pad=(-1, 0, -1, 0)
