@@ -6,6 +6,7 @@ kernels look up take no room so. What is stored are runs of vectors of a kind, a
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -21,6 +22,8 @@ A kind below 0 says by how many vectors to go back to equal ones, and one of up 
 with zeros behind them. Any other has in its lower byte how words of the even vectors are stored, in its upper byte
 those of the odd ones: 16 + 4 * size + low for `size` bytes from byte `low` on, with zeros below and the sign above.
 """
+MOST = 2**18
+"""Bytes of params: what fewer vectors than an int16 counts."""
 _WORDS = [(size, low) for size in range(1, 5) for low in range(5 - size)]
 
 WITH_VECTORS = """\
@@ -71,7 +74,7 @@ static void unpack(int8_t *to, const int8_t *params, int runs)
 
 
 def dense(params: bytes) -> tuple[bytes, int]:
-    """(bytes, runs) of which `unpack` makes the params, and zeros behind them up to a whole vector."""
+    """(bytes, runs) of which `unpack` makes the params, at most `MOST`, and zeros behind them up to a whole vector."""
     vectors = np.frombuffer(params + bytes(-len(params) % VECTOR), np.uint8).reshape(-1, VECTOR)
     runs = list(_runs(vectors))
     return b"".join([*(_RUN.pack(len(run), kind) for run, kind in runs), *(_stored(*run) for run in runs)]), len(runs)
@@ -83,10 +86,7 @@ def _runs(vectors: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     ways = _ways_of(vectors)
     left = [0] * (len(vectors) + 1)  # bytes from a vector on
     steps = list[tuple[int, int]]()  # vectors and kind of the run that begins there, from the last one on
-    whole, end = (
-        _RUN.size,
-        len(vectors),
-    )  # bytes of the run of whole vectors from here to its best end, and what follows
+    whole, end = math.inf, 0  # bytes with a run of whole vectors there, and where that best ends
     for at in reversed(range(len(vectors))):
         if left[at + 1] + _RUN.size <= whole:
             whole, end = left[at + 1] + _RUN.size, at + 1

@@ -62,15 +62,17 @@ class Loop(KernelFamily):
         return Workload(self.name, f"{turn.count} turns", {"function": str(function), "turns": turn.count}, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        places = ("scratch", "memory") if self._copies(workload, core) else ("memory", "scratch")
+        size = len(_generated(str(workload.attributes["function"]), False, core).params)
+        places = (
+            ("scratch", "memory") if self._copies(size, core) else ("memory", "scratch")[: 1 + (size <= dense.MOST)]
+        )
         held = [place for place in places if self.site.holds(self._features(workload, place, core))]
         return (Variant("calls", {"params": tuple(held)}),) if held else ()
 
-    def _copies(self, workload: Workload, core: Core) -> bool:
-        """Whether a copy of the params, which are read in every turn, is the better guess."""
-        if self.site != ANYWHERE and not self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline):
-            return False
-        return len(_generated(str(workload.attributes["function"]), False, core).params) <= _COPIED
+    def _copies(self, size: int, core: Core) -> bool:
+        """Whether a copy of so many bytes of params, which are read in every turn, is the better guess."""
+        waits = self.site == ANYWHERE or self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline) > 0
+        return waits and size <= _COPIED
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return _generated(str(workload.attributes["function"]), schedule["params"] == "scratch", core)
