@@ -6,7 +6,6 @@ kernels look up take no room so. What is stored are runs of vectors of a kind, a
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -86,7 +85,7 @@ def _runs(vectors: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     ways = _ways_of(vectors)
     left = [0] * (len(vectors) + 1)  # bytes from a vector on
     steps = list[tuple[int, int]]()  # vectors and kind of the run that begins there, from the last one on
-    whole, end = math.inf, 0  # bytes with a run of whole vectors there, and where that best ends
+    whole, end = _RUN.size, 0  # bytes with a run of whole vectors there, and where that best ends
     for at in reversed(range(len(vectors))):
         if left[at + 1] + _RUN.size <= whole:
             whole, end = left[at + 1] + _RUN.size, at + 1
