@@ -633,14 +633,15 @@ def _takes_bytes(function: ir.Operation) -> bool:
 
 
 def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:
-    """The task held to so much working memory, or to as little more as the family of its best guess has a schedule
-    for."""
+    """The task held to the family of its best guess, and to so much working memory, or to as little more as that has a
+    schedule for; the generic lowering is no way out, as it takes what it takes."""
     usual = replace(task, site=Site(constants))
+    own = replace(usual, families=(_family(usual),))
     for most in (least, *(more for more in _MORE_SCRATCH if more > least)):
-        lean = replace(task, site=Site(constants, most))
-        if _family(lean) == _family(usual):
+        lean = replace(own, site=Site(constants, most))
+        if _family(lean) == _family(own):
             return lean
-    return usual
+    return own
 
 
 def _family(task: KernelTask) -> str:
