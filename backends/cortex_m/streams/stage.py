@@ -77,12 +77,14 @@ class Stage:
         function: its text; empty where a row of the result is a row of the one argument.
         arguments: in order.
         height: rows of the result; `bytes` of one.
+        across: rows are groups of channels, and so each has weights of its own.
     """
 
     function: str
     arguments: tuple[Argument, ...]
     height: int
     bytes: int
+    across: bool = False
 
 
 def stage_of(function: ir.Operation) -> Stage | None:

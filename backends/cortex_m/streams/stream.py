@@ -48,7 +48,9 @@ class Stream:
                 return False
             if any(argument.rows is None or argument.planes > 1 for argument in arguments):
                 return False
-        if self.fed and any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed)):
+        if self.fed and (
+            self.fed not in self.reads[0] or any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed))
+        ):
             return False
         if self.stages[-1].height == 1 or (self.slides and not self._can_slide()):
             return False
@@ -175,12 +177,17 @@ class Window:
 
     Args:
         rows: that it holds; `bytes` of one.
+        kept: rows at most that a step leaves to the next.
+        first, last: the stage that makes it, and the last that reads it.
         above, below: rows of padding before the first and behind the last row, filled with the byte `padding`.
         readers: the stages that read it, each with the rows that it needs.
     """
 
     rows: int
     bytes: int
+    kept: int
+    first: int
+    last: int
     above: int
     below: int
     padding: int
@@ -199,11 +206,13 @@ class Plan:
     Args:
         rows: of the last stage's result in a step.
         slack: steps for which a window's buffer has room before what is needed is moved to its start.
+        tight: what a step leaves to the next lies elsewhere meanwhile, where that saves memory.
     """
 
     stream: Stream
     rows: int
     slack: int = 0
+    tight: bool = False
 
     @cached_property
     def steps(self) -> int:
@@ -258,7 +267,24 @@ class Plan:
         for done, ends in (*self._moments, *self._further):
             end = ends[number] + (below if ends[number] == stage.height else 0)
             held = max(held, end - min(done[number], *(rows.first(done[reader]) for reader, rows in readers)))
-        return Window(held + self.slack * self.units[number], stage.bytes, above, below, padding, readers)
+        rows = held + self.slack * self.units[number]
+        left = max(
+            done[number] - min(done[number], *(each.first(done[reader]) for reader, each in readers))
+            for done, _ in self._moments
+        )
+        kept, last = left if self.is_eager else rows, max(reader for reader, _ in readers)
+        return Window(rows, stage.bytes, kept, number, last, above, below, padding, readers)
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether what is needed moves to the start of a buffer as soon as a step has read it, so that the rest is
+        free until the next rows are made; else when the end of the buffer is reached."""
+        return not self.slack and not self.stream.slides
+
+    def is_split(self, window: Window) -> bool:
+        """Whether what a step leaves of a window to the next may lie elsewhere meanwhile."""
+        always = (window.first, window.last) == (0, len(self.units) - 1)
+        return self.tight and self.is_eager and not always and window.kept > 0
 
     @cached_property
     def _moments(self) -> list[tuple[list[int], list[int]]]:
@@ -331,7 +357,7 @@ class Plan:
     def moved(self) -> int:
         """Bytes that slide to the start of their buffers, all in all."""
         kept = sum(
-            (window.rows - (1 + self.slack) * self.units[self.stream.writes.index(name)]) * window.bytes
-            for name, window in self.windows.items()
+            (window.rows - (1 + self.slack) * self.units[window.first]) * window.bytes * (1 + self.is_split(window))
+            for window in self.windows.values()
         )
         return kept * self.steps // (1 + self.slack)
