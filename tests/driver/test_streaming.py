@@ -105,6 +105,13 @@ def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(streamed, r
     assert built["arena_bytes"] <= int(least[1])
 
 
+def test_channels_that_are_pooled_at_once_lie_nowhere_all_together(succeed, tmp_path):
+    model, records = f"{NETS}:crowned", ("--records", tmp_path / "records.db")
+    build = succeed("compile", model, *records, "--arena-size", 4000, "-o", tmp_path / "build")
+    assert build["arena_bytes"] <= 4000 < 36 * 256
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+
+
 @pytest.fixture(scope="module")
 def fed(streamed, succeed, tmp_path_factory):
     records, folder = f"{streamed[1]['build']}/../records.db", tmp_path_factory.mktemp("fed") / "build"
