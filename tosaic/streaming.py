@@ -12,6 +12,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import least_bytes
+from tosaic.backends.cortex_m.streams.parts import side_by_side, whole_name
 from tosaic.backends.cortex_m.streams.stage import Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
@@ -46,6 +47,8 @@ _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
 _THRIFT = ((_LEAN, False), (_LEAN, True), (_LEANEST, True))
 """Bytes of working memory, and whether streams are tight: what is tried in turn until something fits."""
+_PARTS = (2, 3, 4)
+"""Into which images are cut then."""
 _MORE_SCRATCH = (512, 2048, 4096, 8192)
 """What is tried where the best family has no schedule for less."""
 
@@ -62,6 +65,7 @@ class Segment:
         lean: bytes of working memory that its kernels are held to, if that can be; 0 for any number.
         tight: whether a stream moves rows about to save memory.
         across: whether its rows are groups of channels.
+        parts: side by side, into which its images are cut.
     """
 
     first: int
@@ -71,6 +75,7 @@ class Segment:
     lean: int = 0
     tight: bool = False
     across: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ class Fitter:
         self._fed = self._only_input() if stream_input else None
         self._prices: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
-        self._plans: dict[tuple[int, int, int, bool, bool], Plan] = {}
+        self._plans: dict[Segment, Plan | None] = {}
         self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
 
     # What is asked.
@@ -381,12 +386,23 @@ class Fitter:
 
     def _leaner(self, segment: Segment, limit: int) -> Iterator[tuple[Segment, Price]]:
         """The segment with no less working memory than it must have to fit, and its price; none where it does not."""
+        price = None
         for most, tight in _THRIFT:
             lean = replace(segment, lean=most, tight=tight and segment.rows > 0)
             price = self._price(lean)
             if price is not None and price.bytes <= limit:
                 yield lean, price
                 return
+        if segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
+            return
+        always = self._bytes(segment, 0, self._plan(segment).leads)
+        for parts in _PARTS:
+            cut = replace(segment, lean=_LEANEST, tight=True, parts=parts)
+            if always + (price.bytes - always) // parts <= limit and self._possible_plan(cut):
+                price_cut = self._price(cut)
+                if price_cut is not None and price_cut.bytes <= limit:
+                    yield cut, price_cut
+                    return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
         height = self._stages[last].height  # type: ignore[union-attr]
@@ -435,7 +451,7 @@ class Fitter:
         kept = self._resident(plan, segment)
         own = {number for number, _ in self._own_calls(plan, segment)}
         scratch = least_bytes(plan, [segment.lean * (number in own) for number in range(len(plan.units))])
-        cost = sum(self._costs_of_work[number] for number in range(segment.first, segment.last + 1))
+        cost = self._work(segment, plan)
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
         for number, source in self._own_sources(plan, segment):
@@ -447,6 +463,15 @@ class Fitter:
             else:
                 cost += waits if segment.across else calls[number] * waits
         return Price(self._bytes(segment, scratch, plan.leads), cost)
+
+    def _work(self, segment: Segment, plan: Plan) -> float:
+        """What the kernels of a stream's calls cost but for waiting; parts compute some columns twice."""
+        costs = self._costs_of_work
+        if segment.parts == 1:
+            return sum(costs[segment.first : segment.last + 1])
+        whole = {call: stage.bytes for call, stage in enumerate(self._stages) if stage}
+        stages = plan.stream.stages
+        return sum(costs[call] * stages[n].bytes / whole[call] for n, call in self._own_calls(plan, segment))
 
     def _waits(self, size: int) -> float:
         """What one reading of so many bytes of params costs beyond the instructions."""
@@ -522,7 +547,7 @@ class Fitter:
         return found
 
     def _stream(self, first: int, last: int, across: bool) -> Stream | None:
-        """The stream of some calls; None where they are none."""
+        """The stream of some calls, without copies; None where they are none."""
         known = self._stages_across if across else self._stages
         stages = [stage for stage in known[first : last + 1] if stage is not None]
         calls = self._program.calls[first : last + 1]
@@ -540,14 +565,23 @@ class Fitter:
             return None
         found = Stream(tuple(stages), reads, writes, inputs, outputs, fed, bool(fed) and self._sliding)
         found = found.keeping_last_rows()
-        return found.without_slices().with_copies() if found.is_legal() else None
+        return found.without_slices() if found.is_legal() else None
 
     def _plan(self, segment: Segment) -> Plan:
-        key = segment.first, segment.last, segment.rows, segment.tight, segment.across
+        """The plan of a stream."""
+        plan = self._possible_plan(segment)
+        assert plan is not None
+        return plan
+
+    def _possible_plan(self, segment: Segment) -> Plan | None:
+        """The plan of a stream; None where its images cannot be cut."""
+        key = replace(segment, resident="none", lean=0)
         if key not in self._plans:
             stream = self._stream(segment.first, segment.last, segment.across)
             assert stream is not None
-            self._plans[key] = Plan(stream, segment.rows, _SLACK if stream.slides else 0, segment.tight)
+            cut = stream.with_copies() if segment.parts == 1 else side_by_side(stream, segment.parts)
+            slack = _SLACK if stream.slides else 0
+            self._plans[key] = Plan(cut, segment.rows, slack, segment.tight) if cut else None
         return self._plans[key]
 
     def _is_pixel(self, name: str) -> bool:
@@ -571,7 +605,7 @@ class Fitter:
         if plan.stream.kept:
             made[plan.stream.writes[-1]] = segment.last - 1
         stages = enumerate(zip(plan.stream.stages, plan.stream.writes, strict=True))
-        return [(number, made[name]) for number, (stage, name) in stages if stage.function]
+        return [(number, made[whole_name(name)]) for number, (stage, name) in stages if stage.function]
 
     def _resident(self, plan: Plan, segment: Segment) -> list[int]:
         most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.resident]
@@ -610,16 +644,20 @@ class Fitter:
         (function,) = functions(kernel).values()
         core, kept = self._tuner.target.core, self._resident(plan, segment)
         strips: list[Strip] = []
+        like: dict[int, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
             constants = None if number in kept else self._tuner.target.layout.constants
-            strips += self._strips(plan, number, whole, constants, segment.lean)
+            strips += self._strips(plan, number, whole, constants, segment.lean, like.get(call))
+            like[call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
 
-    def _strips(self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int) -> list[Strip]:
-        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be."""
+    def _strips(
+        self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int, known: Strip | None
+    ) -> list[Strip]:
+        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be, and
+        with those of what is known of the same call."""
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
-        known: Strip | None = None
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
             text, *further = _texts(stage, rows)

@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.streams.layout import lay_out
 from tosaic.backends.cortex_m.streams.stage import Argument
-from tosaic.backends.cortex_m.streams.stream import Plan, Stream, Window
+from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 
@@ -145,7 +145,7 @@ class _Driver:
             return None
         (copy, argument), *_ = self._stream.readers(fed)
         hop = self._plan.units[copy] if self._stream.slides else 0
-        return Fed(self._stream.inputs.index(fed), argument.bytes, hop)
+        return Fed(self._stream.inputs.index(fed), argument.step, hop)
 
     def _fed_run(self, fed: Fed) -> list[str]:
         """Functions that begin, and that go on with some rows, between which the state lies in scratch memory: how many
@@ -234,10 +234,11 @@ class _Driver:
         lines = [f"int32_t end = {self._plan.rows};"]
         lines.append(f"int32_t {', '.join(f'd{number} = 0' for number in range(len(self._plan.units)))};")
         lines += self._pointers()
-        for window in self._plan.windows.values():
-            lines.append(f"int32_t f{window.first} = {-window.above};")
+        for name, window in self._plan.windows.items():
+            number = self._number(name)
+            lines.append(f"int32_t f{number} = {-window.above};")
             if window.above:
-                to = self._kept_at(window) if window.first else f"w{window.first}"
+                to = self._kept_at(name) if window.first else f"w{number}"
                 lines.append(f"fill({to}, {_signed(window.padding)}, {window.above * window.bytes});")
         for source, (offset, size) in self._kept.items():
             lines.append(f"slide(scratch + {offset}, params + {source}, {size});")
@@ -248,7 +249,8 @@ class _Driver:
         stream = self._stream
         last = len(stream.stages) - 1
         lines = [f"const int32_t e{last} = {_least('end', stream.stages[last].height)};"]
-        for number in reversed(range(last)):
+        lines += [f"const int32_t e{number} = e{last};" for number in range(last) if number not in stream.inner]
+        for number in stream.inner:
             height, made = stream.stages[number].height, stream.writes[number]
             needed = "0"
             for reader, argument in stream.readers(made):
@@ -266,7 +268,7 @@ class _Driver:
         window, lines = self._plan.windows.get(name), list[str]()
         if window and not self._plan.is_eager:
             below = f" + (e{number} == {stage.height} ? {window.below} : 0)" if window.below else ""
-            lines += [f"if (e{number}{below} - f{number} > {window.rows}) {{", *self._kept_rows(window), "}"]
+            lines += [f"if (e{number}{below} - f{number} > {window.rows}) {{", *self._kept_rows(name), "}"]
         elif number > 0:
             lines += self._restored(number)
         lines += self._calls(number)
@@ -275,45 +277,45 @@ class _Driver:
             at = f"w{number} + (d{number} - f{number}) * {window.bytes}"
             lines.append(f"  fill({at}, {_signed(window.padding)}, {window.below * window.bytes});")
         last = len(self._stream.stages) - 1
-        for read in self._plan.windows.values() if self._plan.is_eager else ():
-            if read.last == number:
+        for read in self._plan.windows if self._plan.is_eager else ():
+            if self._plan.windows[read].last == number:
                 going_on = f"if (e{last} < {self._stream.stages[last].height}) {{"
                 lines += [going_on, *self._kept_rows(read), "}"]
         return lines
 
-    def _kept_at(self, window: Window) -> str:
-        """C of where the rows lie that a step leaves to the next."""
-        at, kept_at = self._windows[self._stream.writes[window.first]]
-        return f"k{window.first}" if kept_at != at else f"w{window.first}"
+    def _kept_at(self, name: str) -> str:
+        """C of where the rows lie that a step leaves of a window to the next."""
+        at, kept_at = self._windows[name]
+        return f"{'w' if at == kept_at else 'k'}{self._number(name)}"
 
-    def _kept_rows(self, window: Window) -> list[str]:
-        """Move the rows that are still needed to where they are kept."""
-        made = window.first
-        low = f"d{made}"
+    def _kept_rows(self, name: str) -> list[str]:
+        """Move the rows of a window that are still needed to where they are kept."""
+        window, number = self._plan.windows[name], self._number(name)
+        low = f"d{number}"
         for reader, rows in window.readers:
             first = _affine(rows.stride, f"d{reader}", -rows.before)
             low = f"({low} < {first} ? {low} : {first})"
         lines = [f"  const int32_t low = {low};"]
         if window.kept:
-            source = f"w{made} + (low - f{made}) * {window.bytes}"
-            lines.append(f"  slide({self._kept_at(window)}, {source}, (d{made} - low) * {window.bytes});")
-        return [*lines, f"  f{made} = low;"]
+            source = f"w{number} + (low - f{number}) * {window.bytes}"
+            lines.append(f"  slide({self._kept_at(name)}, {source}, (d{number} - low) * {window.bytes});")
+        return [*lines, f"  f{number} = low;"]
 
-    def _restored(self, number: int) -> list[str]:
-        """Move the rows that a step has left of a window to where the next rows are made."""
-        window = self._plan.windows.get(self._stream.writes[number])
-        if window is None or self._kept_at(window) == f"w{number}":
-            return []
-        return [f"slide(w{number}, k{number}, (d{number} - f{number}) * {window.bytes});"]
+    def _restored(self, stage: int) -> list[str]:
+        """Move the rows that a step has left of windows to where a stage makes the next ones."""
+        lines = []
+        for name, window in self._plan.windows.items():
+            number = self._number(name)
+            if window.first == stage and self._kept_at(name) == f"k{number}":
+                lines.append(f"slide(w{number}, k{number}, (d{number} - f{number}) * {window.bytes});")
+        return lines
 
     def _calls(self, number: int) -> list[str]:
         stage = self._stream.stages[number]
         if not stage.function:
-            (argument,), (name,) = stage.arguments, self._stream.reads[number]
-            if name == self._stream.fed:
-                return self._taken(number)
-            source, to = self._rows(number, name, argument), self._result(number)
-            return [f"slide({to}, {source}, (e{number} - d{number}) * {stage.bytes});", f"d{number} = e{number};"]
+            if self._stream.takes(number):
+                return self._taken() if number == 0 else []
+            return [*self._copied(number, f"e{number} - d{number}"), f"d{number} = e{number};"]
         unit, counts = self._plan.units[number], self._plan.calls[number]
         lines = []
         if unit in counts:
@@ -327,14 +329,28 @@ class _Driver:
             ]
         return lines
 
-    def _taken(self, number: int) -> list[str]:
-        """Take what rows there are, and leave where more are needed."""
-        bytes_ = self._stream.stages[number].bytes
+    def _copied(self, number: int, rows: str) -> list[str]:
+        """Copy rows, all of each or a part."""
+        stage, (name,) = self._stream.stages[number], self._stream.reads[number]
+        (argument,), to = stage.arguments, self._result(number)
+        source = "rows" if self._stream.takes(number) else self._rows(number, name, argument)
+        if argument.step == stage.bytes:
+            return [f"slide({to}, {source}, ({rows}) * {stage.bytes});"]
+        part = f"{source} + {argument.offset}"
         return [
-            f"const int32_t taken = {_least('count', f'e{number} - d{number}')};",
-            f"slide({self._result(number)}, rows, taken * {bytes_});",
-            f"d{number} += taken, rows += taken * {bytes_}, count -= taken;",
-            f"if (d{number} < e{number})",
+            f"for (int32_t row = 0; row < {rows}; row++)",
+            f"  slide({to} + row * {stage.bytes}, {part} + row * {argument.step}, {stage.bytes});",
+        ]
+
+    def _taken(self) -> list[str]:
+        """Take what rows there are, and leave where more are needed."""
+        takers = [number for number in range(len(self._plan.units)) if self._stream.takes(number)]
+        return [
+            f"const int32_t taken = {_least('count', 'e0 - d0')};",
+            *(line for number in takers for line in self._copied(number, "taken")),
+            *(f"d{number} += taken;" for number in takers),
+            f"rows += taken * {self._stream.stages[0].arguments[0].step}, count -= taken;",
+            "if (d0 < e0)",
             "  break;",
         ]
 
@@ -369,16 +385,16 @@ class _Driver:
         if name in self._windows:
             made = self._number(name)
             return f"w{made} + ({first} - f{made}) * {argument.bytes}"
-        return f"{self._whole(name)} + {first} * {argument.bytes}"
+        return f"{self._whole(name)} + {first} * {argument.step}"
 
     def _result(self, number: int) -> str:
         """C of where a stage's next row lies."""
-        name, size = self._stream.writes[number], self._stream.stages[number].bytes
+        name, stage = self._stream.writes[number], self._stream.stages[number]
         if name in self._windows:
-            return f"w{number} + (d{number} - f{number}) * {size}"
+            return f"w{number} + (d{number} - f{number}) * {stage.bytes}"
         before = self._stream.stages[number].height - self._result_rows(number)
         row = f"(d{number} > {before} ? d{number} - {before} : 0)" if before else f"d{number}"
-        return f"{self._whole(name)} + {row} * {size}"
+        return f"{self._whole(name)} + {row} * {stage.step}" + (f" + {stage.offset}" if stage.offset else "")
 
     def _result_rows(self, number: int) -> int:
         """The rows of a stage's result that lie in memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from tosa_graphs import Graph
 
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import lay_out, least_bytes
+from tosaic.backends.cortex_m.streams.parts import side_by_side
 from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.reference import evaluate
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, shape_of
 
 RNG = np.random.default_rng(5)
 
@@ -125,6 +127,62 @@ def test_what_mixes_channels_behind_a_value_is_not_made_across_them():
     assert stage_across(total) is None
 
 
+def chain(width: int) -> tuple[Stream, ir.Module]:
+    """A convolution, a depthwise one of stride 2 and a pointwise one, as a stream and as one function."""
+    whole, stages = Graph(), list[Stage]()
+    y = whole.input((1, 9, width, 16))
+    depthwise = RNG.integers(-128, 128, (3, 3, 16, 1)).astype(np.int8)
+    weights = RNG.integers(-128, 128, (16, 3, 3, 16)).astype(np.int8)
+    bias = RNG.integers(-4000, 4000, 16)
+
+    def add(graph: Graph, x: ir.Value, number: int) -> ir.Value:
+        if number == 1:
+            wide = graph.depthwise_conv2d(x, depthwise, bias, pad=(1, 1, 1, 0), stride=(2, 2), input_zero=5)
+        else:
+            wide = graph.conv2d(x, weights, bias, pad=(1, 1, 1, 1), input_zero=5)
+        return graph.requantize(wide, "i8", 1e-3)
+
+    for number in range(3):
+        graph = Graph()
+        x = graph.input(shape_of(y))
+        _, function = function_of(graph, add(graph, x, number))
+        stage = stage_of(function)
+        assert stage is not None
+        stages.append(stage)
+        y = add(whole, y, number)
+    reads = (("x",), ("a",), ("b",))
+    return Stream(tuple(stages), reads, ("a", "b", "y"), ("x",), ("y",)), whole.module(y)
+
+
+@pytest.mark.parametrize(("width", "parts"), [(16, 2), (18, 3)])
+def test_parts_side_by_side_make_the_columns_of_the_whole(width, parts):
+    stream, module = chain(width)
+    cut = side_by_side(stream, parts)
+    assert cut is not None
+    image = RNG.integers(-128, 128, (1, 9, width, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    columns, rows = dict[str, np.ndarray](), {"x": image.reshape(9, -1)}
+    found = np.zeros_like(whole.reshape(whole.shape[1], -1))
+    for stage, names, made in zip(cut.stages, cut.reads, cut.writes, strict=True):
+        (name,), (argument,) = names, stage.arguments
+        if not stage.function:
+            columns[made] = rows[name][:, argument.offset :][:, : argument.bytes].view(np.int8)
+            continue
+        read = columns[name].reshape(1, argument.height, -1, 16)
+        assert argument.bytes == read.shape[2] * 16
+        (result,) = evaluate(f"module {{\n{stage.function}\n}}\n", [read])
+        columns[made] = result
+        if made == "y":
+            found[:, stage.offset :][:, : stage.bytes] = result.reshape(stage.height, -1)
+    np.testing.assert_array_equal(found.reshape(whole.shape), whole)
+
+
+def test_an_image_narrower_than_its_parts_is_not_cut():
+    stream, _ = chain(4)
+    assert side_by_side(stream, 2) is not None
+    assert side_by_side(stream, 3) is None
+
+
 def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[Rows, int]:
     return Rows(stride, pad[0], kernel), (height + sum(pad) - kernel) // stride + 1
 
@@ -152,7 +210,22 @@ def plans(draw) -> Plan:
         made.append(name)
         heights[name] = out
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), (made[-1],))
-    return Plan(stream.with_copies(), draw(st.integers(1, 5)), draw(st.integers(0, 2)), draw(st.booleans()))
+    slack, tight = draw(st.integers(0, 2)), draw(st.booleans())
+    if draw(st.booleans()):
+        return Plan(in_two_parts(stream), 1, slack, tight)
+    return Plan(stream.with_copies(), draw(st.integers(1, 5)), slack, tight)
+
+
+def in_two_parts(stream: Stream) -> Stream:
+    """A stream that makes the rows of twice the width, whose parts do not meet."""
+    stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
+    for part in range(2):
+        copy = Argument(Rows(), stream.readers("x")[0][1].height, 16, pitch=32, offset=16 * part)
+        stages += [Stage("", (copy,), copy.height, 16), *stream.stages[:-1]]
+        stages.append(replace(stream.stages[-1], pitch=32, offset=16 * part))
+        reads += [("x",), *(tuple(f"{name}{part}" for name in names) for names in stream.reads)]
+        writes += [f"x{part}", *(f"{name}{part}" for name in stream.writes[:-1]), stream.writes[-1]]
+    return replace(stream, stages=tuple(stages), reads=tuple(reads), writes=tuple(writes))
 
 
 class Memory:
@@ -161,8 +234,11 @@ class Memory:
     def __init__(self, plan: Plan, working: Sequence[int] = ()) -> None:
         self.plan, self.stream = plan, plan.stream
         self.lead = plan.leads.get((0, 0), 1 << 16)
-        height = self.stream.readers("x")[0][1].height
-        self.whole = {self.lead + 16 * row: ("x", row) for row in range(height)}
+        self.whole = {
+            self.lead + read.step * row + read.offset: ("x", row)
+            for _, read in self.stream.readers("x")
+            for row in range(read.height)
+        }
         self.done = [0] * len(self.stream.stages)
         self.working = [*working, *[0] * len(self.stream.stages)][: len(self.stream.stages)]
         self.layout = lay_out(plan, self.working)
@@ -194,7 +270,7 @@ class Memory:
             first = argument.rows.first(self.done[number])
             for row in range(first, first + argument.rows.count(made)):
                 if name == "x":
-                    assert self.whole[self.lead + 16 * row] == ("x", row)
+                    assert self.whole[self.lead + argument.step * row + argument.offset] == ("x", row)
                 else:
                     inside = 0 <= row < argument.height
                     assert self.scratch[self.address(name, row)] == (name, row if inside else "padding")
@@ -205,7 +281,8 @@ class Memory:
             if name in self.first:
                 self.put(self.address(name, row), [(name, row)])
             else:
-                self.whole[16 * row] = (name, row)
+                stage = self.stream.stages[number]
+                self.whole[stage.step * row + stage.offset] = (name, row)
         self.done[number] += made
 
     def keep(self, name: str) -> None:
@@ -261,8 +338,10 @@ class Memory:
         for step in range(self.plan.steps):
             self.step(self.plan.ends(step))
         last = self.stream.writes[-1]
-        made = [self.whole[16 * row] for row in range(self.stream.stages[-1].height)]
-        assert made == [(last, row) for row in range(self.stream.stages[-1].height)]
+        for stage, name in zip(self.stream.stages, self.stream.writes, strict=True):
+            if name == last:
+                made = [self.whole[stage.step * row + stage.offset] for row in range(stage.height)]
+                assert made == [(last, row) for row in range(stage.height)]
 
 
 @settings(max_examples=300, deadline=None)
