@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,22 @@ def samples(info: Any) -> Iterator[tuple[Call, tuple[Tensor, ...]]]:
 
 def is_core(program: ExportedProgram) -> bool:
     """Whether a trace holds Core ATen ops, and at least one."""
-    ops = [node.target for node in program.run_decompositions().graph.nodes if node.op == "call_function"]
-    ops = [op for op in ops if isinstance(op, torch._ops.OpOverload)]
+    table = _default_decompositions()
+    if any(op in table or torch.Tag.core not in op.tags for op in _ops(program)):
+        program = program.run_decompositions()
+    ops = _ops(program)
     return bool(ops) and all(torch.Tag.core in op.tags for op in ops)
+
+
+def _ops(program: ExportedProgram) -> list[torch._ops.OpOverload]:
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    return [op for op in targets if isinstance(op, torch._ops.OpOverload)]
+
+
+@cache
+def _default_decompositions() -> frozenset[torch._ops.OpOverload]:
+    """The ops that the default decompositions take apart."""
+    return frozenset(torch.export.default_decompositions())
 
 
 def trial(number: int, module: nn.Module, inputs: tuple[Tensor, ...]) -> Outcome | None:

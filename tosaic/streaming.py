@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.linalg import kernel_module
+from tosaic.backends.cortex_m.streams.across import groups, stage_across
+from tosaic.backends.cortex_m.streams.layout import least_bytes
+from tosaic.backends.cortex_m.streams.parts import side_by_side, whole_name
 from tosaic.backends.cortex_m.streams.stage import Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
@@ -42,6 +45,10 @@ _SLACK = 3
 _NEAR = 1.01
 _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
+_THRIFT = ((_LEAN, False), (_LEAN, True), (_LEANEST, True))
+"""Bytes of working memory, and whether streams are tight: what is tried in turn until something fits."""
+_PARTS = (2, 3, 4)
+"""Into which images are cut then."""
 _MORE_SCRATCH = (512, 2048, 4096, 8192)
 """What is tried where the best family has no schedule for less."""
 
@@ -56,6 +63,9 @@ class Segment:
         rows: of the last result in a step; 0 where a kernel alone makes all.
         resident: which stages' params are copied to scratch memory: none, those of few bytes, or all.
         lean: bytes of working memory that its kernels are held to, if that can be; 0 for any number.
+        tight: whether a stream moves rows about to save memory.
+        across: whether its rows are groups of channels.
+        parts: side by side, into which its images are cut.
     """
 
     first: int
@@ -63,6 +73,9 @@ class Segment:
     rows: int = 0
     resident: str = "none"
     lean: int = 0
+    tight: bool = False
+    across: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -173,7 +186,7 @@ class Fitter:
         self._fed = self._only_input() if stream_input else None
         self._prices: dict[Segment, Price | None] = {}
         self._errors: dict[tuple[int, int], list[float]] = {}
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._plans: dict[Segment, Plan | None] = {}
         self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
 
     # What is asked.
@@ -216,7 +229,7 @@ class Fitter:
         Raises:
             OutOfMemoryError: no way fits the arena at all; the message says what the least is.
         """
-        if self._fed and not any(first == 0 for first, _ in self._streamable):
+        if self._fed and not any(first == 0 for first, *_ in self._streamable):
             raise self._not_by_rows()
         fastest, *slower = self._tuner.target.layout.arena
         limit = fastest.size
@@ -365,20 +378,31 @@ class Fitter:
                 yield Segment(number, number), alone
             elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
                 yield from self._leaner(Segment(number, number), limit)
-        for first, last in self._streamable:
+        for first, last, across in self._streamable:
             if not any(first <= number <= last for number in hot):
                 continue
-            for segment in self._ways(first, last):
+            for segment in self._ways_across(first, last) if across else self._ways(first, last):
                 yield from self._leaner(segment, limit)
 
     def _leaner(self, segment: Segment, limit: int) -> Iterator[tuple[Segment, Price]]:
         """The segment with no less working memory than it must have to fit, and its price; none where it does not."""
-        for most in (_LEAN, _LEANEST):
-            lean = replace(segment, lean=most)
+        price = None
+        for most, tight in _THRIFT:
+            lean = replace(segment, lean=most, tight=tight and segment.rows > 0)
             price = self._price(lean)
             if price is not None and price.bytes <= limit:
                 yield lean, price
                 return
+        if segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
+            return
+        always = self._bytes(segment, 0, self._plan(segment).leads)
+        for parts in _PARTS:
+            cut = replace(segment, lean=_LEANEST, tight=True, parts=parts)
+            if always + (price.bytes - always) // parts <= limit and self._possible_plan(cut):
+                price_cut = self._price(cut)
+                if price_cut is not None and price_cut.bytes <= limit:
+                    yield cut, price_cut
+                    return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
         height = self._stages[last].height  # type: ignore[union-attr]
@@ -389,6 +413,12 @@ class Fitter:
             if 2 * rows <= height or rows == 1:
                 for resident in residents:
                     yield Segment(first, last, rows, resident)
+
+    def _ways_across(self, first: int, last: int) -> Iterator[Segment]:
+        height = self._stages_across[last].height  # type: ignore[union-attr]
+        for rows in _HEIGHTS:
+            if height % rows == 0 and 2 * rows <= height:
+                yield Segment(first, last, rows, across=True)
 
     def _price(self, segment: Segment) -> Price | None:
         """What a stream costs, estimated until it is measured; None where it was found wrong."""
@@ -419,8 +449,9 @@ class Fitter:
             return replace(alone, bytes=alone.bytes - max(0, scratch - segment.lean), sized=False, measured=False)
         plan = self._plan(segment)
         kept = self._resident(plan, segment)
-        scratch = sum(window.size for window in plan.windows.values()) + segment.lean
-        cost = sum(self._costs_of_work[number] for number in range(segment.first, segment.last + 1))
+        own = {number for number, _ in self._own_calls(plan, segment)}
+        scratch = least_bytes(plan, [segment.lean * (number in own) for number in range(len(plan.units))])
+        cost = self._work(segment, plan)
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
         for number, source in self._own_sources(plan, segment):
@@ -430,8 +461,17 @@ class Fitter:
                 scratch += size
                 cost += _CYCLES_OF_BYTE * size + waits
             else:
-                cost += calls[number] * waits
+                cost += waits if segment.across else calls[number] * waits
         return Price(self._bytes(segment, scratch, plan.leads), cost)
+
+    def _work(self, segment: Segment, plan: Plan) -> float:
+        """What the kernels of a stream's calls cost but for waiting; parts compute some columns twice."""
+        costs = self._costs_of_work
+        if segment.parts == 1:
+            return sum(costs[segment.first : segment.last + 1])
+        whole = {call: stage.bytes for call, stage in enumerate(self._stages) if stage}
+        stages = plan.stream.stages
+        return sum(costs[call] * stages[n].bytes / whole[call] for n, call in self._own_calls(plan, segment))
 
     def _waits(self, size: int) -> float:
         """What one reading of so many bytes of params costs beyond the instructions."""
@@ -445,11 +485,17 @@ class Fitter:
     @cached_property
     def _stages(self) -> list[Stage | None]:
         """The stage of each call; None of one that cannot be part of a stream."""
-        known = functions(self._placed)
+        return self._made_stages(stage_of)
+
+    @cached_property
+    def _stages_across(self) -> list[Stage | None]:
+        """The stage of each call whose rows are groups of channels; None of one that has none."""
+        return self._made_stages(stage_across)
+
+    def _made_stages(self, make: Callable[[ir.Operation], Stage | None]) -> list[Stage | None]:
+        known, tasks = functions(self._placed), self._tasks
         return [
-            stage_of(known[name])
-            if name in self._tasks and self._tasks[name].exact and _takes_bytes(known[name])
-            else None
+            make(known[name]) if name in tasks and tasks[name].exact and _takes_bytes(known[name]) else None
             for name in self._names
         ]
 
@@ -488,20 +534,22 @@ class Fitter:
         return [number for number, names in enumerate(reads) if self._fed and self._fed in names]
 
     @cached_property
-    def _streamable(self) -> list[tuple[int, int]]:
-        """First and last call of what may be a stream."""
+    def _streamable(self) -> list[tuple[int, int, bool]]:
+        """First and last call of what may be a stream, and whether across channels."""
         found = []
-        for first in range(len(self._calls)):
-            for last in range(first + (first not in self._fed_calls), min(first + _LONGEST, len(self._calls))):
-                if self._stages[last] is None or self._stages[first] is None:
-                    break
-                if self._stream(first, last) is not None:
-                    found.append((first, last))
+        for across, stages in ((False, self._stages), (True, self._stages_across)):
+            for first in range(len(self._calls)):
+                for last in range(first + (first not in self._fed_calls), min(first + _LONGEST, len(self._calls))):
+                    if stages[last] is None or stages[first] is None:
+                        break
+                    if self._stream(first, last, across) is not None:
+                        found.append((first, last, across))
         return found
 
-    def _stream(self, first: int, last: int) -> Stream | None:
-        """The stream of some calls; None where they are none."""
-        stages = [stage for stage in self._stages[first : last + 1] if stage is not None]
+    def _stream(self, first: int, last: int, across: bool) -> Stream | None:
+        """The stream of some calls, without copies; None where they are none."""
+        known = self._stages_across if across else self._stages
+        stages = [stage for stage in known[first : last + 1] if stage is not None]
         calls = self._program.calls[first : last + 1]
         if len(stages) < len(calls):
             return None
@@ -511,19 +559,35 @@ class Fitter:
         inputs = tuple(dict.fromkeys(name for names in reads for name in names if name not in writes))
         outputs = tuple(name for name in writes if spans[name][1] > last)
         fed = self._fed if self._fed in inputs else None
-        if fed and (first > 0 or last < max(self._fed_calls)):
+        if fed and (across or first > 0 or last < max(self._fed_calls)):
+            return None
+        if across and not all(map(self._is_pixel, (*_read_by_rows(stages, reads, inputs), *outputs))):
             return None
         found = Stream(tuple(stages), reads, writes, inputs, outputs, fed, bool(fed) and self._sliding)
         found = found.keeping_last_rows()
-        return found.without_slices().with_copies() if found.is_legal() else None
+        return found.without_slices() if found.is_legal() else None
 
     def _plan(self, segment: Segment) -> Plan:
-        key = segment.first, segment.last, segment.rows
+        """The plan of a stream."""
+        plan = self._possible_plan(segment)
+        assert plan is not None
+        return plan
+
+    def _possible_plan(self, segment: Segment) -> Plan | None:
+        """The plan of a stream; None where its images cannot be cut."""
+        key = replace(segment, resident="none", lean=0)
         if key not in self._plans:
-            stream = self._stream(segment.first, segment.last)
+            stream = self._stream(segment.first, segment.last, segment.across)
             assert stream is not None
-            self._plans[key] = Plan(stream, segment.rows, _SLACK if stream.slides else 0)
+            cut = stream.with_copies() if segment.parts == 1 else side_by_side(stream, segment.parts)
+            slack = _SLACK if stream.slides else 0
+            self._plans[key] = Plan(cut, segment.rows, slack, segment.tight) if cut else None
         return self._plans[key]
+
+    def _is_pixel(self, name: str) -> bool:
+        """Whether a tensor has channels only, so that groups of them lie one behind the other."""
+        *image, _ = self._program.buffers[name].shape
+        return math.prod(image) == 1
 
     def _source(self, number: int) -> KernelSource:
         call = self._program.calls[number]
@@ -541,7 +605,7 @@ class Fitter:
         if plan.stream.kept:
             made[plan.stream.writes[-1]] = segment.last - 1
         stages = enumerate(zip(plan.stream.stages, plan.stream.writes, strict=True))
-        return [(number, made[name]) for number, (stage, name) in stages if stage.function]
+        return [(number, made[whole_name(name)]) for number, (stage, name) in stages if stage.function]
 
     def _resident(self, plan: Plan, segment: Segment) -> list[int]:
         most = {"none": 0, "small": _SMALL_PARAMS, "all": 1 << 31}[segment.resident]
@@ -580,24 +644,29 @@ class Fitter:
         (function,) = functions(kernel).values()
         core, kept = self._tuner.target.core, self._resident(plan, segment)
         strips: list[Strip] = []
+        like: dict[int, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
             constants = None if number in kept else self._tuner.target.layout.constants
-            strips += self._strips(plan, number, whole, constants, segment.lean)
+            strips += self._strips(plan, number, whole, constants, segment.lean, like.get(call))
+            like[call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
 
-    def _strips(self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int) -> list[Strip]:
-        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be."""
+    def _strips(
+        self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int, known: Strip | None
+    ) -> list[Strip]:
+        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be, and
+        with those of what is known of the same call."""
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
-        known: Strip | None = None
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
-            task = _lean(replace(whole, function=strip(stage, rows), inputs=()), constants, lean)
+            text, *further = _texts(stage, rows)
+            task = _lean(replace(whole, function=text, inputs=()), constants, lean)
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
             if known is not None and _packs_alike(task, known):
                 schedule = known.schedule
-            known = Strip(number, rows, task, schedule)
+            known = Strip(number, rows, task, schedule, tuple(replace(task, function=text) for text in further))
             found.append(known)
         return found
 
@@ -605,7 +674,11 @@ class Fitter:
         """Find out what memory streams really take."""
         for segment in segments:
             task, price = self._task(segment), self._estimate(segment)
-            scratch = task.generate(task.default()).scratch_bytes
+            try:
+                scratch = task.generate(task.default()).scratch_bytes
+            except Error:  # the kernels of the calls of a stage differ
+                self._prices[segment] = None
+                continue
             if isinstance(task, StreamTask):
                 size = self._bytes(segment, scratch, task.plan.leads)
             else:
@@ -627,20 +700,37 @@ class Fitter:
                 self._errors.setdefault((segment.first, segment.last), []).append(cost / price.cost)
 
 
+def _texts(stage: Stage, rows: int) -> list[str]:
+    """What calls of a stage compute that make so many rows: one function for all, or one for each call."""
+    if not stage.across:
+        return [strip(stage, rows)]
+    texts = [groups(stage, first, rows) for first in range(0, stage.height, rows)]
+    return texts if len(set(texts)) > 1 else texts[:1]
+
+
+def _read_by_rows(stages: Sequence[Stage], reads: Sequence[Sequence[str]], names: Collection[str]) -> Iterator[str]:
+    """Those of some tensors that stages do not read whole."""
+    for stage, read in zip(stages, reads, strict=True):
+        for name, argument in zip(read, stage.arguments, strict=True):
+            if name in names and argument.rows is not None:
+                yield name
+
+
 def _takes_bytes(function: ir.Operation) -> bool:
     """Whether a function takes int8 only, for which random data may stand."""
     return all(str(element_type(argument)) == "i8" for argument in body_of(function).arguments)
 
 
 def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:
-    """The task held to so much working memory, or to as little more as the family of its best guess has a schedule
-    for."""
+    """The task held to the family of its best guess, and to so much working memory, or to as little more as that has a
+    schedule for; the generic lowering is no way out, as it takes what it takes."""
     usual = replace(task, site=Site(constants))
+    own = replace(usual, families=(_family(usual),))
     for most in (least, *(more for more in _MORE_SCRATCH if more > least)):
-        lean = replace(task, site=Site(constants, most))
-        if _family(lean) == _family(usual):
+        lean = replace(own, site=Site(constants, most))
+        if _family(lean) == _family(own):
             return lean
-    return usual
+    return own
 
 
 def _family(task: KernelTask) -> str:

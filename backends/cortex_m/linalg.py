@@ -26,7 +26,7 @@ from tosaic.support.mlir import (
     shape_of,
     walk,
 )
-from tosaic.support.tosa_builder import emit, rebuild, reshape, zero_point
+from tosaic.support.tosa_builder import emit, rebuild, reshape
 from tosaic.support.values import producer
 
 _TO_LINALG = (
@@ -42,6 +42,7 @@ _BUFFERIZE = (
 )
 _LOOPS = "convert-linalg-to-loops,fold-memref-alias-ops,lower-affine,canonicalize,cse,loop-invariant-code-motion"
 _ALIGNMENT = 16
+_MUCH_LARGER = 8  # elements of a result for each of the input with what its stride adds
 
 
 def lower(function: str, symbol: str) -> KernelSource:
@@ -63,6 +64,7 @@ def lower(function: str, symbol: str) -> KernelSource:
     (kernel,) = functions(module).values()
     _decompose_transpose_conv2d(kernel)
     _double_single_pixels(kernel)
+    _pad_before_single_taps(kernel)
     run_pipeline(module, f"builtin.module({_TO_LINALG},{_FUSE})")
     with module.context:
         (kernel,) = functions(module).values()
@@ -108,21 +110,25 @@ def _widen_i4(kernel: ir.Operation) -> None:
 
 
 def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
-    """TRANSPOSE_CONV2D of int16, whose upstream decomposition pads with the wrong type, as CONV2D.
+    """TRANSPOSE_CONV2D as CONV2D where upstream's decomposition pads with the wrong type, int16, or keeps a result that
+    is much larger than its input twice over.
 
-    The input is spread with zeros (stride - 1 between neighbors), the kernel reversed, and the convolution of stride 1
-    padded by the kernel's size less one plus `out_pad`. The zero point of an int16 input is 0.
+    The input is spread with zero points (stride - 1 between neighbors), the kernel reversed, and the convolution of
+    stride 1 padded by the kernel's size less one plus `out_pad`.
     """
     for op in walk(kernel):
-        if op.name != "tosa.transpose_conv2d" or str(element_type(op.operands[0])) != "i16":
+        if op.name != "tosa.transpose_conv2d":
             continue
         x, weights, *rest = op.operands
         strides = ints_of(op, "stride")
+        larger = math.prod(shape_of(op.results[0])) >= _MUCH_LARGER * math.prod(strides) * math.prod(shape_of(x))
+        if str(element_type(x)) != "i16" and not (larger and max(strides) > 1):
+            continue
         kernel_size = shape_of(weights)[1:3]
         out_pad = ints_of(op, "out_pad")
         pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
         with ir.InsertionPoint(op), op.location:
-            operands = [_spread(x, *strides), _reversed(_reversed(weights, 1), 2), *rest]
+            operands = [_spread(x, rest[1], *strides), _reversed(_reversed(weights, 1), 2), *rest]
             window = {"pad": pad, "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
             conv = emit("conv2d", operands, shape_of(op.results[0]), element_type(op.results[0]), **window)
         op.results[0].replace_all_uses_with(conv)
@@ -150,12 +156,29 @@ def _double_single_pixels(kernel: ir.Operation) -> None:
         op.erase()
 
 
-def _spread(x: ir.Value, stride_y: int, stride_x: int) -> ir.Value:
-    """NHWC `x` with stride - 1 zeros between neighboring rows and columns."""
+def _pad_before_single_taps(kernel: ir.Operation) -> None:
+    """DEPTHWISE_CONV2D of 1 x 1, whose upstream decomposition pads with the wrong type, behind a PAD."""
+    for op in walk(kernel):
+        if op.name != "tosa.depthwise_conv2d" or shape_of(op.operands[1])[:2] != (1, 1) or not any(ints_of(op, "pad")):
+            continue
+        x, *rest = op.operands
+        (n, h, w, c), (top, bottom, left, right) = shape_of(x), ints_of(op, "pad")
+        window = {name: op.attributes[name] for name in ("stride", "dilation", "acc_type")}
+        with ir.InsertionPoint(op), op.location:
+            amounts = constant_shape((0, 0, top, bottom, left, right, 0, 0))
+            padded = emit("pad", [x, amounts, rest[2]], (n, h + top + bottom, w + left + right, c), element_type(x))
+            shape, element = shape_of(op.results[0]), element_type(op.results[0])
+            conv = emit("depthwise_conv2d", [padded, *rest], shape, element, pad=(0, 0, 0, 0), **window)
+        op.results[0].replace_all_uses_with(conv)
+        op.erase()
+
+
+def _spread(x: ir.Value, zero_point: ir.Value, stride_y: int, stride_x: int) -> ir.Value:
+    """NHWC `x` with stride - 1 zero points between neighboring rows and columns."""
     n, h, w, c = shape_of(x)
     element = element_type(x)
     amounts = constant_shape((0, 0, 0, 0, 0, stride_y - 1, 0, 0, 0, stride_x - 1, 0, 0))
-    apart = [reshape(x, (n, h, 1, w, 1, c)), amounts, zero_point(0, element)]
+    apart = [reshape(x, (n, h, 1, w, 1, c)), amounts, zero_point]
     spread = reshape(emit("pad", apart, (n, h, stride_y, w, stride_x, c), element), (n, h * stride_y, w * stride_x, c))
     size = (n, (h - 1) * stride_y + 1, (w - 1) * stride_x + 1, c)
     return emit("slice", [spread, constant_shape((0, 0, 0, 0)), constant_shape(size)], size, element)

@@ -47,9 +47,14 @@ def lookup(index: ir.Value, function: Callable[[np.ndarray], np.ndarray], one: i
 
     Where the index is a multiple of 128 the result is the function's, rounded once.
     """
+    return rescale(interpolated(index, function, one), "i16", [1 << 30], [37])
+
+
+def interpolated(index: ir.Value, function: Callable[[np.ndarray], np.ndarray], one: int = ONE) -> ir.Value:
+    """128 * one * function(index) as i32, by the TABLE of `lookup`."""
     points = np.arange(-32768, 32769, 128).astype(np.float64)
     entries = np.clip(np.rint(function(points) * one), -ONE - 1, ONE).astype(np.int16)
-    return rescale(emit("table", [index, constant(entries)], shape_of(index), "i32"), "i16", [1 << 30], [37])
+    return emit("table", [index, constant(entries)], shape_of(index), "i32")
 
 
 def reciprocal(x: ir.Value) -> tuple[ir.Value, ir.Value]:

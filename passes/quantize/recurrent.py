@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.passes.quantize.composites import binary, composite_of, lookup
+from tosaic.passes.quantize.composites import binary, composite_of, interpolated
 from tosaic.passes.quantize.compute import ACCUMULATOR, LIMITS, largest_magnitude, offsets_of, overflow, scaled_bias
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
@@ -28,11 +28,11 @@ from tosaic.passes.quantize.quantization import (
 from tosaic.support.loops import over_rows
 from tosaic.support.mlir import constant, constant_shape, constant_value, element_type, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
-from tosaic.support.tosa_builder import element, emit, mul, reshape, zero_point
+from tosaic.support.tosa_builder import element, emit, mul, rescale, reshape, zero_point
 from tosaic.support.values import users
 
 _UNIT = 2**15  # of a gate
-_SIGMOID_SPAN, _TANH_SPAN = 12.0, 6.0  # where they are 1 but for less than such a unit
+_SPAN = 6.0  # where tanh is 1 but for less than such a unit
 _FINEST = 18  # bits behind the point of a sum: a hundredth of the step between two entries of a gate's table
 _ROOM = 0.5  # of an accumulator, for the bias
 _MOST_REMEMBERED = 22
@@ -135,7 +135,11 @@ class _Product:
         operands = [row, constant(self.kernel), offsets_of(self.offsets, kind), *points]
         window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element(kind)}
         total = emit("conv2d", operands, (shape_of(row)[0], 1, 1, outputs), kind, **window)
-        return requantize(total, self.units, Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
+        units = self.units
+        if kind == "i32":  # whose factors below a shift of 31 keep their upper 16 bits
+            finest = 2.0 ** -(bits + 15)
+            units = (np.maximum(np.rint(np.divide(units, finest)), 1) * finest).tolist()
+        return requantize(total, units, Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
 
 
 def _memory(op: ir.Operation, kind: str, steps: int) -> Quantization:
@@ -220,14 +224,17 @@ def _times(value: ir.Value, gate: ir.Value) -> ir.Value:
 
 
 def _sigmoid(sums: ir.Value, bits: int) -> ir.Value:
-    return _gate(sums, bits, _SIGMOID_SPAN, lambda real: 1 / (1 + np.exp(-real)))
+    """(1 + tanh(x / 2)) / 2 as i16 in units of 2**-15, by the table of `_tanh`."""
+    one = constant(np.full([1] * len(shape_of(sums)), _UNIT << 7, np.int32))
+    return rescale(binary("add", _looked_up(sums, bits + 1), one), "i16", [1 << 30], [38])
 
 
 def _tanh(sums: ir.Value, bits: int) -> ir.Value:
-    return _gate(sums, bits, _TANH_SPAN, np.tanh)
+    """As i16 in units of 2**-15."""
+    return rescale(_looked_up(sums, bits), "i16", [1 << 30], [37])
 
 
-def _gate(sums: ir.Value, bits: int, span: float, function: Callable[[np.ndarray], np.ndarray]) -> ir.Value:
-    """A function of sums as i16 in units of 2**-15."""
-    index = requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", span / _UNIT, 0))
-    return lookup(index, lambda i: function(i * span / _UNIT), _UNIT)
+def _looked_up(sums: ir.Value, bits: int) -> ir.Value:
+    """tanh of sums with `bits` behind the point, as i32 in units of 2**-22."""
+    index = requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", _SPAN / _UNIT, 0))
+    return interpolated(index, lambda i: np.tanh(i * _SPAN / _UNIT), _UNIT)

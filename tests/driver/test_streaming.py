@@ -8,13 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import NETS
+from tosa_graphs import Graph
 
+from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
 from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, run_firmware
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.build import Build
+from tosaic.options import Tuning
 from tosaic.running import difference_of_samples, reference_outputs
+from tosaic.streaming import _lean
+from tosaic.support.mlir import functions
+from tosaic.targets import find_target
+from tosaic.tuner.database import Record
+from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.space import Schedule
+from tosaic.tuning import Tuner
 
 MODEL = f"{NETS}:tall"
 
@@ -34,6 +44,22 @@ def test_streams_fit_into_the_limit_and_are_exact(streamed, succeed):
     assert any("stream" in kernel["name"] for kernel in small["kernels"])
     report = succeed("run", small["build"], "--random", 2)
     assert report["exact"]
+
+
+def test_a_lean_kernel_takes_no_record_of_the_generic_lowering(tmp_path):
+    """Another compilation may have left one, as cheap as can be."""
+    g = Graph()
+    y = g.conv2d(g.input((1, 8, 8, 16)), np.ones((16, 3, 3, 16)), np.zeros(16), pad=(1, 1, 1, 1))
+    (function,) = functions(g.module(g.requantize(y, "i8", np.full(16, 0.01)))).values()
+    target = find_target("cortex-m55")
+    task, generic = KernelTask.of(function, target.core), Schedule.of("linalg.loops")
+    lean = _lean(task, target.layout.constants, 2048)
+    cheap = Measurement("ok", instructions=1, cycles=1, code=task.code(generic))
+    with Tuner(target, Tuning(records=tmp_path / "records.db"), None) as tuner:
+        tuner.database.append([Record(key, generic, cheap) for key in {task.key, lean.key}])
+        (whole,), (held,) = (tuner.choose({"conv": each}).values() for each in (task, lean))
+    assert whole.schedule == generic and whole.source.scratch_bytes > 2048
+    assert held.source.scratch_bytes <= 2048
 
 
 def test_every_op_of_a_stream_is_in_the_report(streamed):
@@ -77,6 +103,13 @@ def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(streamed, r
     assert least is not None
     built = succeed("compile", MODEL, "--arena-size", least[1], "--records", records, "-o", tmp_path / "build")
     assert built["arena_bytes"] <= int(least[1])
+
+
+def test_channels_that_are_pooled_at_once_lie_nowhere_all_together(succeed, tmp_path):
+    model, records = f"{NETS}:crowned", ("--records", tmp_path / "records.db")
+    build = succeed("compile", model, *records, "--arena-size", 4000, "-o", tmp_path / "build")
+    assert build["arena_bytes"] <= 4000 < 36 * 256
+    assert succeed("run", build["build"], "--random", 2)["exact"]
 
 
 @pytest.fixture(scope="module")

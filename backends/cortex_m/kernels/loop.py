@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels import dense
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.kernels.params import Params
@@ -35,6 +36,7 @@ _WITH_VECTORS = f"{PRELUDE}{COPY}\n"
 _WITHOUT_VECTORS = """\
 #include <stdint.h>
 #include <string.h>
+#define INLINE static inline __attribute__((always_inline))
 static void copy(int8_t *to, const int8_t *from, int bytes)
 {
   memcpy(to, from, bytes);
@@ -46,7 +48,8 @@ static void copy(int8_t *to, const int8_t *from, int bytes)
 class Loop(KernelFamily):
     """A function of one loop, whose turn gathers and scatters nothing but the rows of its number.
 
-    Knob `params`: whether the turns read the constants where they lie, or in a copy in scratch memory.
+    Knob `params`: whether the turns read the constants where they lie, or in scratch memory, where they are unpacked
+    first.
     """
 
     name = "loop"
@@ -59,15 +62,17 @@ class Loop(KernelFamily):
         return Workload(self.name, f"{turn.count} turns", {"function": str(function), "turns": turn.count}, {})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        places = ("scratch", "memory") if self._copies(workload, core) else ("memory", "scratch")
+        size = len(_generated(str(workload.attributes["function"]), False, core).params)
+        places = (
+            ("scratch", "memory") if self._copies(size, core) else ("memory", "scratch")[: 1 + (size <= dense.MOST)]
+        )
         held = [place for place in places if self.site.holds(self._features(workload, place, core))]
         return (Variant("calls", {"params": tuple(held)}),) if held else ()
 
-    def _copies(self, workload: Workload, core: Core) -> bool:
-        """Whether a copy of the params, which are read in every turn, is the better guess."""
-        if self.site != ANYWHERE and not self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline):
-            return False
-        return len(_generated(str(workload.attributes["function"]), False, core).params) <= _COPIED
+    def _copies(self, size: int, core: Core) -> bool:
+        """Whether a copy of so many bytes of params, which are read in every turn, is the better guess."""
+        waits = self.site == ANYWHERE or self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline) > 0
+        return waits and size <= _COPIED
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return _generated(str(workload.attributes["function"]), schedule["params"] == "scratch", core)
@@ -275,9 +280,11 @@ class _Writer:
         """The kernel, with those of its turn as parts."""
         parts = {source.symbol: source for source in self._sources}
         before, each, after = self._before(), self._each(), self._after()
+        params = bytes(self._params)
         if self._resident:
-            copied = f"scratch + {self._reserve(len(self._params))}"
-            before = [f"copy({copied}, params, {len(self._params)});", f"params = {copied};", *before]
+            unpacked = f"scratch + {self._reserve(len(params))}"
+            params, runs = dense.dense(params)
+            before = [f"unpack({unpacked}, params, {runs});", f"params = {unpacked};", *before]
         inputs = [f"const int8_t *in{i}" for i in range(len(body_of(self._turn.function).arguments))]
         outputs = [f"int8_t *out{i}" for i in range(len(returned(self._turn.function)))]
         lines = [
@@ -292,10 +299,11 @@ class _Writer:
             "}",
         ]
         prelude = _WITH_VECTORS if self._core.mve else _WITHOUT_VECTORS
-        symbol, text = with_symbol("loop", prelude + "\n".join(lines) + "\n")
+        unpack = f"{dense.WITH_VECTORS if self._core.mve else dense.WITHOUT_VECTORS}{dense.UNPACK}"
+        symbol, text = with_symbol("loop", prelude + unpack * self._resident + "\n".join(lines) + "\n")
         libraries = dict.fromkeys(library for source in self._sources for library in source.libraries)
         return KernelSource(
-            symbol, "c", text, bytes(self._params), self._end, libraries=tuple(libraries), parts=tuple(parts.values())
+            symbol, "c", text, params, self._end, libraries=tuple(libraries), parts=tuple(parts.values())
         )
 
     def _reserve(self, size: int) -> int:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.streams.layout import lay_out
 from tosaic.backends.cortex_m.streams.stage import Argument
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
+from tosaic.support.errors import BackendError
 
-Strips = Mapping[tuple[int, int], KernelSource]
-"""The kernel of each stage, by its number and the rows that a call makes."""
+Strips = Mapping[tuple[int, int], Sequence[KernelSource]]
+"""The kernel of each stage, by its number and the rows that a call makes; one for each call where params differ."""
 
 _WITH_VECTORS = (
     PRELUDE
@@ -59,25 +62,33 @@ def stream_kernel(plan: Plan, strips: Strips, resident: Collection[int], core: C
     Args:
         strips: the kernels of its stages; copies have none.
         resident: stages whose params are copied to scratch memory once, where every call then reads them.
+
+    Raises:
+        BackendError: the kernels of the calls of a stage differ.
     """
     return _Driver(plan, strips, resident, core).source()
 
 
 class _Driver:
     def __init__(self, plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> None:
-        self._plan, self._strips, self._core = plan, strips, core
+        self._plan, self._core = plan, core
         self._stream, self._params = plan.stream, Params()
-        blocks = dict.fromkeys(source.params for source in strips.values() if source.params)
+        self._own_params = {key: len(each[0].params) for key, each in strips.items() if len(each) > 1}
+        self._strips = {key: _as_one(each) for key, each in strips.items()}
+        blocks = dict.fromkeys(source.params for source in self._strips.values() if source.params)
         at = {block: self._params.add(_whole_vectors(block)) for block in blocks}
-        self._at = {key: at[source.params] for key, source in strips.items() if source.params}
+        self._at = {key: at[source.params] for key, source in self._strips.items() if source.params}
         self._end = 0
-        self._windows = {name: self._reserve(window.size) for name, window in plan.windows.items()}
-        kept = dict.fromkeys(strips[key].params for key in self._at if key[0] in resident)
+        kept = dict.fromkeys(self._strips[key].params for key in self._at if key[0] in resident)
         self._kept = {at[block]: (self._reserve(len(block)), round_up(len(block), VECTOR)) for block in kept}
         self._resident = {key: self._kept[self._at[key]][0] for key in self._at if key[0] in resident}
-        self._staged = self._reserve(max((self._staged_bytes(number) for number in range(len(plan.units))), default=0))
         self._state = self._reserve(4 * len(self._variables) if plan.stream.fed else 0)
-        self._inner = self._reserve(max((source.scratch_bytes for source in strips.values()), default=0))
+        layout = lay_out(
+            plan, [self._staged_bytes(number) + self._inner_bytes(number) for number in range(len(plan.units))]
+        )
+        start = self._reserve(layout.size)
+        self._windows = {name: (start + place.at, start + place.kept_at) for name, place in layout.windows.items()}
+        self._working = [start + at for at in layout.working]
 
     def _reserve(self, size: int) -> int:
         offset = self._end
@@ -87,11 +98,16 @@ class _Driver:
     def _staged_bytes(self, number: int) -> int:
         """Bytes of the strips of a stage's arguments that have planes."""
         made = self._plan.units[number]
-        return sum(
+        size = sum(
             argument.planes * argument.rows.count(made) * argument.bytes
             for argument in self._stream.stages[number].arguments
             if argument.rows and argument.planes > 1
         )
+        return round_up(size, VECTOR)
+
+    def _inner_bytes(self, number: int) -> int:
+        """Bytes of the working memory of a stage's kernels."""
+        return max((source.scratch_bytes for (stage, _), source in self._strips.items() if stage == number), default=0)
 
     def source(self) -> KernelSource:
         plan, stream = self._plan, self._stream
@@ -129,7 +145,7 @@ class _Driver:
             return None
         (copy, argument), *_ = self._stream.readers(fed)
         hop = self._plan.units[copy] if self._stream.slides else 0
-        return Fed(self._stream.inputs.index(fed), argument.bytes, hop)
+        return Fed(self._stream.inputs.index(fed), argument.step, hop)
 
     def _fed_run(self, fed: Fed) -> list[str]:
         """Functions that begin, and that go on with some rows, between which the state lies in scratch memory: how many
@@ -149,7 +165,7 @@ class _Driver:
             "{",
             f"  struct state *const state = (struct state *)(scratch + {self._state});",
             f"  int32_t {', '.join(f'{name} = state->{name}' for name in self._variables)};",
-            *(f"  int8_t *const w{self._number(name)} = scratch + {at};" for name, at in self._windows.items()),
+            *(f"  {line}" for line in self._pointers()),
             *(f"  {line}" for line in self._moved_on() or [f"if (d{last} == {height})", "  return count;"]),
             *(f"  {line}" for line in self._loop("break;")),
             f"  *state = (struct state){{ {variables} }};",
@@ -200,19 +216,30 @@ class _Driver:
             *(f"  {line}" for number in range(len(plan.units)) for line in self._stage(number)),
             f"  if (e{len(plan.units) - 1} == {self._stream.stages[-1].height})",
             f"    {leave}",
+            *(f"  {line}" for line in self._restored(0)),
             "}",
         ]
+
+    def _pointers(self) -> list[str]:
+        """Where windows lie, and what a step leaves of them to the next."""
+        lines = []
+        for name, (at, kept_at) in self._windows.items():
+            lines.append(f"int8_t *const w{self._number(name)} = scratch + {at};")
+            if kept_at != at:
+                lines.append(f"int8_t *const k{self._number(name)} = scratch + {kept_at};")
+        return lines
 
     def _begin(self) -> list[str]:
         """Buffers, padding above, and params that stay in scratch memory."""
         lines = [f"int32_t end = {self._plan.rows};"]
         lines.append(f"int32_t {', '.join(f'd{number} = 0' for number in range(len(self._plan.units)))};")
+        lines += self._pointers()
         for name, window in self._plan.windows.items():
             number = self._number(name)
-            lines.append(f"int8_t *const w{number} = scratch + {self._windows[name]};")
             lines.append(f"int32_t f{number} = {-window.above};")
             if window.above:
-                lines.append(f"fill(w{number}, {_signed(window.padding)}, {window.above * window.bytes});")
+                to = self._kept_at(name) if window.first else f"w{number}"
+                lines.append(f"fill({to}, {_signed(window.padding)}, {window.above * window.bytes});")
         for source, (offset, size) in self._kept.items():
             lines.append(f"slide(scratch + {offset}, params + {source}, {size});")
         return lines
@@ -222,7 +249,8 @@ class _Driver:
         stream = self._stream
         last = len(stream.stages) - 1
         lines = [f"const int32_t e{last} = {_least('end', stream.stages[last].height)};"]
-        for number in reversed(range(last)):
+        lines += [f"const int32_t e{number} = e{last};" for number in range(last) if number not in stream.inner]
+        for number in stream.inner:
             height, made = stream.stages[number].height, stream.writes[number]
             needed = "0"
             for reader, argument in stream.readers(made):
@@ -238,35 +266,56 @@ class _Driver:
     def _stage(self, number: int) -> list[str]:
         stage, name = self._stream.stages[number], self._stream.writes[number]
         window, lines = self._plan.windows.get(name), list[str]()
-        if window:
+        if window and not self._plan.is_eager:
             below = f" + (e{number} == {stage.height} ? {window.below} : 0)" if window.below else ""
-            low = f"d{number}"
-            for reader, rows in window.readers:
-                first = _affine(rows.stride, f"d{reader}", -rows.before)
-                low = f"({low} < {first} ? {low} : {first})"
-            lines += [
-                f"if (e{number}{below} - f{number} > {window.rows}) {{",
-                f"  const int32_t low = {low};",
-                f"  const int8_t *kept = w{number} + (low - f{number}) * {window.bytes};",
-                f"  slide(w{number}, kept, (d{number} - low) * {window.bytes});",
-                f"  f{number} = low;",
-                "}",
-            ]
+            lines += [f"if (e{number}{below} - f{number} > {window.rows}) {{", *self._kept_rows(name), "}"]
+        elif number > 0:
+            lines += self._restored(number)
         lines += self._calls(number)
         if window and window.below:
             lines.append(f"if (d{number} == {stage.height})")
             at = f"w{number} + (d{number} - f{number}) * {window.bytes}"
             lines.append(f"  fill({at}, {_signed(window.padding)}, {window.below * window.bytes});")
+        last = len(self._stream.stages) - 1
+        for read in self._plan.windows if self._plan.is_eager else ():
+            if self._plan.windows[read].last == number:
+                going_on = f"if (e{last} < {self._stream.stages[last].height}) {{"
+                lines += [going_on, *self._kept_rows(read), "}"]
+        return lines
+
+    def _kept_at(self, name: str) -> str:
+        """C of where the rows lie that a step leaves of a window to the next."""
+        at, kept_at = self._windows[name]
+        return f"{'w' if at == kept_at else 'k'}{self._number(name)}"
+
+    def _kept_rows(self, name: str) -> list[str]:
+        """Move the rows of a window that are still needed to where they are kept."""
+        window, number = self._plan.windows[name], self._number(name)
+        low = f"d{number}"
+        for reader, rows in window.readers:
+            first = _affine(rows.stride, f"d{reader}", -rows.before)
+            low = f"({low} < {first} ? {low} : {first})"
+        lines = [f"  const int32_t low = {low};"]
+        if window.kept:
+            source = f"w{number} + (low - f{number}) * {window.bytes}"
+            lines.append(f"  slide({self._kept_at(name)}, {source}, (d{number} - low) * {window.bytes});")
+        return [*lines, f"  f{number} = low;"]
+
+    def _restored(self, stage: int) -> list[str]:
+        """Move the rows that a step has left of windows to where a stage makes the next ones."""
+        lines = []
+        for name, window in self._plan.windows.items():
+            number = self._number(name)
+            if window.first == stage and self._kept_at(name) == f"k{number}":
+                lines.append(f"slide(w{number}, k{number}, (d{number} - f{number}) * {window.bytes});")
         return lines
 
     def _calls(self, number: int) -> list[str]:
         stage = self._stream.stages[number]
         if not stage.function:
-            (argument,), (name,) = stage.arguments, self._stream.reads[number]
-            if name == self._stream.fed:
-                return self._taken(number)
-            source, to = self._rows(number, name, argument), self._result(number)
-            return [f"slide({to}, {source}, (e{number} - d{number}) * {stage.bytes});", f"d{number} = e{number};"]
+            if self._stream.takes(number):
+                return self._taken() if number == 0 else []
+            return [*self._copied(number, f"e{number} - d{number}"), f"d{number} = e{number};"]
         unit, counts = self._plan.units[number], self._plan.calls[number]
         lines = []
         if unit in counts:
@@ -280,20 +329,34 @@ class _Driver:
             ]
         return lines
 
-    def _taken(self, number: int) -> list[str]:
-        """Take what rows there are, and leave where more are needed."""
-        bytes_ = self._stream.stages[number].bytes
+    def _copied(self, number: int, rows: str) -> list[str]:
+        """Copy rows, all of each or a part."""
+        stage, (name,) = self._stream.stages[number], self._stream.reads[number]
+        (argument,), to = stage.arguments, self._result(number)
+        source = "rows" if self._stream.takes(number) else self._rows(number, name, argument)
+        if argument.step == stage.bytes:
+            return [f"slide({to}, {source}, ({rows}) * {stage.bytes});"]
+        part = f"{source} + {argument.offset}"
         return [
-            f"const int32_t taken = {_least('count', f'e{number} - d{number}')};",
-            f"slide({self._result(number)}, rows, taken * {bytes_});",
-            f"d{number} += taken, rows += taken * {bytes_}, count -= taken;",
-            f"if (d{number} < e{number})",
+            f"for (int32_t row = 0; row < {rows}; row++)",
+            f"  slide({to} + row * {stage.bytes}, {part} + row * {argument.step}, {stage.bytes});",
+        ]
+
+    def _taken(self) -> list[str]:
+        """Take what rows there are, and leave where more are needed."""
+        takers = [number for number in range(len(self._plan.units)) if self._stream.takes(number)]
+        return [
+            f"const int32_t taken = {_least('count', 'e0 - d0')};",
+            *(line for number in takers for line in self._copied(number, "taken")),
+            *(f"d{number} += taken;" for number in takers),
+            f"rows += taken * {self._stream.stages[0].arguments[0].step}, count -= taken;",
+            "if (d0 < e0)",
             "  break;",
         ]
 
     def _call(self, number: int, made: int) -> list[str]:
         stage, part = self._stream.stages[number], self._strips[number, made]
-        lines, pointers, staged = [], list[str](), self._staged
+        lines, pointers, staged = [], list[str](), self._working[number]
         for name, argument in zip(self._stream.reads[number], stage.arguments, strict=True):
             if argument.rows is None or argument.planes == 1:
                 pointers.append(self._rows(number, name, argument))
@@ -308,7 +371,10 @@ class _Driver:
         params = f"params + {self._at[key]}" if key in self._at else "params"
         if key in self._resident:
             params = f"scratch + {self._resident[key]}"
-        passed = ", ".join([*pointers, self._result(number), params, f"scratch + {self._inner}"])
+        if key in self._own_params:
+            params += f" + d{number} / {made} * {round_up(self._own_params[key], VECTOR)}"
+        inner = self._working[number] + self._staged_bytes(number)
+        passed = ", ".join([*pointers, self._result(number), params, f"scratch + {inner}"])
         return [*lines, f"{part.symbol}({passed});"]
 
     def _rows(self, number: int, name: str, argument: Argument) -> str:
@@ -319,16 +385,16 @@ class _Driver:
         if name in self._windows:
             made = self._number(name)
             return f"w{made} + ({first} - f{made}) * {argument.bytes}"
-        return f"{self._whole(name)} + {first} * {argument.bytes}"
+        return f"{self._whole(name)} + {first} * {argument.step}"
 
     def _result(self, number: int) -> str:
         """C of where a stage's next row lies."""
-        name, size = self._stream.writes[number], self._stream.stages[number].bytes
+        name, stage = self._stream.writes[number], self._stream.stages[number]
         if name in self._windows:
-            return f"w{number} + (d{number} - f{number}) * {size}"
+            return f"w{number} + (d{number} - f{number}) * {stage.bytes}"
         before = self._stream.stages[number].height - self._result_rows(number)
         row = f"(d{number} > {before} ? d{number} - {before} : 0)" if before else f"d{number}"
-        return f"{self._whole(name)} + {row} * {size}"
+        return f"{self._whole(name)} + {row} * {stage.step}" + (f" + {stage.offset}" if stage.offset else "")
 
     def _result_rows(self, number: int) -> int:
         """The rows of a stage's result that lie in memory."""
@@ -344,7 +410,17 @@ class _Driver:
         return self._stream.writes.index(name)
 
 
-def _prototype(part: KernelSource, strips: Strips, stream: Stream) -> list[str]:
+def _as_one(sources: Sequence[KernelSource]) -> KernelSource:
+    """The kernel of the calls of a stage, with the params of each behind those of the one before."""
+    first = sources[0]
+    if len({(source.symbol, source.scratch_bytes, len(source.params)) for source in sources}) > 1:
+        raise BackendError(f"the calls of `{first.symbol}` differ in more than their params")
+    if len(sources) == 1:
+        return first
+    return replace(first, params=b"".join(_whole_vectors(source.params).tobytes() for source in sources))
+
+
+def _prototype(part: KernelSource, strips: Mapping[tuple[int, int], KernelSource], stream: Stream) -> list[str]:
     number = next(number for (number, _), source in strips.items() if source.symbol == part.symbol)
     tensors = ["const void *"] * len(stream.stages[number].arguments)
     return [*tensors, "void *", "const void *", "void *"]

@@ -22,7 +22,7 @@ from tosaic.support.mlir import (
 from tosaic.support.tosa_ops import CONSTANT, POINTWISE, data_operands
 from tosaic.support.values import is_argument, producer
 
-_WINDOWS = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3, "tosa.max_pool2d": None, "tosa.avg_pool2d": None}
+WINDOWS = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3, "tosa.max_pool2d": None, "tosa.avg_pool2d": None}
 """Ops with a window, and the operand that says what stands around the image; a pool may have no rows around it."""
 _TO_CHANNELS_LAST = (0, 2, 3, 1)
 _ROWS = 1
@@ -60,6 +60,7 @@ class Argument:
         height: rows that it has; `bytes` of one.
         planes: images one behind the other, each of `height` rows; 1 but where channels come first.
         padding: the byte that rows around it are filled with.
+        pitch, offset: bytes from a row to the next, and before each, where it is part of a longer one; else 0.
     """
 
     rows: Rows | None
@@ -67,6 +68,13 @@ class Argument:
     bytes: int
     planes: int = 1
     padding: int = 0
+    pitch: int = 0
+    offset: int = 0
+
+    @property
+    def step(self) -> int:
+        """Bytes from a row to the next."""
+        return self.pitch or self.bytes
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,22 @@ class Stage:
         function: its text; empty where a row of the result is a row of the one argument.
         arguments: in order.
         height: rows of the result; `bytes` of one.
+        across: rows are groups of channels, and so each has weights of its own.
+        pitch, offset: as an argument's.
     """
 
     function: str
     arguments: tuple[Argument, ...]
     height: int
     bytes: int
+    across: bool = False
+    pitch: int = 0
+    offset: int = 0
+
+    @property
+    def step(self) -> int:
+        """Bytes from a row to the next."""
+        return self.pitch or self.bytes
 
 
 def stage_of(function: ir.Operation) -> Stage | None:
@@ -128,7 +146,7 @@ def strip(stage: Stage, count: int) -> str:
             extents[axis] = needed.count(count)
             value.set_type(ir.RankedTensorType.get(extents, element_type(value)))
         for op in computing_ops(function):
-            if op.name in _WINDOWS:
+            if op.name in WINDOWS:
                 _, _, left, right = ints_of(op, "pad")
                 op.attributes["pad"] = ir.DenseI64ArrayAttr.get([0, 0, left, right])
             if op.name == "tosa.slice":
@@ -171,11 +189,11 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         return None
     if rows != Rows():
         return None
-    if op.name in _WINDOWS and is_argument(image):
+    if op.name in WINDOWS and is_argument(image):
         top, bottom, *_ = ints_of(op, "pad")
-        if (top or bottom) and _WINDOWS[op.name] is None:
+        if (top or bottom) and WINDOWS[op.name] is None:
             return None
-        return {image: Rows(ints_of(op, "stride")[0], top, _span(op))}
+        return {image: Rows(ints_of(op, "stride")[0], top, span_of(op, 0))}
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
     if op.name == "tosa.slice" and is_argument(image):
@@ -185,13 +203,13 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
     return None
 
 
-def _span(op: ir.Operation) -> int:
-    """Rows from the first to the last that a window covers."""
+def span_of(op: ir.Operation, axis: int) -> int:
+    """Rows, axis 0, or columns, axis 1, from the first to the last that a window covers."""
     if "kernel" in op.attributes:
-        return ints_of(op, "kernel")[0]
+        return ints_of(op, "kernel")[axis]
     shape = shape_of(op.operands[1])
-    height = shape[0] if op.name == "tosa.depthwise_conv2d" else shape[1]
-    return (height - 1) * ints_of(op, "dilation")[0] + 1
+    extent = shape[axis] if op.name == "tosa.depthwise_conv2d" else shape[1 + axis]
+    return (extent - 1) * ints_of(op, "dilation")[axis] + 1
 
 
 def _slice_rows(op: ir.Operation, count: int) -> None:
@@ -214,7 +232,7 @@ def _paddings(function: ir.Operation) -> dict[ir.Value, int]:
     """By argument of a window the byte that stands around it."""
     found = {}
     for op in computing_ops(function):
-        number = _WINDOWS.get(op.name)
+        number = WINDOWS.get(op.name)
         if number is not None:
             value = constant_value(op.operands[number])
             found[op.operands[0]] = 0 if value is None or _bytes(op.operands[0]) > 1 else int(value.item()) & 0xFF

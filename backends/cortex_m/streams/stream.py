@@ -48,7 +48,9 @@ class Stream:
                 return False
             if any(argument.rows is None or argument.planes > 1 for argument in arguments):
                 return False
-        if self.fed and any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed)):
+        if self.fed and (
+            self.fed not in self.reads[0] or any(not a.rows or a.planes > 1 for _, a in self.readers(self.fed))
+        ):
             return False
         if self.stages[-1].height == 1 or (self.slides and not self._can_slide()):
             return False
@@ -146,6 +148,16 @@ class Stream:
         made, end = wanted(self.fed)
         return len(made) == 1 and end == fed.height
 
+    @property
+    def inner(self) -> Sequence[int]:
+        """The stages that do not make the last result, or a part of it, each before those that it reads."""
+        numbers = reversed(range(len(self.stages)))
+        return [number for number in numbers if self.writes[number] != self.writes[-1]]
+
+    def takes(self, number: int) -> bool:
+        """Whether a stage copies rows of what is fed."""
+        return bool(self.fed) and self.reads[number] == (self.fed,) and not self.stages[number].function
+
     def readers(self, tensor: str) -> Sequence[tuple[int, Argument]]:
         """The stages that read a tensor, each with the argument that it is."""
         return self._readers.get(tensor, ())
@@ -175,12 +187,17 @@ class Window:
 
     Args:
         rows: that it holds; `bytes` of one.
+        kept: rows at most that a step leaves to the next.
+        first, last: the stage that makes it, the first one of the stream for what is fed, and the last that reads it.
         above, below: rows of padding before the first and behind the last row, filled with the byte `padding`.
         readers: the stages that read it, each with the rows that it needs.
     """
 
     rows: int
     bytes: int
+    kept: int
+    first: int
+    last: int
     above: int
     below: int
     padding: int
@@ -199,11 +216,13 @@ class Plan:
     Args:
         rows: of the last stage's result in a step.
         slack: steps for which a window's buffer has room before what is needed is moved to its start.
+        tight: what a step leaves to the next lies elsewhere meanwhile, where that saves memory.
     """
 
     stream: Stream
     rows: int
     slack: int = 0
+    tight: bool = False
 
     @cached_property
     def steps(self) -> int:
@@ -212,9 +231,8 @@ class Plan:
     @cached_property
     def units(self) -> tuple[int, ...]:
         """Rows that each stage makes in a call, while no end is near; what is left over is made one by one."""
-        units = [0] * len(self.stream.stages)
-        units[-1] = min(self.rows, self.stream.stages[-1].height)
-        for number in reversed(range(len(units) - 1)):
+        units = [min(self.rows, self.stream.stages[-1].height)] * len(self.stream.stages)
+        for number in self.stream.inner:
             made = [
                 argument.rows.stride * units[reader]
                 for reader, argument in self.stream.readers(self.stream.writes[number])
@@ -226,9 +244,8 @@ class Plan:
     def ends(self, step: int) -> list[int]:
         """The rows that each stage has made after a step."""
         stages = self.stream.stages
-        ends = [0] * len(stages)
-        ends[-1] = min(self.rows * (step + 1), stages[-1].height)
-        for number in reversed(range(len(stages) - 1)):
+        ends = [min(self.rows * (step + 1), stages[-1].height)] * len(stages)
+        for number in self.stream.inner:
             made = self.stream.writes[number]
             needed = [a.rows.end(ends[reader]) for reader, a in self.stream.readers(made) if a.rows]
             if made in self.stream.outputs and step == self.steps - 1:
@@ -258,7 +275,25 @@ class Plan:
         for done, ends in (*self._moments, *self._further):
             end = ends[number] + (below if ends[number] == stage.height else 0)
             held = max(held, end - min(done[number], *(rows.first(done[reader]) for reader, rows in readers)))
-        return Window(held + self.slack * self.units[number], stage.bytes, above, below, padding, readers)
+        rows = held + self.slack * self.units[number]
+        left = max(
+            done[number] - min(done[number], *(each.first(done[reader]) for reader, each in readers))
+            for done, _ in self._moments
+        )
+        kept, last = left if self.is_eager else rows, max(reader for reader, _ in readers)
+        first = 0 if self.stream.takes(number) else number
+        return Window(rows, stage.bytes, kept, first, last, above, below, padding, readers)
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether what is needed moves to the start of a buffer as soon as a step has read it, so that the rest is
+        free until the next rows are made; else when the end of the buffer is reached."""
+        return not self.slack and not self.stream.slides
+
+    def is_split(self, window: Window) -> bool:
+        """Whether what a step leaves of a window to the next may lie elsewhere meanwhile."""
+        always = (window.first, window.last) == (0, len(self.units) - 1)
+        return self.tight and self.is_eager and not always and window.kept > 0
 
     @cached_property
     def _moments(self) -> list[tuple[list[int], list[int]]]:
@@ -310,7 +345,7 @@ class Plan:
                 output = stream.outputs.index(stream.writes[number])
                 while done[number] < end:
                     made = self.units[number] if done[number] + self.units[number] <= end else 1
-                    written = (done[number] + made) * stream.stages[number].bytes
+                    written = (done[number] + made) * stream.stages[number].step
                     for index in lying:
                         needed = self._needed(stream.inputs[index], done)
                         if needed is not None:
@@ -321,7 +356,7 @@ class Plan:
     def _needed(self, name: str, done: Sequence[int]) -> int | None:
         """The byte of an input from which on stages that have `done` so many rows need it; None where none does."""
         begins = [
-            max(0, argument.rows.first(done[reader])) * argument.bytes if argument.rows else 0
+            max(0, argument.rows.first(done[reader])) * argument.step if argument.rows else 0
             for reader, argument in self.stream.readers(name)
             if done[reader] < self.stream.stages[reader].height
         ]
@@ -331,7 +366,8 @@ class Plan:
     def moved(self) -> int:
         """Bytes that slide to the start of their buffers, all in all."""
         kept = sum(
-            (window.rows - (1 + self.slack) * self.units[self.stream.writes.index(name)]) * window.bytes
+            (window.rows - (1 + self.slack) * self.units[self.stream.writes.index(name)])
+            * window.bytes * (1 + self.is_split(window))
             for name, window in self.windows.items()
-        )
+        )  # fmt: skip
         return kept * self.steps // (1 + self.slack)

@@ -18,12 +18,17 @@ from tosaic.tuner.space import Schedule, Space, Variant
 
 @dataclass(frozen=True)
 class Strip:
-    """The kernel of a stage for calls that make `rows` rows: what it computes, and how."""
+    """The kernel of a stage for calls that make `rows` rows: what it computes, and how.
+
+    Args:
+        further: what calls behind the first one compute, where each has weights of its own.
+    """
 
     stage: int
     rows: int
     task: KernelTask
     schedule: Schedule
+    further: tuple[KernelTask, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,10 @@ class StreamTask:
         Raises:
             Error: a strip cannot be generated.
         """
-        sources = {(strip.stage, strip.rows): strip.task.generate(strip.schedule) for strip in self.strips}
+        sources = {
+            (strip.stage, strip.rows): [task.generate(strip.schedule) for task in (strip.task, *strip.further)]
+            for strip in self.strips
+        }
         return stream_kernel(self.plan, sources, self.resident, self.core)
 
     def code(self, schedule: Schedule) -> str:

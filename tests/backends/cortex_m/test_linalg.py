@@ -145,6 +145,9 @@ EXACT |= {
             g.input((1, 4, 5, 3), "i16"), _weights(4, 3, 3, 3), _weights(4), stride=(2, 3), out_pad=(-1, 1, 0, -2)
         ), "i16",
     ),
+    "transpose_conv2d-i8-of-many-channels": lambda g: g.transpose_conv2d(
+        g.input((2, 3, 2, 1)), _weights(9, 3, 2, 1), _weights(9), stride=(2, 3), out_pad=(-1, 1, 0, -1), input_zero=9
+    ),
     "transpose_conv2d-i8-cropped": lambda g: _requantized(
         g, g.transpose_conv2d(
             g.input((1, 4, 5, 3)), _weights(4, 3, 3, 3), _weights(4), stride=(1, 2), out_pad=(-1, 0, -1, 0)
@@ -174,6 +177,9 @@ for e in ("i8", "i16"):
             g, g.depthwise_conv2d(
                 g.input((1, 7, 6, 5), e), _weights(3, 3, 5, 2), _weights(10), pad=(1, 0, 1, 1), input_zero=z
             ), e,
+        ),
+        f"depthwise_conv2d-{e}-1x1-padded": lambda g, e=e, z=zero: g.depthwise_conv2d(
+            g.input((1, 4, 3, 2), e), _weights(1, 1, 2, 3), _weights(6), pad=(1, 0, 2, 1), input_zero=z
         ),
         f"matmul-{e}": lambda g, e=e, z=zero: g.requantize(
             g.matmul(g.input((2, 5, 9), e), g.input((2, 9, 6), e), z, -z), e, 0.002 if e == "i8" else 1e-8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tosa_graphs import Graph
 
+from tosaic.backends.cortex_m.streams.across import groups, stage_across
+from tosaic.backends.cortex_m.streams.layout import lay_out, least_bytes
+from tosaic.backends.cortex_m.streams.parts import side_by_side
 from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.reference import evaluate
-from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir import functions, ir, shape_of
 
 RNG = np.random.default_rng(5)
 
@@ -81,6 +85,104 @@ def test_a_slice_begins_with_the_first_row_that_it_takes():
     np.testing.assert_array_equal(part, evaluate(module, [image])[0][:, :2])
 
 
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 2)])
+def test_groups_of_channels_are_computed_by_their_own_weights(first, count):
+    graph = Graph()
+    x = graph.input((1, 3, 4, 16))
+    weights = RNG.integers(-128, 128, (48, 1, 1, 16)).astype(np.int8)
+    y = graph.conv2d(x, weights, RNG.integers(-4000, 4000, 48), input_zero=-7)
+    y = graph.requantize(y, "i8", RNG.uniform(1e-3, 2e-3, 48))
+    module, function = function_of(graph, y)
+    stage = stage_across(function)
+    assert stage is not None
+    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(None, 1, 192),), 3, 192)
+    image = RNG.integers(-128, 128, (1, 3, 4, 16)).astype(np.int8)
+    (part,) = evaluate(f"module {{\n{groups(stage, first, count)}\n}}\n", [image])
+    (whole,) = evaluate(module, [image])
+    np.testing.assert_array_equal(part, whole[..., 16 * first : 16 * (first + count)])
+
+
+def test_a_pool_keeps_channels_apart_and_a_table_as_long_as_they_are_stays_whole():
+    graph = Graph()
+    x = graph.input((1, 3, 4, 256))
+    y = graph.pool("max_pool2d", graph.table(x, RNG.integers(-128, 128, 256).astype(np.int8)), (3, 4), (1, 1))
+    module, function = function_of(graph, y)
+    stage = stage_across(function)
+    assert stage is not None
+    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(Rows(), 16, 192),), 16, 16)
+    image = RNG.integers(-128, 128, (1, 3, 4, 256)).astype(np.int8)
+    (part,) = evaluate(f"module {{\n{groups(stage, 3, 1)}\n}}\n", [image[..., 48:64]])
+    np.testing.assert_array_equal(part, evaluate(module, [image])[0][..., 48:64])
+
+
+def test_what_mixes_channels_behind_a_value_is_not_made_across_them():
+    graph = Graph()
+    x = graph.input((1, 9, 4, 16))
+    y = convolution(graph, x, (1, 1), channels=24)
+    _, function = function_of(graph, y)
+    assert stage_across(function) is None
+    wide = Graph()
+    x = wide.input((1, 8, 4, 16))
+    _, total = function_of(wide, wide.reduce("reduce_sum", wide.op("cast", [x], (1, 8, 4, 16), "i32"), 1))
+    assert stage_across(total) is None
+
+
+def chain(width: int) -> tuple[Stream, ir.Module]:
+    """A convolution, a depthwise one of stride 2 and a pointwise one, as a stream and as one function."""
+    whole, stages = Graph(), list[Stage]()
+    y = whole.input((1, 9, width, 16))
+    depthwise = RNG.integers(-128, 128, (3, 3, 16, 1)).astype(np.int8)
+    weights = RNG.integers(-128, 128, (16, 3, 3, 16)).astype(np.int8)
+    bias = RNG.integers(-4000, 4000, 16)
+
+    def add(graph: Graph, x: ir.Value, number: int) -> ir.Value:
+        if number == 1:
+            wide = graph.depthwise_conv2d(x, depthwise, bias, pad=(1, 1, 1, 0), stride=(2, 2), input_zero=5)
+        else:
+            wide = graph.conv2d(x, weights, bias, pad=(1, 1, 1, 1), input_zero=5)
+        return graph.requantize(wide, "i8", 1e-3)
+
+    for number in range(3):
+        graph = Graph()
+        x = graph.input(shape_of(y))
+        _, function = function_of(graph, add(graph, x, number))
+        stage = stage_of(function)
+        assert stage is not None
+        stages.append(stage)
+        y = add(whole, y, number)
+    reads = (("x",), ("a",), ("b",))
+    return Stream(tuple(stages), reads, ("a", "b", "y"), ("x",), ("y",)), whole.module(y)
+
+
+@pytest.mark.parametrize(("width", "parts"), [(16, 2), (18, 3)])
+def test_parts_side_by_side_make_the_columns_of_the_whole(width, parts):
+    stream, module = chain(width)
+    cut = side_by_side(stream, parts)
+    assert cut is not None
+    image = RNG.integers(-128, 128, (1, 9, width, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    columns, rows = dict[str, np.ndarray](), {"x": image.reshape(9, -1)}
+    found = np.zeros_like(whole.reshape(whole.shape[1], -1))
+    for stage, names, made in zip(cut.stages, cut.reads, cut.writes, strict=True):
+        (name,), (argument,) = names, stage.arguments
+        if not stage.function:
+            columns[made] = rows[name][:, argument.offset :][:, : argument.bytes].view(np.int8)
+            continue
+        read = columns[name].reshape(1, argument.height, -1, 16)
+        assert argument.bytes == read.shape[2] * 16
+        (result,) = evaluate(f"module {{\n{stage.function}\n}}\n", [read])
+        columns[made] = result
+        if made == "y":
+            found[:, stage.offset :][:, : stage.bytes] = result.reshape(stage.height, -1)
+    np.testing.assert_array_equal(found.reshape(whole.shape), whole)
+
+
+def test_an_image_narrower_than_its_parts_is_not_cut():
+    stream, _ = chain(4)
+    assert side_by_side(stream, 2) is not None
+    assert side_by_side(stream, 3) is None
+
+
 def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[Rows, int]:
     return Rows(stride, pad[0], kernel), (height + sum(pad) - kernel) // stride + 1
 
@@ -108,21 +210,58 @@ def plans(draw) -> Plan:
         made.append(name)
         heights[name] = out
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), (made[-1],))
-    return Plan(stream.with_copies(), draw(st.integers(1, 5)), draw(st.integers(0, 2)))
+    slack, tight = draw(st.integers(0, 2)), draw(st.booleans())
+    if draw(st.booleans()):
+        return Plan(in_two_parts(stream), 1, slack, tight)
+    return Plan(stream.with_copies(), draw(st.integers(1, 5)), slack, tight)
+
+
+def in_two_parts(stream: Stream) -> Stream:
+    """A stream that makes the rows of twice the width, whose parts do not meet."""
+    stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
+    for part in range(2):
+        copy = Argument(Rows(), stream.readers("x")[0][1].height, 16, pitch=32, offset=16 * part)
+        stages += [Stage("", (copy,), copy.height, 16), *stream.stages[:-1]]
+        stages.append(replace(stream.stages[-1], pitch=32, offset=16 * part))
+        reads += [("x",), *(tuple(f"{name}{part}" for name in names) for names in stream.reads)]
+        writes += [f"x{part}", *(f"{name}{part}" for name in stream.writes[:-1]), stream.writes[-1]]
+    return replace(stream, stages=tuple(stages), reads=tuple(reads), writes=tuple(writes))
 
 
 class Memory:
-    """Which row lies where: a step-by-step execution of a plan that notices every row that is lost."""
+    """What lies where: a step-by-step execution of a plan in its layout that notices every row that is lost."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, working: Sequence[int] = ()) -> None:
         self.plan, self.stream = plan, plan.stream
         self.lead = plan.leads.get((0, 0), 1 << 16)
-        height = self.stream.readers("x")[0][1].height
-        self.whole = {self.lead + 16 * row: ("x", row) for row in range(height)}
-        self.done = [0] * len(self.stream.stages)
-        self.kept: dict[str, dict[int, int | str]] = {
-            name: dict.fromkeys(range(-window.above, 0), "padding") for name, window in plan.windows.items()
+        self.whole = {
+            self.lead + read.step * row + read.offset: ("x", row)
+            for _, read in self.stream.readers("x")
+            for row in range(read.height)
         }
+        self.done = [0] * len(self.stream.stages)
+        self.working = [*working, *[0] * len(self.stream.stages)][: len(self.stream.stages)]
+        self.layout = lay_out(plan, self.working)
+        assert least_bytes(plan, self.working) <= self.layout.size
+        self.scratch: dict[int, tuple[str, int | str]] = {}
+        self.first = {name: -window.above for name, window in plan.windows.items()}
+        for name, window in plan.windows.items():
+            place = self.layout.windows[name]
+            to = place.kept_at if window.first else place.at
+            self.put(to, [(name, "padding")] * window.above)
+
+    def put(self, at: int, rows: Sequence[tuple[str, int | str]]) -> None:
+        assert at >= 0 and at + 16 * len(rows) <= self.layout.size
+        self.scratch.update({at + 16 * number: row for number, row in enumerate(rows)})
+
+    def address(self, name: str, row: int) -> int:
+        offset = row - self.first[name]
+        assert 0 <= offset < self.plan.windows[name].rows
+        return self.layout.windows[name].at + 16 * offset
+
+    def move(self, source: int, to: int, rows: int) -> None:
+        assert rows >= 0 and (to <= source or source + 16 * rows <= to)
+        self.put(to, [self.scratch[source + 16 * row] for row in range(rows)])
 
     def read(self, number: int, made: int) -> None:
         stage = self.stream.stages[number]
@@ -131,63 +270,84 @@ class Memory:
             first = argument.rows.first(self.done[number])
             for row in range(first, first + argument.rows.count(made)):
                 if name == "x":
-                    assert self.whole[self.lead + 16 * row] == ("x", row)
+                    assert self.whole[self.lead + argument.step * row + argument.offset] == ("x", row)
                 else:
                     inside = 0 <= row < argument.height
-                    assert self.kept[name][row] == (row if inside else "padding")
+                    assert self.scratch[self.address(name, row)] == (name, row if inside else "padding")
 
     def write(self, number: int, made: int) -> None:
         name = self.stream.writes[number]
         for row in range(self.done[number], self.done[number] + made):
-            if name in self.kept:
-                self.kept[name][row] = row
+            if name in self.first:
+                self.put(self.address(name, row), [(name, row)])
             else:
-                self.whole[16 * row] = (name, row)
+                stage = self.stream.stages[number]
+                self.whole[stage.step * row + stage.offset] = (name, row)
         self.done[number] += made
 
-    def slide(self, number: int, end: int) -> None:
+    def keep(self, name: str) -> None:
+        """Move what is still needed of a window to where it is kept."""
+        window, number = self.plan.windows[name], self.stream.writes.index(name)
+        low = min(self.done[number], *(rows.first(self.done[reader]) for reader, rows in window.readers))
+        rows = self.done[number] - low
+        self.move(self.layout.windows[name].at + 16 * (low - self.first[name]), self.layout.windows[name].kept_at, rows)
+        self.first[name] = low
+
+    def restore(self, number: int) -> None:
         name = self.stream.writes[number]
-        if name not in self.kept:
-            return
-        window, kept = self.plan.windows[name], self.kept[name]
-        below = window.below if end == self.stream.stages[number].height else 0
-        needed = min(rows.first(self.done[reader]) for reader, rows in window.readers)
-        assert end + below - min(needed, self.done[number]) <= window.rows
-        self.kept[name] = {row: what for row, what in kept.items() if row >= needed}
+        if name in self.first and self.plan.is_eager:
+            place = self.layout.windows[name]
+            self.move(place.kept_at, place.at, self.done[number] - self.first[name])
 
     def step(self, ends: Sequence[int]) -> None:
         for number, end in enumerate(ends):
-            self.slide(number, end)
+            name, height = self.stream.writes[number], self.stream.stages[number].height
+            window = self.plan.windows.get(name)
+            below = window.below if window else 0
+            if window and not self.plan.is_eager:
+                if end + (below if end == height else 0) - self.first[name] > window.rows:
+                    self.keep(name)
+            elif number > 0:
+                self.restore(number)
             while self.done[number] < end:
                 unit = self.plan.units[number]
                 made = unit if self.done[number] + unit <= end else 1
                 self.read(number, made)
+                self.put(self.layout.working[number], [("working", number)] * (self.working[number] // 16))
                 self.write(number, made)
-            name, height = self.stream.writes[number], self.stream.stages[number].height
-            if name in self.kept and self.done[number] == height:
-                below = self.plan.windows[name].below
-                self.kept[name].update(dict.fromkeys(range(height, height + below), "padding"))
+            if window and self.done[number] == height and below:
+                self.put(self.address(name, height), [(name, "padding")] * below)
+            going_on = self.plan.is_eager and ends[-1] < self.stream.stages[-1].height
+            for read in self.plan.windows.values() if going_on else ():
+                if read.last == number:
+                    self.keep(self.stream.writes[read.first])
+        if ends[-1] < self.stream.stages[-1].height:
+            self.restore(0)
 
     def move_on(self) -> None:
         """Number all rows from the next window's first; what it is fed is of its own."""
         for number, unit in enumerate(self.plan.units):
             name = self.stream.writes[number]
             self.done[number] -= unit
-            if name in self.kept:
-                self.kept[name] = {row - unit: what - unit for row, what in self.kept[name].items()}  # type: ignore[operator]
+            if name in self.first:
+                self.first[name] -= unit
+                moved = {at: row for at, (made, row) in self.scratch.items() if made == name and isinstance(row, int)}
+                self.scratch.update({at: (name, row - unit) for at, row in moved.items()})
 
     def run(self) -> None:
         for step in range(self.plan.steps):
             self.step(self.plan.ends(step))
         last = self.stream.writes[-1]
-        made = [self.whole[16 * row] for row in range(self.stream.stages[-1].height)]
-        assert made == [(last, row) for row in range(self.stream.stages[-1].height)]
+        for stage, name in zip(self.stream.stages, self.stream.writes, strict=True):
+            if name == last:
+                made = [self.whole[stage.step * row + stage.offset] for row in range(stage.height)]
+                assert made == [(last, row) for row in range(stage.height)]
 
 
 @settings(max_examples=300, deadline=None)
-@given(plans())
-def test_no_row_is_lost_while_somebody_needs_it(plan):
-    Memory(plan).run()
+@given(plans(), st.lists(st.sampled_from([0, 16, 80])))
+def test_no_row_is_lost_while_somebody_needs_it(plan, working):
+    Memory(plan, working).run()
 
 
 @st.composite
@@ -216,13 +376,13 @@ def sliding_plans(draw) -> Plan:
     outputs = (made[-1],)
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), outputs, "x", True).keeping_last_rows()
     assume(stream.is_legal())
-    return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)))
+    return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)), draw(st.booleans()))
 
 
 @settings(max_examples=200, deadline=None)
-@given(sliding_plans(), st.integers(1, 6))
-def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops):
-    memory = Memory(plan)
+@given(sliding_plans(), st.integers(1, 6), st.lists(st.sampled_from([0, 16, 80])))
+def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops, working):
+    memory = Memory(plan, working)
     memory.run()
     ends = plan.ends(plan.steps - 1)
     for _ in range(hops):
