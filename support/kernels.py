@@ -81,7 +81,7 @@ def _each_rescales(*groups: list[Node]) -> bool:
 
 def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:
     """Whether the node is a rescale to more bits, alone in its kernel and for one reader."""
-    if node.name != "rescale" or group_of[node] != [node] or len(node.users) != 1 or node.returned:
+    if node.name != "rescale" or group_of.get(node) != [node] or len(node.users) != 1 or node.returned:
         return False
     return _bits(node) > bit_width(node.op.operands[0])
 

@@ -245,3 +245,12 @@ def test_a_model_that_only_passes_its_input_on(verdict):
     placed = place(module, verdict)
     assert contents(placed) == {}
     assert same(module, placed)
+
+
+def test_a_sum_on_the_cpu_of_what_the_npu_widens():
+    graph = Graph()
+    wide = graph.rescale(conv(graph, graph.input((1, 8, 8, 8))), "i32", 1 << 30, 20)
+    total = graph.reduce("reduce_sum", wide, 3)
+    module = graph.module(total, graph.requantize(graph.binary("add", wide, wide), "i8", 1e-6))
+    kernels = contents(place(module, refusing("reduce_sum"), hop_cost=1))
+    assert kernels["cpu_0_reduce_sum"] == "cpu: reduce_sum"
