@@ -89,8 +89,10 @@ def samples(info: Any) -> Iterator[tuple[Call, tuple[Tensor, ...]]]:
 
 def is_core(program: ExportedProgram) -> bool:
     """Whether a trace holds Core ATen ops, and at least one."""
-    table = _default_decompositions()
-    if any(op in table or torch.Tag.core not in op.tags for op in _ops(program)):
+    table, ops = _default_decompositions(), _ops(program)
+    if any(torch.Tag.core not in op.tags and op not in table and _stays(op) for op in ops):
+        return False
+    if any(op in table or torch.Tag.core not in op.tags for op in ops):
         program = program.run_decompositions()
     ops = _ops(program)
     return bool(ops) and all(torch.Tag.core in op.tags for op in ops)
@@ -99,6 +101,12 @@ def is_core(program: ExportedProgram) -> bool:
 def _ops(program: ExportedProgram) -> list[torch._ops.OpOverload]:
     targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
     return [op for op in targets if isinstance(op, torch._ops.OpOverload)]
+
+
+def _stays(op: torch._ops.OpOverload) -> bool:
+    """Whether an op of no table is left as it is: it writes no operand and is not made of others."""
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    return not composite and not op._schema.is_mutable
 
 
 @cache

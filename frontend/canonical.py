@@ -80,7 +80,7 @@ def canonical(program: ExportedProgram, taken_apart: Mapping[Any, Callable] = Ma
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused or taken_apart:
         program = program.run_decompositions({**taken_apart, _ATTENTION: _attention})
-    return _with_plain_results(_without_input_mutations(program))
+    return _with_plain_results(_without_empty_parts(_without_input_mutations(program)))
 
 
 def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
@@ -101,6 +101,19 @@ def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:
         output.args = (tuple(arguments(output)[0][index] for index in kept),)
         specs[:] = [specs[index] for index in kept]
         program.graph_module.recompile()
+    return program
+
+
+def _without_empty_parts(program: ExportedProgram) -> ExportedProgram:
+    """What has no elements is no part of what is concatenated."""
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten.cat.default:
+            parts, *axis = arguments(node)
+            kept = [part for part in parts if part.meta["val"].numel()]
+            if 0 < len(kept) < len(parts):
+                node.args = (kept, *axis)
+                program.graph.eliminate_dead_code()
+                program.graph_module.recompile()
     return program
 
 

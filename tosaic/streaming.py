@@ -18,7 +18,14 @@ from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
-from tosaic.backends.firmware.memory_plan import lifetimes, live_bytes, overlaps, plan_memory, program_blocks
+from tosaic.backends.firmware.memory_plan import (
+    MemoryPlan,
+    lifetimes,
+    live_bytes,
+    overlaps,
+    plan_memory,
+    program_blocks,
+)
 from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.target import Memory
 from tosaic.passes.place.join import join
@@ -38,8 +45,8 @@ _CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
 _SMALL_PARAMS = 4096
 _FINENESS = 7 / 8
 _MOST_SAVED = 64
-_TRIES, _STEP_DOWN = 6, 15 / 16
-"""Times that a limit is lowered, and to what part at least, because a plan of the memory cannot do without gaps."""
+_TRIES, _STEP_DOWN = 12, 63 / 64
+"""Times that calls get less because a plan of the memory cannot do without gaps, and the steps to the least."""
 _SLACK = 3
 """Hops of a window before its rows move to the start of their buffers."""
 _NEAR = 1.01
@@ -188,6 +195,7 @@ class Fitter:
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._plans: dict[Segment, Plan | None] = {}
         self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
+        self._room: dict[int, int] = {}
 
     # What is asked.
 
@@ -219,7 +227,7 @@ class Fitter:
         limit = self._most
         while limit >= 0 and (fit := self.fastest_within(limit)) is not None:
             streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
-            yield Point(self._planned(self.built(fit)), fit.cost, streams)
+            yield Point(self._plan_of(self.built(fit)).arena_bytes, fit.cost, streams)
             limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
 
     def chosen(self) -> Fitted:
@@ -235,15 +243,9 @@ class Fitter:
         limit = fastest.size
         if not self._sliding:
             limit = min(limit, self._most)
-        for _ in range(_TRIES):
-            fit = self.fastest_within(limit)
-            if fit is None:
-                break
-            fitted = self.built(fit)
-            over = self._planned(fitted) - fastest.size
-            if over <= 0:
-                return fitted
-            limit = min(fit.bytes - 1, max(limit - over, int(_STEP_DOWN * limit)))
+        fitted = self._planned_within(fastest.size, limit, self.fastest_within)
+        if fitted is not None:
+            return fitted
         if slower and not self._fed:
             return self.as_it_is()
         try:
@@ -257,6 +259,43 @@ class Fitter:
                 why=f"with its input row by row, {self._least()} B do",
             )
         return self.as_it_is()
+
+    def _planned_within(self, size: int, limit: int, search: Callable[[int], Fit | None]) -> Fitted | None:
+        """What a search for `limit` live bytes finds whose plan has no more than `size`; None without it.
+
+        Where a plan cannot do without gaps, the calls whose memory ends too high must do with less.
+        """
+        found = None
+        for _ in range(_TRIES):
+            fit = search(limit)
+            if fit is None:
+                break
+            fitted = self.built(fit)
+            plan = self._plan_of(fitted)
+            if plan.arena_bytes <= size:
+                found = fitted
+                break
+            self._tighten(fit, plan, size)
+        self._room.clear()
+        return found
+
+    def _tighten(self, fit: Fit, plan: MemoryPlan, size: int) -> None:
+        """Let the neediest call while a block lies too high have less by so many bytes."""
+        opened = self._open(fit)
+        needs = [(opened[each] if each in opened else self._alone[each.first]).bytes for each in fit.segments]
+        for place in plan.placements.values():
+            if place.end > size:
+                during = range(max(0, place.block.first), min(place.block.last + 1, len(needs)))
+                worst = max(during, key=needs.__getitem__)
+                segment = fit.segments[worst]
+                for call in range(segment.first, segment.last + 1):
+                    room = needs[worst] - (place.end - size)
+                    self._room[call] = min(room, self._room.get(call, room))
+
+    def _fits(self, segment: Segment, price: Price, limit: int) -> bool:
+        """Whether a segment's bytes are within a limit, and what its calls may have."""
+        calls = range(segment.first, segment.last + 1)
+        return price.bytes <= min(limit, *(self._room.get(call, limit) for call in calls))
 
     def _only_input(self) -> str:
         """The buffer of the input."""
@@ -278,9 +317,11 @@ class Fitter:
         limit = self._most // _MOST_SAVED
         while (fit := self._sized_within(limit)) is None:
             limit += max(1, limit // 25)
-        least = self._planned(self.built(fit))
+        least = self._plan_of(self.built(fit)).arena_bytes
         while (fit := self._sized_within(fit.bytes - 1)) is not None:
-            least = min(least, self._planned(self.built(fit)))
+            least = min(least, self._plan_of(self.built(fit)).arena_bytes)
+        while fitted := self._planned_within(int(_STEP_DOWN * least), least, self._sized_within):
+            least = self._plan_of(fitted).arena_bytes
         return least
 
     def _sized_within(self, limit: int) -> Fit | None:
@@ -312,13 +353,13 @@ class Fitter:
         """The program without streams."""
         return Fitted(copy_of(self._placed), dict(self._tasks))
 
-    def _planned(self, fitted: Fitted) -> int:
-        """Bytes of the arena."""
+    def _plan_of(self, fitted: Fitted) -> MemoryPlan:
+        """The plan of the memory, however large."""
         sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
         program = self._assembled(fitted.module, sources)
         roomy = replace(self._tuner.target.layout.arena[0], size=1 << 30)
         layout = replace(self._tuner.target.layout, arena=(roomy,))
-        return plan_memory(program, replace(self._tuner.target, layout=layout)).arena_bytes
+        return plan_memory(program, replace(self._tuner.target, layout=layout))
 
     def _assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> Program:
         main = functions(module)["main"]
@@ -374,7 +415,7 @@ class Fitter:
         for number, alone in enumerate(self._alone):
             if number in self._fed_calls:
                 continue
-            if alone.bytes <= limit:
+            if self._fits(Segment(number, number), alone, limit):
                 yield Segment(number, number), alone
             elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
                 yield from self._leaner(Segment(number, number), limit)
@@ -390,7 +431,7 @@ class Fitter:
         for most, tight in _THRIFT:
             lean = replace(segment, lean=most, tight=tight and segment.rows > 0)
             price = self._price(lean)
-            if price is not None and price.bytes <= limit:
+            if price is not None and self._fits(lean, price, limit):
                 yield lean, price
                 return
         if segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
@@ -400,7 +441,7 @@ class Fitter:
             cut = replace(segment, lean=_LEANEST, tight=True, parts=parts)
             if always + (price.bytes - always) // parts <= limit and self._possible_plan(cut):
                 price_cut = self._price(cut)
-                if price_cut is not None and price_cut.bytes <= limit:
+                if price_cut is not None and self._fits(cut, price_cut, limit):
                     yield cut, price_cut
                     return
 

@@ -103,6 +103,7 @@ def test_a_limit_that_nothing_meets_is_an_error_that_names_the_least(streamed, r
     assert least is not None
     built = succeed("compile", MODEL, "--arena-size", least[1], "--records", records, "-o", tmp_path / "build")
     assert built["arena_bytes"] <= int(least[1])
+    assert succeed("run", built["build"], "--random", 2)["exact"]
 
 
 def test_channels_that_are_pooled_at_once_lie_nowhere_all_together(succeed, tmp_path):
@@ -149,6 +150,18 @@ def test_rows_may_come_in_any_number(fed, rows, tmp_path):
     samples = [(np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8),) for seed in range(2)]
     expected = run_firmware(build.elf, firmware, samples, runner).outputs
     assert np.array_equal(run_firmware(elf, firmware, samples, runner).outputs, expected)
+
+
+def test_rows_may_be_cut_into_parts_as_they_come(streamed, refused, succeed, tmp_path):
+    """The least that does is a stream of parts."""
+    options = ("--input-layout", "nhwc", "--stream-input", "--records", f"{streamed[1]['build']}/../records.db")
+    message = refused("compile", MODEL, *options, "--arena-size", 1000, "-o", tmp_path / "none")
+    least = re.search(r"(\d+) B do", message)
+    assert least is not None
+    build = succeed("compile", MODEL, *options, "--arena-size", least[1], "-o", tmp_path / "build")
+    assert any(re.search(r"parts=[2-9]", kernel["schedule"]) for kernel in build["kernels"])
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+    test_rows_may_come_in_any_number(build, 5, tmp_path)
 
 
 def test_rows_of_any_number_of_bytes(succeed, tmp_path):

@@ -50,6 +50,7 @@ FUNCTIONS = {
     "index": (lambda y: y[:, [0, 2, 2, 1]], 34),
     "index-two-axes": (lambda y: y[:, :, [[0], [3]], [1, 9, 4]], 34),
     "unfold": (lambda y: F.unfold(y, 2, stride=2), 34),
+    "cat-of-nothing": (lambda y: torch.cat([y[:, :0], torch.cat([y[:, 1:], y[:, :0], y], 1)], 1), 30),
     "slice-scatter": (lambda y: torch.slice_scatter(y, y[:, :3] * 2, 1, 2, 8, 2), 30),
     "pad-reflect": (lambda y: F.pad(y, (2, 1, 0, 3), mode="reflect"), 34),
     "pad-replicate": (lambda y: F.pad(y, (2, 1, 0, 3), mode="replicate"), 34),

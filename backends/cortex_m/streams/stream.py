@@ -149,6 +149,11 @@ class Stream:
         return len(made) == 1 and end == fed.height
 
     @property
+    def parts(self) -> int:
+        """Side by side, into which its images are cut."""
+        return self.writes.count(self.writes[-1])
+
+    @property
     def inner(self) -> Sequence[int]:
         """The stages that do not make the last result, or a part of it, each before those that it reads."""
         numbers = reversed(range(len(self.stages)))

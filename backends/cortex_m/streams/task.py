@@ -76,7 +76,9 @@ class StreamTask:
 
     @property
     def space(self) -> Space:
-        return Space((Variant("streamed", {"rows": (self.plan.rows,), "slack": (self.plan.slack,)}),))
+        plan = self.plan
+        knobs = {"rows": plan.rows, "slack": plan.slack, "parts": plan.stream.parts, "tight": plan.tight}
+        return Space((Variant("streamed", {name: (value,) for name, value in knobs.items()}),))
 
     def default(self) -> Schedule:
         """The one schedule."""
