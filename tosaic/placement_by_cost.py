@@ -25,8 +25,8 @@ CpuCycles: TypeAlias = Callable[[ir.Module], float]
 
 _PRODUCTS_PER_CYCLE, _ELEMENTS_PER_CYCLE = 8, 2
 """What kernels of a Cortex-M do not exceed: products of int8, and elements that they read and write."""
-_LEAST_GAIN = 1 / 20
-"""Of all cycles, for which a region is torn: estimates are no better."""
+_LEAST_GAIN, _STEP = 1 / 20, 1 / 100
+"""Of all cycles, for which a region is torn, as estimates are no better; and what each move adds to that."""
 _TRIES = 4
 
 
@@ -69,7 +69,8 @@ def cheaper_placement(
     """
     phase = place_phase(target.accelerator or "")
     best, least = placement, _cycles(placement, cpu_cycles(placement.module))
-    groups = [group for group in _groups(placement, target) if group.promise > _LEAST_GAIN * least]
+    wanted = (1 - _LEAST_GAIN) * least
+    groups = [group for group in _groups(placement, target) if group.promise > _STEP * least]
     for group in sorted(groups, key=lambda group: -group.promise)[:_TRIES]:
         moved = copy_of(best.fused)
         refuse(moved, group.reasons)
@@ -77,13 +78,13 @@ def cheaper_placement(
         run_phase(divided, phase)
         on_cpu = cpu_cycles(divided)
         staying = sum(region.cycles for region in best.regions.values()) - sum(group.cycles.values())
-        enough = (1 - _LEAST_GAIN) * least
+        enough = (1 - _STEP) * least
         if on_cpu + staying + CYCLES_PER_NPU_CALL * len(functions_on("npu", divided)) > enough:
             continue
         attempt = settled(compiled(moved, target, callbacks), target, samples, callbacks)
         if (cycles := _cycles(attempt, cpu_cycles(attempt.module))) <= enough:
             best, least = attempt, cycles
-    return best
+    return best if least <= wanted else placement
 
 
 def _cycles(placement: Placement, on_cpu: float) -> float:
