@@ -52,8 +52,9 @@ _SLACK = 3
 _NEAR = 1.01
 _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
-_THRIFT = ((_LEAN, False), (_LEAN, True), (_LEANEST, True))
-"""Bytes of working memory, and whether streams are tight: what is tried in turn until something fits."""
+_ROOMY = ((_LEAN, 0), (_LEANEST, 0))
+_THRIFTY = ((_LEAN, 0), (_LEAN, 1), (_LEAN, 2), (_LEANEST, 2))
+"""Bytes of working memory and thrift of streams, in turn until something fits; the latter where memory is short."""
 _PARTS = (2, 3, 4)
 """Into which images are cut then."""
 _MORE_SCRATCH = (512, 2048, 4096, 8192)
@@ -70,7 +71,7 @@ class Segment:
         rows: of the last result in a step; 0 where a kernel alone makes all.
         resident: which stages' params are copied to scratch memory: none, those of few bytes, or all.
         lean: bytes of working memory that its kernels are held to, if that can be; 0 for any number.
-        tight: whether a stream moves rows about to save memory.
+        thrift: what a stream does to save memory; see `Plan`.
         across: whether its rows are groups of channels.
         parts: side by side, into which its images are cut.
     """
@@ -80,7 +81,7 @@ class Segment:
     rows: int = 0
     resident: str = "none"
     lean: int = 0
-    tight: bool = False
+    thrift: int = 0
     across: bool = False
     parts: int = 1
 
@@ -420,7 +421,7 @@ class Fitter:
             elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
                 yield from self._leaner(Segment(number, number), limit)
         for first, last, across in self._streamable:
-            if not any(first <= number <= last for number in hot):
+            if not any(first <= number <= last for number in hot) or (across and limit >= self._most):
                 continue
             for segment in self._ways_across(first, last) if across else self._ways(first, last):
                 yield from self._leaner(segment, limit)
@@ -428,17 +429,18 @@ class Fitter:
     def _leaner(self, segment: Segment, limit: int) -> Iterator[tuple[Segment, Price]]:
         """The segment with no less working memory than it must have to fit, and its price; none where it does not."""
         price = None
-        for most, tight in _THRIFT:
-            lean = replace(segment, lean=most, tight=tight and segment.rows > 0)
+        is_short = limit < self._most
+        for most, thrift in _THRIFTY if is_short else _ROOMY:
+            lean = replace(segment, lean=most, thrift=thrift if segment.rows else 0)
             price = self._price(lean)
             if price is not None and self._fits(lean, price, limit):
                 yield lean, price
                 return
-        if segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
+        if not is_short or segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
             return
         always = self._bytes(segment, 0, self._plan(segment).leads)
         for parts in _PARTS:
-            cut = replace(segment, lean=_LEANEST, tight=True, parts=parts)
+            cut = replace(segment, lean=_LEANEST, thrift=2, parts=parts)
             if always + (price.bytes - always) // parts <= limit and self._possible_plan(cut):
                 price_cut = self._price(cut)
                 if price_cut is not None and self._fits(cut, price_cut, limit):
@@ -622,7 +624,7 @@ class Fitter:
             assert stream is not None
             cut = stream.with_copies() if segment.parts == 1 else side_by_side(stream, segment.parts)
             slack = _SLACK if stream.slides else 0
-            self._plans[key] = Plan(cut, segment.rows, slack, segment.tight) if cut else None
+            self._plans[key] = Plan(cut, segment.rows, slack, segment.thrift) if cut else None
         return self._plans[key]
 
     def _is_pixel(self, name: str) -> bool:

@@ -22,6 +22,8 @@ def _copy(x: Tensor, source: Tensor, _non_blocking: bool = False) -> Tensor:
 
 @decomposes(aten.as_strided.default, aten.as_strided_copy.default)
 def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
+    if not x.is_contiguous() or x.storage_offset():
+        raise ModelError("as_strided of a view cannot be compiled", why="it reads what the view is of, not the view")
     last = (offset or 0) + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
     if last >= x.numel():
         raise ModelError(

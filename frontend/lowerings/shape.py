@@ -221,9 +221,13 @@ def pad(b: Builder, node: Node, x: ir.Value, sides: Sequence[int], mode: str, nu
 
 
 def _extended(b: Builder, x: ir.Value, axis: int, before: int, after: int, mode: str) -> ir.Value:
-    """Rows of `x` itself in front of it and behind it; less than none are cut off."""
-    if min(before, after) < 0:
-        first, last = max(0, -before), max(0, -after)
+    """Rows of `x` itself in front of it and behind it; less than none are cut off, where rows are replicated behind
+    that."""
+    first, last = max(0, -before), max(0, -after)
+    if first + last and mode == "replicate":
+        x = _extended(b, x, axis, max(0, before), max(0, after), mode)
+        return b.narrow(x, axis, first, shape(x)[axis] - first - last)
+    if first + last:
         x = b.narrow(x, axis, first, shape(x)[axis] - first - last)
         before, after = max(0, before), max(0, after)
     size = shape(x)[axis]

@@ -53,6 +53,7 @@ FUNCTIONS = {
     "cat-of-nothing": (lambda y: torch.cat([y[:, :0], torch.cat([y[:, 1:], y[:, :0], y], 1)], 1), 30),
     "slice-scatter": (lambda y: torch.slice_scatter(y, y[:, :3] * 2, 1, 2, 8, 2), 30),
     "pad-reflect": (lambda y: F.pad(y, (2, 1, 0, 3), mode="reflect"), 34),
+    "pad-replicate-all-but-ends": (lambda y: F.pad(y, (2, -11, -5, 3), mode="replicate"), 34),
     "pad-replicate": (lambda y: F.pad(y, (2, 1, 0, 3), mode="replicate"), 34),
     "pad-circular": (lambda y: F.pad(y, (2, 1, 0, 3), mode="circular"), 34),
     "avg-pool1d": (lambda y: F.avg_pool1d(y[:, 0], 2), 30),

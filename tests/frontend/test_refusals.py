@@ -46,6 +46,7 @@ class Cache:
 
 
 MODELS: dict[str, tuple[Callable, tuple]] = {
+    "strided_view": (lambda m, x: (x * 2).t().as_strided((2, 2), (1, 1)), (x,)),
     "empty_result": (lambda m, x: x[:, 8:], (x,)),
     "cropped_away": (
         lambda m, x: F.conv_transpose2d(x[None, None, :, :2], cut(m.layer.weight), stride=3, padding=1),
@@ -84,6 +85,7 @@ def factory(monkeypatch):
 @pytest.mark.parametrize(
     "name, what, where",
     [
+        ("strided_view", "as_strided of a view cannot be compiled", ""),
         ("empty_result", "the result of `aten.slice.Tensor` has no elements", "test_refusals.py:"),
         ("cropped_away", "a transposed convolution that crops all that it computes", "test_refusals.py:"),
         ("rank_7", "the result of `aten.view.default` has 7 axes", "test_refusals.py:"),

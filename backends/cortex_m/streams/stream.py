@@ -221,13 +221,14 @@ class Plan:
     Args:
         rows: of the last stage's result in a step.
         slack: steps for which a window's buffer has room before what is needed is moved to its start.
-        tight: what a step leaves to the next lies elsewhere meanwhile, where that saves memory.
+        thrift: 0 where a window keeps its memory, 1 where that is free while none but what a step leaves to the next
+            is needed, 2 where even this may lie elsewhere then.
     """
 
     stream: Stream
     rows: int
     slack: int = 0
-    tight: bool = False
+    thrift: int = 0
 
     @cached_property
     def steps(self) -> int:
@@ -293,12 +294,12 @@ class Plan:
     def is_eager(self) -> bool:
         """Whether what is needed moves to the start of a buffer as soon as a step has read it, so that the rest is
         free until the next rows are made; else when the end of the buffer is reached."""
-        return not self.slack and not self.stream.slides
+        return self.thrift > 0 and not self.slack and not self.stream.slides
 
     def is_split(self, window: Window) -> bool:
         """Whether what a step leaves of a window to the next may lie elsewhere meanwhile."""
         always = (window.first, window.last) == (0, len(self.units) - 1)
-        return self.tight and self.is_eager and not always and window.kept > 0
+        return self.thrift > 1 and self.is_eager and not always and window.kept > 0
 
     @cached_property
     def _moments(self) -> list[tuple[list[int], list[int]]]:

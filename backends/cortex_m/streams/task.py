@@ -77,7 +77,7 @@ class StreamTask:
     @property
     def space(self) -> Space:
         plan = self.plan
-        knobs = {"rows": plan.rows, "slack": plan.slack, "parts": plan.stream.parts, "tight": plan.tight}
+        knobs = {"rows": plan.rows, "slack": plan.slack, "parts": plan.stream.parts, "thrift": plan.thrift}
         return Space((Variant("streamed", {name: (value,) for name, value in knobs.items()}),))
 
     def default(self) -> Schedule:

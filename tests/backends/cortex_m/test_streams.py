@@ -210,10 +210,10 @@ def plans(draw) -> Plan:
         made.append(name)
         heights[name] = out
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), (made[-1],))
-    slack, tight = draw(st.integers(0, 2)), draw(st.booleans())
+    slack, thrift = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     if draw(st.booleans()):
-        return Plan(in_two_parts(stream), 1, slack, tight)
-    return Plan(stream.with_copies(), draw(st.integers(1, 5)), slack, tight)
+        return Plan(in_two_parts(stream), 1, slack, thrift)
+    return Plan(stream.with_copies(), draw(st.integers(1, 5)), slack, thrift)
 
 
 def in_two_parts(stream: Stream) -> Stream:
@@ -376,7 +376,7 @@ def sliding_plans(draw) -> Plan:
     outputs = (made[-1],)
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), outputs, "x", True).keeping_last_rows()
     assume(stream.is_legal())
-    return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)), draw(st.booleans()))
+    return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
 
 
 @settings(max_examples=200, deadline=None)
