@@ -110,7 +110,7 @@ def _stays(op: torch._ops.OpOverload) -> bool:
 
 
 @cache
-def _default_decompositions() -> frozenset[torch._ops.OpOverload]:
+def _default_decompositions() -> frozenset[torch._ops.OperatorBase]:
     """The ops that the default decompositions take apart."""
     return frozenset(torch.export.default_decompositions())
 
