@@ -78,6 +78,14 @@ def crowned():
     return _made(nn.Sequential(*body, nn.MaxPool2d(6), nn.Flatten(), nn.Linear(256, 5)))
 
 
+def broad():
+    """Two convolutions of a low image: f32[1, 3, 16, 96] -> f32[1, 8, 8, 48]."""
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 3, 16, 96, generator=torch.Generator().manual_seed(1))
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 3, stride=2, padding=1))
+    return net.eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 def odd():
     """Rows of 33, 55 and 42 bytes: f32[1, 3, 21, 11] -> f32[1, 7, 10, 6]."""
     torch.manual_seed(0)
