@@ -75,7 +75,15 @@ def crowned():
     """36 pixels of 256 channels that go into one: f32[1, 3, 12, 12] -> f32[1, 5]."""
     torch.manual_seed(0)
     body = [nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 256, 1), nn.ReLU6()]
-    return _made(nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 5)))
+    return _made(nn.Sequential(*body, nn.MaxPool2d(6), nn.Flatten(), nn.Linear(256, 5)))
+
+
+def broad():
+    """Two convolutions of a low image: f32[1, 3, 16, 96] -> f32[1, 8, 8, 48]."""
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 3, 16, 96, generator=torch.Generator().manual_seed(1))
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 3, stride=2, padding=1))
+    return net.eval(), (batches[0],), [(batch,) for batch in batches]
 
 
 def odd():
