@@ -27,7 +27,7 @@ from tosaic.passes import phases_of, run_phase
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import functions, ir, walk
 
-_ACCELERATORS = ("ethos-u55-128", "ethos-u65-256", "ethos-u85-256")
+ACCELERATORS = ("ethos-u55-128", "ethos-u65-256", "ethos-u85-256")
 
 
 class Behind(nn.Module):
@@ -49,7 +49,14 @@ def row(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[list[str], list[
     capture = Capture("example", decomposed(program), inputs, (inputs,))
     import_program(capture.program)
     int8, int16 = (_lowered(capture, activations) for activations in ("int8", "int16"))
-    return ops, ["yes", _form(int8), _form(int16), "yes", *(_placed(int8, one) for one in _ACCELERATORS)]
+    return ops, ["yes", _form(int8), _form(int16), "yes", *(placed(int8, one) for one in ACCELERATORS)]
+
+
+def quantized(name: str) -> ir.Module:
+    """An example in int8, as it is imported."""
+    module, inputs = EXAMPLES[name]
+    program = canonical(torch.export.export(Behind(module).eval(), inputs))
+    return import_program(quantize(Capture("example", decomposed(program), inputs, (inputs,)), "int8"))
 
 
 def _lowered(capture: Capture, activations: str) -> ir.Module:
@@ -63,7 +70,8 @@ def _form(module: ir.Module) -> str:
     return "f32" if any("f32" in str(result.type) for op in walk(module) for result in op.results) else "yes"
 
 
-def _placed(module: ir.Module, accelerator: str) -> str:
+def placed(module: ir.Module, accelerator: str) -> str:
+    """Whether an accelerator takes a module: `yes`, `partly` or `no`."""
     ops = [op for op in computing_ops(functions(module)["main"]) if op.name != "tosa.reshape"]
     refused = [op for op in ops if refusal(op, accelerator)]
     return "partly" if 0 < len(refused) < len(ops) else "no" if refused else "yes"

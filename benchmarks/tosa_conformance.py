@@ -134,7 +134,7 @@ def cases_in(folder: Path) -> list[Case]:
 def trial(tests: Sequence[Case]) -> Outcome:
     """Compile tests into one firmware for the Cortex-M55 and run it: `exact` where each of them is."""
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries(), _nothing_but_values():
+    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries(), nothing_but_values():
         folder = Path(name)
         try:
             files = [read_tosa(test.folder / "test.tosa") for test in tests]
@@ -165,7 +165,7 @@ def trial(tests: Sequence[Case]) -> Outcome:
 
 
 @contextlib.contextmanager
-def _nothing_but_values() -> Iterator[None]:
+def nothing_but_values() -> Iterator[None]:
     """Leave out what shows no wrong value: trials before, smaller arenas than first fit's, counted instructions."""
     with (
         patch.object(Tuner, "prove", lambda self, tasks: {}),
