@@ -144,17 +144,18 @@ def llvm_ir(sources: Sequence[KernelSource]) -> str:
         return _hexadecimal_floats(str(dialect("llvm").translate_module_to_llvmir(module.operation)))
 
 
-_FLOAT = re.compile(r"\bf0x([0-9A-F]{8})\b|(?<![\w.])-?\d+\.\d+e[+-]\d+\b")
+_FLOAT = re.compile(r"\bf0x([0-9A-F]{8})\b|(?<![\w.])(?:-?\d+\.\d+e[+-]\d+|[+-](?:inf|qnan))\b")
 
 
 def _hexadecimal_floats(text: str) -> str:
     """Every f32 constant as the bits of the f64 of the same value, which each version of LLVM reads.
 
-    LLVM 24 prints the shortest decimal that rounds to an f32; LLVM 22 refuses a decimal that is not an f32 exactly.
+    LLVM 24 prints the shortest decimal that rounds to an f32, and names infinity; LLVM 22 refuses such a name, and a
+    decimal that is not an f32 exactly.
     """
 
     def double(match: re.Match[str]) -> str:
-        bits = bytes.fromhex(match[1]) if match[1] else struct.pack(">f", float(match[0]))
+        bits = bytes.fromhex(match[1]) if match[1] else struct.pack(">f", float(match[0].replace("q", "")))
         return f"0x{struct.pack('>d', *struct.unpack('>f', bits)).hex().upper()}"
 
     return "\n".join(line if "double" in line else _FLOAT.sub(double, line) for line in text.split("\n"))
