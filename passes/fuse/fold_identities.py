@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tosaic.passes.integers import RANGES, clamp_limits, domain, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.reshapes import merge_reshapes
+from tosaic.passes.reshapes import merge_reshapes, reshape_of_constant
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of
-from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.mlir import constant_value, element_type, ir
 
 
 @register
@@ -65,15 +63,6 @@ def table_without_effect(op: ir.Operation) -> Replacement:
     if entries is None or entries.size != 256 or (entries != domain("i8")).any():
         return None
     return op.operands[0]
-
-
-@pattern("tosa.reshape")
-def reshape_of_constant(op: ir.Operation) -> Replacement:
-    """A reshaped constant is a constant."""
-    if str(element_type(op.results[0])) in ("i4", "i48"):
-        return None
-    values = constant_value(op.operands[0])
-    return None if values is None else constant(np.reshape(values, shape_of(op.results[0])))
 
 
 PATTERNS = [

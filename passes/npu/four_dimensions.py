@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tosaic.passes.fuse.fold_identities import reshape_of_constant
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.reshapes import merge_reshapes
+from tosaic.passes.reshapes import merge_reshapes, reshape_of_constant
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import element_type, ir, shape_of
