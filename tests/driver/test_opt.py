@@ -139,7 +139,7 @@ def test_a_new_file_is_a_new_pass(new_pass, succeed, tosaic, clamps):
 
 def test_a_new_pass_may_join_a_phase(new_pass, succeed, tosaic, clamps):
     phases = {phase["name"]: phase["passes"] for phase in succeed("opt", "--list-passes")["phases"]}
-    assert phases["fuse"][-3] == "drop-clamps" and "drop-clamps" not in phases["layout"]
+    assert "drop-clamps" in phases["fuse"][:-2] and "drop-clamps" not in phases["layout"]
     assert "tosa.clamp" not in names(tosaic("opt", clamps, "--pass-pipeline", "fuse").stdout)
 
 

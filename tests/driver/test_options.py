@@ -70,7 +70,7 @@ def test_an_arena_of_just_the_size(compiled, refused, tmp_path):
     needed = compiled()["arena_bytes"]
     report = compiled("--arena-size", needed)
     assert report["arena_bytes"] <= needed
-    assert "needs more memory" in refused("compile", NET, "--arena-size", needed // 2, "-o", tmp_path / "build")
+    assert "needs more memory" in refused("compile", NET, "--arena-size", needed // 8, "-o", tmp_path / "build")
 
 
 @pytest.mark.parametrize("name", ["second", "linear"])
