@@ -12,12 +12,16 @@ from tosaic.frontend.decompositions.registry import decomposes
 
 aten = torch.ops.aten
 
+_LINEAR = 15.0
+"""From here on log(1 + exp(x)) is x in f32."""
+
 
 @decomposes(aten.softplus.default)
-def _softplus(x: Tensor, beta: float = 1.0, _threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(x)) as a function without steps, so that one TABLE of chords holds it."""
-    x = x * beta
-    return (torch.relu(x) + torch.log(1 + torch.exp(-x.abs()))) / beta
+def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(x)), without a step where f32 has none, so that one TABLE of chords holds it."""
+    scaled = x * beta
+    smooth = (torch.relu(scaled) + torch.log(1 + torch.exp(-scaled.abs()))) / beta
+    return smooth if threshold >= _LINEAR else torch.where(scaled > threshold, x, smooth)
 
 
 @decomposes(aten.prelu.default)

@@ -250,13 +250,13 @@ def _logical(name: str) -> Callable:
     def emit(b: Builder, node: Node, x: ir.Value, y: Number) -> ir.Value:
         if b.element(node) != b.bool:
             return b.pointwise(f"bitwise_{name}", *promoted(b, node, x, y))
-        truths = [_truth(b, one) if isinstance(one, ir.Value) else bool(one) for one in (x, y)]
+        truths = [truth(b, one) if isinstance(one, ir.Value) else bool(one) for one in (x, y)]
         return b.pointwise(f"logical_{name}", *truths)
 
     return emit
 
 
-def _truth(b: Builder, x: ir.Value) -> ir.Value:
+def truth(b: Builder, x: ir.Value) -> ir.Value:
     """Whether each element is not 0."""
     if mlir.element_type(x) == b.bool:
         return x
@@ -272,7 +272,7 @@ pointwise(aten.__or__.Tensor)(_logical("or"))
 
 @pointwise(aten.logical_not.default, steps=True)
 def logical_not(b: Builder, node: Node, x: ir.Value) -> ir.Value:
-    return b.pointwise("logical_not", _truth(b, x))
+    return b.pointwise("logical_not", truth(b, x))
 
 
 @pointwise(aten.bitwise_not.default)
@@ -303,7 +303,7 @@ def to_dtype(b: Builder, node: Node, x: ir.Value, *_options: object) -> ir.Value
     element = b.element(node)
     source = mlir.element_type(x)
     if element == b.bool:
-        return _truth(b, x)
+        return truth(b, x)
     if source == b.f32 and element != b.f32:
         x = trunc(b, node, x)  # PyTorch truncates, TOSA's CAST rounds to nearest even
     if source == b.bool and element != b.f32:

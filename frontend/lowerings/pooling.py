@@ -13,6 +13,7 @@ from torch.fx import Node
 from tosaic.frontend.builder import NCHW, NHWC, Builder, shape
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.lowerings.convolution import fit, pair
+from tosaic.frontend.lowerings.elementwise import truth
 from tosaic.frontend.lowerings.op_quantization import Averaged, OneToOne, Shared
 from tosaic.frontend.lowerings.registry import lowers
 from tosaic.frontend.lowerings.shape import strided
@@ -165,8 +166,17 @@ lowers(aten.amax.default, quantized=Shared())(_reduction("max"))
 lowers(aten.amin.default, quantized=Shared())(_reduction("min"))
 lowers(aten.max.default, quantized=Shared())(_reduction("max"))
 lowers(aten.min.default, quantized=Shared())(_reduction("min"))
-lowers(aten.any.dim, aten.any.dims, aten.any.default)(_reduction("any"))
-lowers(aten.all.dim, aten.all.dims, aten.all.default)(_reduction("all"))
+
+
+def _quantifier(name: str) -> Callable:
+    def emit(b: Builder, node: Node, x: ir.Value, dims: list[int] | int | None = None, *_options: object) -> ir.Value:
+        return _reduce(b, node, name, truth(b, x), dims)
+
+    return emit
+
+
+lowers(aten.any.dim, aten.any.dims, aten.any.default)(_quantifier("any"))
+lowers(aten.all.dim, aten.all.dims, aten.all.default)(_quantifier("all"))
 
 
 def _reduce(b: Builder, node: Node, name: str, x: ir.Value, dims: Sequence[int] | int | None) -> ir.Value:

@@ -99,16 +99,26 @@ def compare(op: ir.Operation) -> Replacement:
     result = ir.RankedTensorType(op.results[0].type)
     name = op.name.removeprefix("tosa.")
     threshold = float_constant(op.operands[1])
-    if views[0] is not None and threshold is not None and name != "equal":
+    if views[0] is not None and threshold is not None:
         x, quantization = views[0]
-        bound = threshold / quantization.scale
-        whole = np.floor(bound) if name == "greater" else np.ceil(bound)
-        limit = constant(np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32))
+        limit = constant(_limit(name, threshold, quantization.scale))
         return emit(name, [widen(x, quantization.zero_point), limit], result.shape, "i1")
     if views[0] is None or views[1] is None:
         return None
     aligned = _aligned(op.operands[0], op.operands[1])
     return None if aligned is None else emit(name, list(aligned[:2]), result.shape, "i1")
+
+
+def _limit(name: str, threshold: np.ndarray, scale: float) -> np.ndarray:
+    """What a whole number of steps of `scale` is compared with instead, as i32; nothing quantized is as large as its
+    ends."""
+    bound = threshold / scale
+    if name == "equal":
+        whole = np.rint(bound)
+        whole = np.where(np.float32(whole * scale) == np.float32(threshold), whole, np.inf)
+    else:
+        whole = np.floor(bound) if name == "greater" else np.ceil(bound)
+    return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 
 @pattern("tosa.argmax")

@@ -116,7 +116,7 @@ def _tables(function: Function, out: Quantization) -> list[np.ndarray] | None:
         tables.append(table)
         error = np.clip(_sum(tables, _STORED), low, high) - wanted
         noise.append(float(np.square(error[defined]).sum()))
-        if noise[-1] <= _WANTED * signal and np.abs(error[defined & _NEXT_TO_0]).max() <= _STEPS * out.scale:
+        if noise[-1] <= _WANTED * signal and np.abs(error[defined & _NEXT_TO_0]).max(initial=0.0) <= _STEPS * out.scale:
             return tables
     if noise[-1] <= _WANTED * signal:
         return tables

@@ -394,6 +394,15 @@ def test_int16_tables_follow_a_function_that_is_steep_at_0(function, scale, leas
     assert sqnr(captured(Steep(), *batches), "int16") > least
 
 
+def test_an_int16_table_of_a_function_that_is_not_defined_at_0():
+    class Above(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.acosh(x)
+
+    batches = [(x.abs() + 1.05,) for (x,) in normal(2, 64)]
+    assert sqnr(captured(Above(), *batches), "int16") > 60
+
+
 def test_what_no_int16_table_can_follow_stays_in_f32():
     class Wave(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -266,6 +266,18 @@ def test_comparison_with_a_constant_is_exact_and_argmax_needs_no_scale():
     assert (got_best == data.argmax(1)).all()
 
 
+def test_equality_with_a_constant_is_exact_also_where_nothing_stored_is_it():
+    b = Casts()
+    x = b.input((4, 64), X[0])
+    wanted = [0.0, 0.02 * 40, 0.03, 1e30]
+    constants = [b.constant(np.full((1, 1), one, np.float32)) for one in wanted]
+    module = b.module(*[b.op("tosa.equal", [x, one], (4, 64), kind="i1") for one in constants])
+    data = np.arange(256).reshape(4, 64).astype(np.int8)
+    stored = [np.flatnonzero(got) for got in run(module, [data])]
+    assert not any("f32" in str(op) for op in walk(module))
+    assert [list(data.ravel()[one]) for one in stored] == [[3], [43], [], []]
+
+
 @pytest.mark.parametrize(
     ("size", "scale", "step"), [(10, 0.1, 2**-8), (32, 0.02, 2**-8), (1000, 0.05, 2**-8), (480, 0.002, 2**-16.2)]
 )
