@@ -203,6 +203,8 @@ def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict
         return sum(record.measurement.cost("cycles") or 0 for record in records if record)
 
     cheaper = cheaper_placement(middle.placement, options.target, middle.samples, cpu_cycles)
+    if cheaper is middle.placement:
+        return cheaper
     tasks = tuner.tasks(cheaper.module, options.kernels, middle.samples.drawn)
     return cheaper if tuner.fits(tasks, cheaper.module, cheaper.regions) else middle.placement
 

@@ -67,11 +67,14 @@ def cheaper_placement(
     Raises:
         PassError: placement broke its invariant.
     """
+    groups = [group for group in _groups(placement, target) if group.promise > _STEP * _cycles(placement, 0)]
+    if not groups:
+        return placement
     phase = place_phase(target.accelerator or "")
     best, least = placement, _cycles(placement, cpu_cycles(placement.module))
     wanted = (1 - _LEAST_GAIN) * least
-    groups = [group for group in _groups(placement, target) if group.promise > _STEP * least]
-    for group in sorted(groups, key=lambda group: -group.promise)[:_TRIES]:
+    promising = [group for group in groups if group.promise > _STEP * least]
+    for group in sorted(promising, key=lambda group: -group.promise)[:_TRIES]:
         moved = copy_of(best.fused)
         refuse(moved, group.reasons)
         divided = copy_of(moved)

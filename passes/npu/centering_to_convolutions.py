@@ -12,10 +12,10 @@ import numpy as np
 
 from tosaic.passes.integers import RANGES, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, convolved, copied, to_cheapest
 from tosaic.support.attributes import int_of
 from tosaic.support.mlir import constant, element_type, ir, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, reshape, zero_point
+from tosaic.support.tosa_builder import rebuild, reshape
 from tosaic.support.values import producer, users
 
 _WIDEST = 255
@@ -114,11 +114,7 @@ def _combined(value: ir.Value) -> _Linear | None:
 def _convolved(op: ir.Operation, zero: int, weights: np.ndarray, shift: int, x: ir.Value) -> ir.Value:
     channels = len(weights)
     image = (1, 1, math.prod(shape_of(x)[:-1]), channels)
-    bias = constant(np.zeros(channels, np.int32))
-    kernel = constant(weights.reshape(channels, 1, 1, channels))
-    operands = [reshape(x, image), kernel, bias, zero_point(zero, "i8"), zero_point(0, "i8")]
-    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element("i32")}
-    sums = emit("conv2d", operands, image, "i32", **window)
+    sums = convolved(reshape(x, image), weights.reshape(channels, 1, 1, channels), image, zero)
     _, multiplier, _, *zeros = op.operands
     scale = [*copied([multiplier]), constant(np.array([shift], np.int8)), *copied(zeros)]
     result = ir.RankedTensorType.get(image, element_type(op.results[0]))

@@ -13,6 +13,7 @@ from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, shape_of
+from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 Form: TypeAlias = Callable[[ir.Value], ir.Value]
 """Computes the last result of some ops from the one tensor that they read."""
@@ -73,6 +74,25 @@ def repeated(value: ir.Value, times: int) -> ir.Value:
     values = constant_value(value)
     assert values is not None
     return constant(values if values.size == 1 else np.tile(values, times), element_type(value))
+
+
+def convolved(x: ir.Value, weights: np.ndarray, shape: Sequence[int], zero: int = 0) -> ir.Value:
+    """Sums of int8 by a CONV2D of stride 1 without bias or padding, as int32 of `shape`.
+
+    Args:
+        weights: int8, (outputs, rows, columns, channels).
+        zero: the zero point of `x`.
+    """
+    operands = [x, constant(weights), constant(np.zeros(len(weights), np.int32))]
+    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element("i32")}
+    return emit("conv2d", [*operands, zero_point(zero, "i8"), zero_point(0, "i8")], shape, "i32", **window)
+
+
+def rescaled(op: ir.Operation, sums: ir.Value, times: int) -> ir.Value:
+    """A RESCALE of other sums, whose channels are those of its own, so many times."""
+    _, multiplier, shift, *rest = op.operands
+    scales = [repeated(multiplier, times), repeated(shift, times)]
+    return rebuild(op, [sums, *scales, *copied(rest)], tensor(shape_of(sums), element_type(op.results[0])))
 
 
 def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, repeated, to_cheapest
+from tosaic.passes.npu.cheapest import Form, copied, repeated, rescaled, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, rebuild, reshape, tensor, transpose
+from tosaic.support.tosa_builder import emit, reshape, transpose
 from tosaic.support.values import producer, users
 
 
@@ -72,6 +72,4 @@ def _convolved(op: ir.Operation, rescale: ir.Operation, x: ir.Value, taps: list[
     operands = [x, constant(kernel), repeated(bias, len(taps)), *copied(zero_points)]
     window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
     sums = emit("conv2d", operands, image, element_type(op.results[0]), **window)
-    _, multiplier, shift, *rest = rescale.operands
-    scales = [repeated(multiplier, len(taps)), repeated(shift, len(taps))]
-    return rebuild(rescale, [sums, *scales, *copied(rest)], tensor(image, element_type(rescale.results[0])))
+    return rescaled(rescale, sums, len(taps))

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, to_cheapest
+from tosaic.passes.npu.cheapest import Form, convolved, to_cheapest
 from tosaic.support.attributes import ints_of
-from tosaic.support.mlir import constant, element_type, ir, shape_of
-from tosaic.support.tosa_builder import element, emit, rescale, reshape, transpose, zero_point
+from tosaic.support.mlir import element_type, ir, shape_of
+from tosaic.support.tosa_builder import rescale, reshape, transpose
 
 _MOST_PERMUTED = 512
 _MOST_MADE = 64
@@ -88,7 +88,7 @@ def _among_channels(
     pixels = math.prod(sizes[:fixed])
     rows = math.isqrt(pixels) if math.isqrt(pixels) ** 2 == pixels else 1
     image = (1, rows, pixels // rows, source.size)
-    return reshape(_convolved(reshape(x, image), weights, image), result)
+    return reshape(_moved(reshape(x, image), weights, image), result)
 
 
 def _rows_to_channels(sizes: Sequence[int], result: Sequence[int], x: ir.Value) -> ir.Value:
@@ -100,11 +100,8 @@ def _rows_to_channels(sizes: Sequence[int], result: Sequence[int], x: ir.Value) 
         weights[column, row, channel, row, 0, column, channel] = 1
     image = reshape(x, (1, rows, columns, together * deep))
     kernel = weights.reshape(together * rows * deep, rows, 1, together * deep)
-    return reshape(_convolved(image, kernel, (1, 1, columns, together * rows * deep)), result)
+    return reshape(_moved(image, kernel, (1, 1, columns, together * rows * deep)), result)
 
 
-def _convolved(x: ir.Value, weights: np.ndarray, result: Sequence[int]) -> ir.Value:
-    bias = constant(np.zeros(len(weights), np.int32))
-    operands = [x, constant(weights), bias, zero_point(0, "i8"), zero_point(0, "i8")]
-    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element("i32")}
-    return rescale(emit("conv2d", operands, result, "i32", **window), "i8", [1 << 30], [30])
+def _moved(x: ir.Value, weights: np.ndarray, result: Sequence[int]) -> ir.Value:
+    return rescale(convolved(x, weights, result), "i8", [1 << 30], [30])

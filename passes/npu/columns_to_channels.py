@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, repeated, to_cheapest
+from tosaic.passes.npu.cheapest import Form, copied, repeated, rescaled, to_cheapest
 from tosaic.support.attributes import ints_of
 from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, rebuild, reshape, tensor
+from tosaic.support.tosa_builder import emit, reshape
 from tosaic.support.values import producer, users
 
 _FULL = 16
@@ -116,7 +116,6 @@ def _folded(op: ir.Operation, rescale: ir.Operation, window: _Window, x: ir.Valu
     weights = constant_value(op.operands[1])
     assert weights is not None
     _, _, bias, *zero_points = op.operands
-    _, multiplier, shift, *rest = rescale.operands
     groups = reshape(x, (batch, height, width // window.read, window.read * depth))
     operands = [groups, constant(window.spread(weights)), repeated(bias, window.made), *copied(zero_points)]
     image = (batch, tall, results // window.made, window.made * outputs)
@@ -126,6 +125,4 @@ def _folded(op: ir.Operation, rescale: ir.Operation, window: _Window, x: ir.Valu
         pad=(top, bottom, window.groups_before, window.groups_behind), stride=(down, window.step), dilation=(apart, 1),
         acc_type=op.attributes["acc_type"],
     )  # fmt: skip
-    scales = [repeated(multiplier, window.made), repeated(shift, window.made)]
-    made = rebuild(rescale, [sums, *scales, *copied(rest)], tensor(image, element_type(rescale.results[0])))
-    return reshape(made, shape_of(op.results[0]))
+    return reshape(rescaled(rescale, sums, window.made), shape_of(op.results[0]))

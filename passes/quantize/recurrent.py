@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.passes.quantize.composites import binary, composite_of, interpolated
+from tosaic.passes.quantize.composites import binary, composite_of, interpolated, lookup
 from tosaic.passes.quantize.compute import ACCUMULATOR, LIMITS, largest_magnitude, offsets_of, overflow, scaled_bias
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import requantize, widen
@@ -226,15 +226,18 @@ def _times(value: ir.Value, gate: ir.Value) -> ir.Value:
 def _sigmoid(sums: ir.Value, bits: int) -> ir.Value:
     """(1 + tanh(x / 2)) / 2 as i16 in units of 2**-15, by the table of `_tanh`."""
     one = constant(np.full([1] * len(shape_of(sums)), _UNIT << 7, np.int32))
-    return rescale(binary("add", _looked_up(sums, bits + 1), one), "i16", [1 << 30], [38])
+    doubled = binary("add", interpolated(_index(sums, bits + 1), _entry, _UNIT), one)
+    return rescale(doubled, "i16", [1 << 30], [38])
 
 
 def _tanh(sums: ir.Value, bits: int) -> ir.Value:
-    """As i16 in units of 2**-15."""
-    return rescale(_looked_up(sums, bits), "i16", [1 << 30], [37])
+    """tanh of sums with `bits` behind the point, as i16 in units of 2**-15."""
+    return lookup(_index(sums, bits), _entry, _UNIT)
 
 
-def _looked_up(sums: ir.Value, bits: int) -> ir.Value:
-    """tanh of sums with `bits` behind the point, as i32 in units of 2**-22."""
-    index = requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", _SPAN / _UNIT, 0))
-    return interpolated(index, lambda i: np.tanh(i * _SPAN / _UNIT), _UNIT)
+def _index(sums: ir.Value, bits: int) -> ir.Value:
+    return requantize(sums, [2.0**-bits], Quantization.per_tensor("i16", _SPAN / _UNIT, 0))
+
+
+def _entry(index: np.ndarray) -> np.ndarray:
+    return np.tanh(index * _SPAN / _UNIT)
