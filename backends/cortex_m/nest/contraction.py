@@ -137,6 +137,11 @@ class Kernel:
         return self._row_tiles[-1] % self.pixels
 
     @property
+    def _finished_rows(self) -> list[int]:
+        """How many pixels are finished together, fewest first."""
+        return sorted({self.share, self.pixels % self.share, self._short % self.share} - {0})
+
+    @property
     def _count(self) -> str:
         """C of the pixels of a tile."""
         return "pixels" if self._short else str(self.pixels)
@@ -161,7 +166,7 @@ class Kernel:
         """Bytes of the hardware loop of the sums."""
         mr, nr = self.tile
         vectors = len(self.vectors) if self._turn.axis == "n" else self._turn.step // VECTOR
-        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr)
+        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr - len(self._held))
 
     @property
     def _finish_repeats(self) -> int:
@@ -361,7 +366,7 @@ class Kernel:
         if rest := self._short % self.tile[0]:
             loops = (replace(loop, extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
             lines += replace(self, nest=self.nest.with_loops("sums", loops))._sums_function("sums_rest")
-        for rows in sorted({self.share, self.pixels % self.share, self._short % self.share} - {0}):
+        for rows in self._finished_rows:
             lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, self._finish_repeats)
         return self._with_copies(lines)
 
@@ -904,7 +909,8 @@ class Kernel:
             "tiles": tiles,
             "entries": calls + shared * statements,
             "finish_joined": shared * joined,
-            "code": self._code_bytes + self.what.finish.code_bytes(self.share, self._finish_repeats),
+            "code": self._code_bytes * (1 + self._short % mr / mr)
+            + sum(self.what.finish.code_bytes(rows, self._finish_repeats) for rows in self._finished_rows),
             "pixels": mr,
             "channels": nr,
             "accumulators": mr * nr,

@@ -135,7 +135,7 @@ def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], 
 
 
 def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
-    """A legal assignment that promises few cycles; the last choice is for less code where cycles are near."""
+    """A legal assignment that promises few cycles; the last choices are for less code where cycles are near."""
     first = {name: choices[0] for name, choices in knobs.items()}
 
     def alike(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
@@ -159,24 +159,24 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     if name == "resident":
         starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
         near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
-        always: Sequence[Sequence[str]] = ()
-        last: Sequence[str] = ("tile", "held", "factors", "unroll")
+        last: Sequence[Sequence[str]] = (("tile", "held", "factors", "unroll"),)
     else:
         starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
         near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
-        always = (("tile", "tail", "held"),)
-        last = ("repeats", "finish_repeats")
+        last = ("tile", "tail", "held"), ("repeats", "finish_repeats")
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
-    for open_knobs in (*(near if site.constants is not None else ()), *always):
+    for open_knobs in near if site.constants is not None else ():
         guess = best(guess.assignment, *open_knobs) or guess
-    guesses = _legal(what, name, sorted(alike(guess.assignment, *last)))
-    if name == "resident":
-        guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
-    compared = list(guesses)
-    least = min(compared).cycles
-    return min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
+    for open_knobs in last:
+        guesses = _legal(what, name, sorted(alike(guess.assignment, *open_knobs)))
+        if name == "resident":
+            guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
+        compared = list(guesses)
+        least = min(compared).cycles
+        guess = min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
+    return guess
 
 
 def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:
