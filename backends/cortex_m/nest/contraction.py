@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -123,6 +125,28 @@ class Kernel:
         return self._around("x").step
 
     @property
+    def _row_tiles(self) -> list[int]:
+        """The pixels of each tile of a row."""
+        loop = self._around("x")
+        starts = range(0, loop.extent, loop.step)
+        return [min(loop.step, loop.extent - start) if loop.short else loop.step for start in starts]
+
+    @property
+    def _short(self) -> int:
+        """Pixels of the last tile of a row where it is shorter than the others, or 0."""
+        return self._row_tiles[-1] % self.pixels
+
+    @property
+    def _finished_rows(self) -> list[int]:
+        """How many pixels are finished together, fewest first."""
+        return sorted({self.share, self.pixels % self.share, self._short % self.share} - {0})
+
+    @property
+    def _count(self) -> str:
+        """C of the pixels of a tile."""
+        return "pixels" if self._short else str(self.pixels)
+
+    @property
     def block(self) -> int:
         """Channels whose sums lie in scratch memory at a time."""
         return self._around("n").step
@@ -142,7 +166,7 @@ class Kernel:
         """Bytes of the hardware loop of the sums."""
         mr, nr = self.tile
         vectors = len(self.vectors) if self._turn.axis == "n" else self._turn.step // VECTOR
-        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr)
+        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr - len(self._held))
 
     @property
     def _finish_repeats(self) -> int:
@@ -336,13 +360,14 @@ class Kernel:
 
     def functions(self) -> list[str]:
         """C of the functions that `body` calls."""
-        lines = self._sums_function()
+        lines = self._sums_function("sums")
         finish, strides = self.what.finish, (self.sum_stride, self._result_stride)
-        hoisted, rest = self.nest.hoisted.get("out", 0), self.pixels % self.share
-        if self.pixels >= self.share:
-            lines += finish.function("finish", self.block, self.share, *strides, hoisted, self._finish_repeats)
-        if rest:
-            lines += finish.function("finish_rest", self.block, rest, *strides, hoisted, self._finish_repeats)
+        hoisted = self.nest.hoisted.get("out", 0)
+        if rest := self._short % self.tile[0]:
+            loops = (replace(loop, extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
+            lines += replace(self, nest=self.nest.with_loops("sums", loops))._sums_function("sums_rest")
+        for rows in self._finished_rows:
+            lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, self._finish_repeats)
         return self._with_copies(lines)
 
     def _with_copies(self, lines: list[str]) -> list[str]:
@@ -390,38 +415,37 @@ class Kernel:
         last = loop.extent - loop.step
         bind = f"{loop.axis}_ < {last} ? {loop.axis}_ : {last}" if loop.extent % loop.step else f"{loop.axis}_"
         head = f"for (int {loop.axis}_ = 0; {loop.axis}_ < {loop.extent}; {loop.axis}_ += {loop.step}) {{"
+        if loop.short:
+            return [head, f"  const int x = x_, pixels = x_ < {last} ? {self.pixels} : {self._short};"]
         return [head, f"  const int {loop.axis} = {bind};"]
 
     def _tile(self) -> list[str]:
         """The sums and results of one tile of pixels and one block of channels."""
-        mr, rest = self.tile[0], self.pixels % self.share
+        mr, share, short = self.tile[0], self.share, self._short
         pitch, stride, element = self.window_pitch, self.sum_stride, self.what.finish.element
         position = f"{'' if self.flat else f'y * {self.geometry.columns} + '}x"
         lines = [
             f"int8_t *o = out + (({position}) * {self.what.channels} + n) * {element};",
             f"{self._sum_type} *totals = ({self._sum_type} *)(scratch + {self._layout['sums'][0]});",
         ]
-        moved = ", ".join(f"{name} + r * {pitch}" for name in self._pointers)
-        last = self.pixels - mr
-        bind = f"r_ < {last} ? r_ : {last}" if self.pixels % mr else "r_"
-        lines += [
-            f"for (int r_ = 0; r_ < {self.pixels}; r_ += {mr}) {{",
-            f"  const int r = {bind};",
-            f"  sums({moved}, w, (int8_t *)totals + r * {stride});",
-            "}",
-        ]
-        whole = self.pixels - rest
-        arguments = "zero_point, low, high, lookup"
 
-        def finish(name: str, r: str, rows: int) -> str:
+        def sums(name: str, r: str) -> str:
+            moved = ", ".join(f"{pointer} + {r} * {pitch}" for pointer in self._pointers)
+            return f"{name}({moved}, w, (int8_t *)totals + {r} * {stride});"
+
+        def finish(r: str, rows: int) -> str:
             terms = "".join(f", terms[{r} + {i}]" for i in range(rows)) if self.what.finish.terms else ""
             at = f"totals + {r} * {stride // self.sum_bytes}, t, o + {r} * {self._result_stride}"
-            return f"{name}({at}, {arguments}{terms});"
+            return f"finish{rows}({at}, zero_point, low, high, lookup{terms});"
 
-        if whole:
-            lines += [f"for (int r = 0; r < {whole}; r += {self.share})", f"  {finish('finish', 'r', self.share)}"]
-        if rest:
-            lines.append(finish("finish_rest", str(whole), rest))
+        lines += [f"for (int r = 0; r <= {self._count} - {mr}; r += {mr})", f"  {sums('sums', 'r')}"]
+        if short % mr:
+            lines.append(f"if (pixels == {short}) {sums('sums_rest', str(short - short % mr))}")
+        lines += [f"for (int r = 0; r <= {self._count} - {share}; r += {share})", f"  {finish('r', share)}"]
+        for pixels in filter(None, (self.pixels, short)):
+            if rest := pixels % share:
+                only = f"if (pixels == {pixels}) " if short else ""
+                lines.append(only + finish(str(pixels - rest), rest))
         return lines
 
     @property
@@ -525,7 +549,7 @@ class Kernel:
         if self.what.finish.terms:
             lines += [
                 f"int32_t *terms = (int32_t *)(scratch + {self._layout['terms'][0]});",
-                f"for (int r = 0; r < {self.pixels}; r++)",
+                f"for (int r = 0; r < {self._count}; r++)",
                 f"  terms[r] = -range[4] * row_sum(p0 + r * {self.window_pitch});",
             ]
         return lines
@@ -564,7 +588,7 @@ class Kernel:
             ]
 
         together = [moves(ky * width, ky * row) for ky in range(kernel[0])]
-        limits = [f"{geometry.columns} - column", f"{self.pixels} - r"]
+        limits = [f"{geometry.columns} - column", f"{self._count} - r"]
         limits += [f"({self._fits[1]} - ix) / {right} + 1"] if any(geometry.pad) else []
         limits += (
             [f"(in + {self._safe} - from) / {right * pixel} + 1"] if any("in +" in c for c in self._conditions) else []
@@ -590,7 +614,7 @@ class Kernel:
         next_image = f"  if (iy == {geometry.rows * down - top}) {{ iy = {-top}; image += {image_bytes}; }}"
         return [
             f"int8_t *p0 = scratch + {self._layout['windows'][0]};",
-            f"for (int r = 0, count = {self.pixels}; r < {self.pixels}; r += count, count = {self.pixels}) {{",
+            f"for (int r = 0, count = {self._count}; r < {self._count}; r += count, count = {self._count}) {{",
             f"  int8_t *to = p0 + r * {pitch};",
             f"  const int8_t *from = image + iy * {geometry.width * pixel} + ix * {pixel};",
             f"  if ({' && '.join(self._conditions) or 1}) {{",
@@ -619,6 +643,12 @@ class Kernel:
         """Whether all vectors of the image lie at multiples of four."""
         return self.staged or self.geometry.channels % 4 == 0
 
+    @property
+    def _held(self) -> list[tuple[int, int]]:
+        """The (pixel, vector) of the windows that stay in registers over the turns."""
+        reads = [(r, i) for i in range(len(self.vectors)) for r in range(self.tile[0])]
+        return reads[: self.nest.held.get("windows", 0)]
+
     def _plan(self) -> tuple[dict[str, tuple[str, int]], dict[tuple[int, int], tuple[str, int]]]:
         """Registers that point into the image, and where each (pixel, vector) is read from them."""
         mr, pitch = self.tile[0], self.window_pitch
@@ -639,12 +669,12 @@ class Kernel:
                 left = left[len(near) :]
         return registers, reads
 
-    def _sums_function(self) -> list[str]:
-        """C of `sums`: a tile of pixels times a block of channels."""
+    def _sums_function(self, name: str) -> list[str]:
+        """C of a function: a register block's pixels times a block of channels."""
         arguments = ", ".join(f"const int8_t *{name}" for name in self._pointers)
         by_channels = self._turn.axis == "n"
         return [
-            f"INLINE void sums({arguments}, const int8_t *w, int8_t *a)",
+            f"INLINE void {name}({arguments}, const int8_t *w, int8_t *a)",
             "{",
             *(f"  {line}" for line in (self._over_channels() if by_channels else self._over_depth())),
             "}",
@@ -662,27 +692,31 @@ class Kernel:
     def _cell(self, r: int, c: int) -> tuple[str, ...]:
         return (f"s{r}_{c}",) if self.what.dot.registers == 1 else (f"s{r}_{c}l", f"s{r}_{c}h")
 
-    def _products(self, reads: list[tuple[str, int | None]], first: bool) -> list[Instruction]:
+    def _window(self, name: str, pointer: str, offset: int | None) -> Instruction:
+        """The load of a window's vector; without an offset the pointer moves on by a vector."""
+        mnemonic = (self.what.dot.load_words if self._words else self.what.dot.load)[0]
+        moved = (pointer,) if offset is None else ()
+        address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
+        return Instruction(mnemonic, f"{{{name}}}, {address}", (name, *moved), moved)
+
+    def _products(self, windows: Sequence[str | Instruction], first: bool) -> list[Instruction]:
         """One vector along the depth: every pixel with every channel.
 
         Args:
-            reads: for each pixel a pointer and the offset to read at; None reads there and moves on by a vector.
+            windows: for each pixel the vector of its window that is held, or its load.
             first: whether the products start the sums.
         """
         dot, (mr, nr) = self.what.dot, self.tile
-        mnemonic = (dot.load_words if self._words else dot.load)[0]
-        pixels, channels = list[Instruction](), list[Instruction]()
-        for r, (pointer, offset) in enumerate(reads):
-            moved = (pointer,) if offset is None else ()
-            address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
-            pixels.append(Instruction(mnemonic, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
-        for c in range(nr):
-            channels.append(Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)))
+        channels = [
+            Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)) for c in range(nr)
+        ]
         code = list[Instruction]()
         for c, r in itertools.product(range(nr), range(mr)):
-            code += [load for load in (pixels[r], channels[c]) if load not in code]
-            cell = self._cell(r, c)
-            operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{x{r}}}", f"{{w{c}}}"])
+            window, cell = windows[r], self._cell(r, c)
+            loads = [load for load in (window, channels[c]) if isinstance(load, Instruction)]
+            code += [load for load in loads if load not in code]
+            x = window if isinstance(window, str) else window.writes[0]
+            operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{{x}}}", f"{{w{c}}}"])
             code.append(Instruction(dot.first if first else dot.more, operands, cell, () if first else cell))
         return code
 
@@ -707,19 +741,24 @@ class Kernel:
     def _over_channels(self) -> list[str]:
         """All of the depth unrolled in a hardware loop over register blocks of channels."""
         pointers, reads = self._plan()
+        held = {read: f"h{number}" for number, read in enumerate(self._held)}
+        windows = {read: held.get(read) or self._window(f"x{read[0]}", *at) for read, at in reads.items()}
         code: list[Instruction] = []
         for _ in range(self._repeats):
             for i in range(len(self.vectors)):
-                code += self._products([reads[r, i] for r in range(self.tile[0])], first=i == 0)
+                code += self._products([windows[r, i] for r in range(self.tile[0])], first=i == 0)
             code += self._stores()
         changes, sums = ["w", "a"], self._sum_registers
-        registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums}
+        free = VECTORS[: len(VECTORS) - len(held)]
+        homes = dict(zip(held.values(), VECTORS[len(free) :], strict=True))
+        registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums, **homes}
         turns = -(-self.block // self.tile[1]) // self._repeats
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
-        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, hoisted)
+        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted)
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
+        entry = [self._window(name, *reads[read]).text(registers) for read, name in held.items()]
         clobbers = list(sums.values())
-        return [*placed, *assembly(found.entry, found.turn, (), turns, changes, list(pointers), clobbers)]
+        return [*placed, *assembly([*entry, *found.entry], found.turn, (), turns, changes, list(pointers), clobbers)]
 
     def _over_depth(self) -> list[str]:
         """A hardware loop over the depth, for each register block of channels."""
@@ -727,7 +766,7 @@ class Kernel:
         unrolled = self._turn.step // VECTOR
         code: list[Instruction] = []
         for _ in range(unrolled):
-            code += self._products([(f"x_{r}", None) for r in range(mr)], first=False)
+            code += self._products([self._window(f"x{r}", f"x_{r}", None) for r in range(mr)], first=False)
         pointers = {f"x_{r}": f"p0 + {r * self.window_pitch}" for r in range(mr)}
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}
@@ -798,6 +837,13 @@ class Kernel:
             raise BackendError(f"blocks of {self.block} do not divide {self.what.channels} channels")
         if (mr - 1) * self.sum_stride + nr * self.sum_bytes > (_STORE_PAIR if dot.registers == 2 else _STORE):
             raise BackendError("the sums of a register block are out of the reach of their pointer")
+        if self.pixels % mr:
+            raise BackendError(f"register blocks of {mr} pixels do not divide a tile of {self.pixels}")
+        held = Counter(i for _, i in self._held)
+        if len(self._held) < self.nest.held.get("windows", 0):
+            raise BackendError(f"a tile reads no more than {len(self._held)} vectors of its windows")
+        if len(VECTORS) - len(self._held) < max(mr - held[i] for i in range(len(self.vectors))) + 1:
+            raise BackendError(f"{len(self._held)} vectors that stay leave no registers")
         if turn.axis == "n":
             pointers = len(self._plan()[0])
             if -(-self.block // nr) % self._repeats:
@@ -810,6 +856,8 @@ class Kernel:
             scattered = [vector.offset for vector in self.vectors] != list(range(0, VECTOR * len(self.vectors), VECTOR))
             if scattered or turn.step % VECTOR or len(self.vectors) % step:
                 raise BackendError(f"a depth of {self.what.depth} bytes has no turns of {turn.step}")
+            if held:
+                raise BackendError("windows stay in registers where the hardware loop goes over the channels")
             if self.nest.loop("sums", "n").step > nr:
                 raise BackendError("register blocks are repeated where the hardware loop goes over the channels")
         if pointers > general:
@@ -836,21 +884,24 @@ class Kernel:
         """What the code executes, for the cost model."""
         (mr, nr), vectors = self.tile, len(self.vectors)
         tiles = math.prod(loop.turns for loop in self._shared)
-        registers = tiles * -(-self.pixels // mr) * -(-self.block // nr)
-        finished = tiles * self.pixels * self.block
-        shared = tiles * -(-self.pixels // self.share)
+        rows, row_tiles = tiles // self._around("x").turns, self._row_tiles
+        calls = rows * sum(-(-pixels // mr) for pixels in row_tiles)
+        cells = rows * sum(pixels if self._short else round_up(pixels, mr) for pixels in row_tiles)
+        registers = -(-self.block // nr)
+        finished = rows * sum(row_tiles) * self.block
+        shared = rows * sum(-(-pixels // self.share) for pixels in row_tiles)
+        held = self.nest.held.get("windows", 0)
         whole = self.block // VECTOR
         statements = (whole >= self._finish_repeats) + (whole % self._finish_repeats > 0) + (self.block % VECTOR > 0)
         joined = whole // self._finish_repeats * (self._finish_repeats - 1)
-        calls = tiles * -(-self.pixels // mr)
         read = self.block_bytes * (self.blocks if self._copies_weights else calls)
         read += self._block_factors * (self.blocks if self._copies_weights else shared)
         counts = {
-            "products": registers * vectors * mr * nr,
-            "loads": registers * vectors * (mr + nr),
-            "stores": registers * mr * nr,
-            "sums": registers,
-            "turns": registers / self._repeats * (1 if self._turn.axis == "n" else self._turn.turns),
+            "products": registers * vectors * cells * nr,
+            "loads": registers * (vectors * (cells + calls * nr) - calls * held),
+            "stores": registers * cells * nr,
+            "sums": registers * calls,
+            "turns": registers * calls / self._repeats * (1 if self._turn.axis == "n" else self._turn.turns),
             "repeats": self._repeats,
             "finish_repeats": self._finish_repeats,
             "finished": finished,
@@ -858,10 +909,12 @@ class Kernel:
             "tiles": tiles,
             "entries": calls + shared * statements,
             "finish_joined": shared * joined,
-            "code": self._code_bytes + self.what.finish.code_bytes(self.share, self._finish_repeats),
+            "code": self._code_bytes * (1 + self._short % mr / mr)
+            + sum(self.what.finish.code_bytes(rows, self._finish_repeats) for rows in self._finished_rows),
             "pixels": mr,
             "channels": nr,
             "accumulators": mr * nr,
+            "held": calls * held,
             "share": self.share,
             "vectors": vectors,
             "ahead": self.nest.hoisted.get("sums", 0),
@@ -875,7 +928,8 @@ class Kernel:
     def window_counts(self, tiles: int, read: int) -> dict[str, float]:
         """Of `counts`, what `tiles` tiles copy, given how many bytes of constants are read."""
         runs = sum(-(-size // VECTOR) for _, _, _, size in _runs(self.geometry))
-        copied = tiles * self.pixels * (self.geometry.kernel[0] + runs) if self.staged else 0
+        windows = tiles // self._around("x").turns * sum(self._row_tiles) if self.staged else 0
+        copied = windows * (self.geometry.kernel[0] + runs)
         if self._around("x") is not self._shared[-1] and self._around("n") is self._shared[-1]:
             copied //= self.blocks
         return {

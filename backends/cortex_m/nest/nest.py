@@ -23,17 +23,22 @@ Argument = int | str
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over an axis: `extent` positions, `step` of them a turn."""
+    """A loop over an axis: `extent` positions, `step` of them a turn.
+
+    Args:
+        short: whether a last turn that is not whole has fewer positions.
+    """
 
     name: str
     axis: str
     extent: int
     step: int = 1
     how: How = "each"
+    short: bool = False
 
     @property
     def turns(self) -> int:
-        """Turns that cover the extent; one that would pass its end starts early or computes padding."""
+        """Turns that cover the extent; one that would pass its end starts early, computes padding, or is short."""
         return -(-self.extent // self.step)
 
 
@@ -111,7 +116,8 @@ class Nest:
             hoisted = f", {self.hoisted[stage]} loads ahead" if self.hoisted.get(stage) else ""
             lines.append(f"{stage}{where}{hoisted}:")
             for depth, loop in enumerate(loops, 1):
-                lines.append(f"{'  ' * depth}{loop.how} {loop.name}: {loop.axis} < {loop.extent} by {loop.step}")
+                turns = f"{loop.axis} < {loop.extent} by {loop.step}{', the last one short' * loop.short}"
+                lines.append(f"{'  ' * depth}{loop.how} {loop.name}: {turns}")
         lines += [f"{operand}: {place}" for operand, place in self.places.items()]
         return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
+from tosaic.backends.cortex_m.nest.assembly import VECTORS
 from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.resident import Resident
@@ -29,6 +30,7 @@ _NEAR = 1.01
 _COMPARED = 12
 # Bytes of working memory that are worth as much as all cycles, where a statement may walk over any number of pixels.
 _DEAR_SCRATCH = 1 << 14
+_TILES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -39,8 +41,9 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     windows, either way; weights stay in registers (`nest.resident`).
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
-    lie in scratch at a time; `block` of channels; `outer`, the loop outside of the other; `weights`, where a block of
-    them is read; `unroll`, vectors of the depth in one turn; `share`, pixels that share one reading of the factors;
+    lie in scratch at a time; `tail`, whether the last of them in a row starts `early` or is `short`; `block` of
+    channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `unroll`, vectors of the
+    depth in one turn; `held` vectors of the windows; `share`, pixels that share one reading of the factors;
     `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
     `image`, where it is read. Of `resident`: `held` weight vectors; `factors`, held or read in each turn; `unroll`,
     groups of four sums in one turn; `pixels` that one statement walks over. The first schedule of a variant is the one
@@ -93,9 +96,12 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
             "windows": ("scratch", "image") if what.geometry.kernel != (1, 1) else ("image",),
             **around,
         }
+    shortened = any(row % (p * n) for p, _ in tiles for n in _TILES if p * n <= row)
     return {
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
-        "tiles": tuple(n for n in (1, 2, 3, 4, 5, 6, 8, 12, 16) if n <= row),
+        "tail": ("early", "short") if shortened else ("early",),
+        "held": tuple(range(min(len(VECTORS) - 1, most * vectors + 1))),
+        "tiles": tuple(n for n in _TILES if n <= row),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
         "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
         "ahead": (2, 3, 1, 4, 0),
@@ -129,7 +135,7 @@ def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], 
 
 
 def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
-    """A legal assignment that promises few cycles; the last choice is for less code where cycles are near."""
+    """A legal assignment that promises few cycles; the last choices are for less code where cycles are near."""
     first = {name: choices[0] for name, choices in knobs.items()}
 
     def alike(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
@@ -153,22 +159,24 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     if name == "resident":
         starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
         near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
-        last: Sequence[str] = ("tile", "held", "factors", "unroll")
+        last: Sequence[Sequence[str]] = (("tile", "held", "factors", "unroll"),)
     else:
         starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
         near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
-        last = ("repeats", "finish_repeats")
+        last = ("tile", "tail", "held"), ("repeats", "finish_repeats")
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
     for open_knobs in near if site.constants is not None else ():
         guess = best(guess.assignment, *open_knobs) or guess
-    guesses = _legal(what, name, sorted(alike(guess.assignment, *last)))
-    if name == "resident":
-        guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
-    compared = list(guesses)
-    least = min(compared).cycles
-    return min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
+    for open_knobs in last:
+        guesses = _legal(what, name, sorted(alike(guess.assignment, *open_knobs)))
+        if name == "resident":
+            guesses = (_measured(what, each) for each in itertools.islice(guesses, _COMPARED))
+        compared = list(guesses)
+        least = min(compared).cycles
+        guess = min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
+    return guess
 
 
 def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:
@@ -223,6 +231,7 @@ def estimate(counts: Mapping[str, float]) -> float:
 def _estimated_sums(counts: Mapping[str, float]) -> float:
     """Cycles of sums that go through memory, and of their finish."""
     inner = 2 * max(counts["products"], counts["loads"]) + counts["stores"] / 2 + 3 * counts["turns"]
+    inner += 2 * counts["held"]
     finish = 1.4 * counts["finished"] - 8 * counts["finish_joined"] + counts["factors"] / 2
     return inner + finish + 12 * counts["entries"]
 
@@ -262,6 +271,10 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
     nest = nest.apply("place", "windows", "scratch" if variant == "windows" else "image")
     nest = nest.apply("place", "weights", str(k["weights"]))
     nest = nest.apply("split", "out", "x", "xo", pixels * int(k["tiles"])).apply("split", "out", "xo", "xi", share)
+    if k["tail"] == "short":
+        nest = nest.apply("shorten", "out", "x")
+    if int(k["held"]):
+        nest = nest.apply("hold", "windows", int(k["held"]))
     nest = nest.apply("split", "out", "n", "no", block)
     nest = nest.apply("split", "out", "no", "nu", min(VECTOR * int(k["finish_repeats"]), block))
     nest = nest.apply("split", "out", "nu", "ni", min(VECTOR, block))

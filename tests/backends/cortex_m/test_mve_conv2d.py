@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.support.mlir import functions
-from tosaic.tuner.space import Space, Variant
+from tosaic.tuner.space import Schedule, Space, Variant
 
 FAMILY = Conv2d()
 
@@ -70,6 +71,26 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
     schedules = {space.sample(choose) for _ in range(66)}
     assert len(schedules) >= 60
     cases = [layer.case(FAMILY, schedule) for schedule in schedules]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_short_tails_and_windows_in_registers_are_exact(tmp_path):
+    cases = []
+    for shape, kernel, window in [
+        ((1, 1, 17, 64), (1, 1), {}),
+        ((2, 7, 7, 16), (3, 3), {"pad": (1, 1, 1, 1)}),
+        ((1, 10, 11, 5), (3, 2), {"stride": (2, 2), "pad": (0, 1, 1, 0)}),
+    ]:
+        layer = mve_layers.conv2d(np.random.default_rng(8), shape, 20, kernel, table=True, **window)
+        for variant in (variant for variant in layer.space(FAMILY).variants if variant.name != "resident"):
+            first = {**dict(next(variant.schedules()).knobs), "repeats": 1, "tail": "short"}
+            knobs = {"tile": ("3x2", "2x2", "4x1"), "tiles": (1, 2, 3), "held": (0, 3), "share": (1, 2)}
+            closed = itertools.product(*knobs.values())
+            found = [{**first, **dict(zip(knobs, choices, strict=True))} for choices in closed]
+            legal = [Schedule.of(variant.name, **each) for each in found if variant.legal(each)]
+            assert any(schedule["held"] for schedule in legal)
+            cases += [layer.case(FAMILY, schedule) for schedule in legal[::2]]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 

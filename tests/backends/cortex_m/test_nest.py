@@ -60,6 +60,7 @@ NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
         (("unroll", "sums", "x"), "`unroll` leaves a plain loop inside of a block"),
         (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
         (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
+        (("shorten", "sums", "x"), "every turn of `x` is whole"),
         (("tile", "sums", "x"), "schedule primitive `tile`"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -110,6 +111,9 @@ def test_a_new_primitive_is_one_class():
         ({"unroll": 2}, "a depth of 144 bytes has no turns of 32"),
         ({"tile": "3x2", "repeats": 5}, "48 channels have no turns of 5 register blocks"),
         ({"share": 4, "tiles": 2}, "4 pixels cannot be finished together in the vector registers"),
+        ({"tile": "2x2", "tail": "short"}, "every turn of `x` is whole"),
+        ({"tile": "2x2", "tail": "early", "held": 5}, ""),
+        ({"tile": "2x2", "tail": "early", "held": 6}, "6 vectors that stay leave no registers"),
     ],
     ids=str,
 )
@@ -120,6 +124,13 @@ def test_the_verifier_says_what_is_illegal(knobs, message):
         return
     with pytest.raises(BackendError, match=message):
         _kernel(layer, **knobs)
+
+
+def test_windows_stay_in_registers_over_channels_alone():
+    layer = _conv(shape=(1, 8, 8, 128), kernel=(1, 1))
+    _kernel(layer, unroll="all", held=1)
+    with pytest.raises(BackendError, match="windows stay in registers where the hardware loop goes over the channels"):
+        _kernel(layer, unroll=1, repeats=1, held=1)
 
 
 RESIDENT = {

@@ -225,7 +225,63 @@ INLINE void sums(const int8_t *p0, const int8_t *p1, const int8_t *p2, const int
       : [x0_0] "r"(x0_0), [x1_0] "r"(x1_0), [x2_0] "r"(x2_0)
       : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "r0", "r2", "r4", "r8", "r10", "r12");
 }
-INLINE void finish(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup)
+INLINE void finish1(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup)
+{
+  {
+    const int8_t *a0 = (void *)((const int8_t *)a + 0);
+    int8_t *o0 = (void *)(o + 0);
+    const int8_t *table = (void *)(t + 0);
+    __asm__ volatile(
+        "vldrw.u32 q0, [%[a0]], #16\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
+        "vadd.i32 q0, q0, q2\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
+        "vqrdmlash.s32 q0, q2, %[zero]\n"
+        "vldrw.u32 q2, [%[a0]], #16\n"
+        "vqmovnb.s32 q0, q0\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vadd.i32 q2, q2, q1\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vqrdmlash.s32 q2, q1, %[zero]\n"
+        "vldrw.u32 q1, [%[a0]], #16\n"
+        "vqmovnt.s32 q0, q2\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
+        "vadd.i32 q1, q1, q2\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
+        "vqrdmlash.s32 q1, q2, %[zero]\n"
+        "vldrw.u32 q2, [%[a0]], #16\n"
+        "vqmovnb.s32 q1, q1\n"
+        "vldrw.u32 q3, [%[table]], #16\n"
+        "vadd.i32 q2, q2, q3\n"
+        "vldrw.u32 q3, [%[table]], #16\n"
+        "vqrdmlash.s32 q2, q3, %[zero]\n"
+        "vqmovnb.s16 q0, q0\n"
+        "vqmovnt.s32 q1, q2\n"
+        "vqmovnt.s16 q0, q1\n"
+        "vstrb.8 q0, [%[o0]], #16\n"
+        : [a0] "+r"(a0), [o0] "+r"(o0), [table] "+r"(table)
+        : [zero] "r"(zero)
+        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
+  }
+  {
+    const int8_t *a0 = (void *)((const int8_t *)a + 64);
+    int8_t *o0 = (void *)(o + 16);
+    const int8_t *table = (void *)(t + 32);
+    __asm__ volatile(
+        "vldrw.u32 q0, [%[a0]], #16\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vadd.i32 q0, q0, q1\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vqrdmlash.s32 q0, q1, %[zero]\n"
+        "vqmovnb.s32 q0, q0\n"
+        "vqmovnb.s16 q0, q0\n"
+        "vstrb.32 q0, [%[o0]], #4\n"
+        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
+        : [zero] "r"(zero)
+        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
+  }
+}
+INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup)
 {
   {
     const int8_t *a0 = (void *)((const int8_t *)a + 0);
@@ -310,62 +366,6 @@ INLINE void finish(const int32_t *restrict a, const int32_t *restrict t, int8_t 
         : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
   }
 }
-INLINE void finish_rest(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup)
-{
-  {
-    const int8_t *a0 = (void *)((const int8_t *)a + 0);
-    int8_t *o0 = (void *)(o + 0);
-    const int8_t *table = (void *)(t + 0);
-    __asm__ volatile(
-        "vldrw.u32 q0, [%[a0]], #16\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vadd.i32 q0, q0, q2\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vqrdmlash.s32 q0, q2, %[zero]\n"
-        "vldrw.u32 q2, [%[a0]], #16\n"
-        "vqmovnb.s32 q0, q0\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vadd.i32 q2, q2, q1\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vqrdmlash.s32 q2, q1, %[zero]\n"
-        "vldrw.u32 q1, [%[a0]], #16\n"
-        "vqmovnt.s32 q0, q2\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vadd.i32 q1, q1, q2\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vqrdmlash.s32 q1, q2, %[zero]\n"
-        "vldrw.u32 q2, [%[a0]], #16\n"
-        "vqmovnb.s32 q1, q1\n"
-        "vldrw.u32 q3, [%[table]], #16\n"
-        "vadd.i32 q2, q2, q3\n"
-        "vldrw.u32 q3, [%[table]], #16\n"
-        "vqrdmlash.s32 q2, q3, %[zero]\n"
-        "vqmovnb.s16 q0, q0\n"
-        "vqmovnt.s32 q1, q2\n"
-        "vqmovnt.s16 q0, q1\n"
-        "vstrb.8 q0, [%[o0]], #16\n"
-        : [a0] "+r"(a0), [o0] "+r"(o0), [table] "+r"(table)
-        : [zero] "r"(zero)
-        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
-  }
-  {
-    const int8_t *a0 = (void *)((const int8_t *)a + 64);
-    int8_t *o0 = (void *)(o + 16);
-    const int8_t *table = (void *)(t + 32);
-    __asm__ volatile(
-        "vldrw.u32 q0, [%[a0]], #16\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vadd.i32 q0, q0, q1\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vqrdmlash.s32 q0, q1, %[zero]\n"
-        "vqmovnb.s32 q0, q0\n"
-        "vqmovnb.s16 q0, q0\n"
-        "vstrb.32 q0, [%[o0]], #4\n"
-        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
-        : [zero] "r"(zero)
-        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
-  }
-}
 void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,
               int8_t *restrict scratch)
 {
@@ -398,13 +398,11 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
         const int32_t *t = (const int32_t *)(params + 2928) + n / 20 * 40;
         int8_t *o = out + ((y * 6 + x) * 20 + n) * 1;
         int32_t *totals = (int32_t *)(scratch + 0);
-        for (int r_ = 0; r_ < 3; r_ += 3) {
-          const int r = r_;
+        for (int r = 0; r <= 3 - 3; r += 3)
           sums(p0 + r * 16, p1 + r * 16, p2 + r * 16, w, (int8_t *)totals + r * 80);
-        }
-        for (int r = 0; r < 2; r += 2)
-          finish(totals + r * 20, t, o + r * 20, zero_point, low, high, lookup);
-        finish_rest(totals + 2 * 20, t, o + 2 * 20, zero_point, low, high, lookup);
+        for (int r = 0; r <= 3 - 2; r += 2)
+          finish2(totals + r * 20, t, o + r * 20, zero_point, low, high, lookup);
+        finish1(totals + 2 * 20, t, o + 2 * 20, zero_point, low, high, lookup);
       }
     }
   }

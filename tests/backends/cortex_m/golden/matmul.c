@@ -130,7 +130,68 @@ INLINE void sums(const int8_t *p0, const int8_t *w, int8_t *a)
       : [x0_0] "r"(x0_0)
       : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "r0", "r2", "r4", "r8", "r10", "r12", "r6");
 }
-INLINE void finish(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup, int32_t term0, int32_t term1)
+INLINE void finish1(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup, int32_t term0)
+{
+  {
+    const int8_t *a0 = (void *)((const int8_t *)a + 0);
+    int8_t *o0 = (void *)(o + 0);
+    const int8_t *table = (void *)(t + 0);
+    __asm__ volatile(
+        "vldrw.u32 q3, [%[a0]], #16\n"
+        "vldrw.u32 q0, [%[table]], #16\n"
+        "vadd.i32 q3, q3, q0\n"
+        "vldrw.u32 q0, [%[table]], #16\n"
+        "vadd.i32 q3, q3, %[term0]\n"
+        "vqdmulh.s32 q3, q3, q0\n"
+        "vldrw.u32 q0, [%[table]], #16\n"
+        "vrshl.s32 q3, q3, q0\n"
+        "vldrw.u32 q0, [%[a0]], #16\n"
+        "vadd.i32 q3, q3, %[zero]\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vqmovnb.s32 q3, q3\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
+        "vadd.i32 q0, q0, q1\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vqmovnb.s16 q3, q3\n"
+        "vadd.i32 q0, q0, %[term0]\n"
+        "vstrb.32 q3, [%[o0]], #4\n"
+        "vqdmulh.s32 q0, q0, q2\n"
+        "vrshl.s32 q0, q0, q1\n"
+        "vadd.i32 q0, q0, %[zero]\n"
+        "vqmovnb.s32 q0, q0\n"
+        "vqmovnb.s16 q0, q0\n"
+        "vstrb.32 q0, [%[o0]], #4\n"
+        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
+        : [zero] "r"(zero), [term0] "r"(term0)
+        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
+  }
+  {
+    const int8_t *a0 = (void *)((const int8_t *)a + 32);
+    int8_t *o0 = (void *)(o + 8);
+    const int8_t *table = (void *)(t + 24);
+    const int32_t left = 1;
+    __asm__ volatile(
+        "vmrs lr, p0\n"
+        "vctp.32 %[left]\n"
+        "vldrw.u32 q0, [%[a0]], #16\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vadd.i32 q0, q0, q1\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vadd.i32 q0, q0, %[term0]\n"
+        "vqdmulh.s32 q0, q0, q1\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
+        "vrshl.s32 q0, q0, q1\n"
+        "vadd.i32 q0, q0, %[zero]\n"
+        "vqmovnb.s32 q0, q0\n"
+        "vqmovnb.s16 q0, q0\n"
+        "vpst\nvstrbt.32 q0, [%[o0]], #4\n"
+        "vmsr p0, lr\n"
+        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
+        : [zero] "r"(zero), [term0] "r"(term0), [left] "r"(left)
+        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
+  }
+}
+INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup, int32_t term0, int32_t term1)
 {
   {
     const int8_t *a0 = (void *)((const int8_t *)a + 0);
@@ -222,67 +283,6 @@ INLINE void finish(const int32_t *restrict a, const int32_t *restrict t, int8_t 
         : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
   }
 }
-INLINE void finish_rest(const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o, int32_t zero, int32_t low, int32_t high, const int8_t *lookup, int32_t term0)
-{
-  {
-    const int8_t *a0 = (void *)((const int8_t *)a + 0);
-    int8_t *o0 = (void *)(o + 0);
-    const int8_t *table = (void *)(t + 0);
-    __asm__ volatile(
-        "vldrw.u32 q3, [%[a0]], #16\n"
-        "vldrw.u32 q0, [%[table]], #16\n"
-        "vadd.i32 q3, q3, q0\n"
-        "vldrw.u32 q0, [%[table]], #16\n"
-        "vadd.i32 q3, q3, %[term0]\n"
-        "vqdmulh.s32 q3, q3, q0\n"
-        "vldrw.u32 q0, [%[table]], #16\n"
-        "vrshl.s32 q3, q3, q0\n"
-        "vldrw.u32 q0, [%[a0]], #16\n"
-        "vadd.i32 q3, q3, %[zero]\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vqmovnb.s32 q3, q3\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vadd.i32 q0, q0, q1\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vqmovnb.s16 q3, q3\n"
-        "vadd.i32 q0, q0, %[term0]\n"
-        "vstrb.32 q3, [%[o0]], #4\n"
-        "vqdmulh.s32 q0, q0, q2\n"
-        "vrshl.s32 q0, q0, q1\n"
-        "vadd.i32 q0, q0, %[zero]\n"
-        "vqmovnb.s32 q0, q0\n"
-        "vqmovnb.s16 q0, q0\n"
-        "vstrb.32 q0, [%[o0]], #4\n"
-        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
-        : [zero] "r"(zero), [term0] "r"(term0)
-        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
-  }
-  {
-    const int8_t *a0 = (void *)((const int8_t *)a + 32);
-    int8_t *o0 = (void *)(o + 8);
-    const int8_t *table = (void *)(t + 24);
-    const int32_t left = 1;
-    __asm__ volatile(
-        "vmrs lr, p0\n"
-        "vctp.32 %[left]\n"
-        "vldrw.u32 q0, [%[a0]], #16\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vadd.i32 q0, q0, q1\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vadd.i32 q0, q0, %[term0]\n"
-        "vqdmulh.s32 q0, q0, q1\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
-        "vrshl.s32 q0, q0, q1\n"
-        "vadd.i32 q0, q0, %[zero]\n"
-        "vqmovnb.s32 q0, q0\n"
-        "vqmovnb.s16 q0, q0\n"
-        "vpst\nvstrbt.32 q0, [%[o0]], #4\n"
-        "vmsr p0, lr\n"
-        : [a0] "+r"(a0), [o0] "+l"(o0), [table] "+r"(table)
-        : [zero] "r"(zero), [term0] "r"(term0), [left] "r"(left)
-        : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
-  }
-}
 INLINE void strip(int8_t *to, const int8_t *image, int iy, int ix, int8x16_t zero)
 {
   const int first = ix < 0 ? -ix : 0;
@@ -360,13 +360,11 @@ void kernel(const int8_t *restrict a, const int8_t *restrict b, int8_t *restrict
           const int32_t *t = (const int32_t *)(scratch + 864) + n / 9 * 36;
           int8_t *o = out + ((y * 7 + x) * 9 + n) * 1;
           int32_t *totals = (int32_t *)(scratch + 0);
-          for (int r_ = 0; r_ < 7; r_ += 7) {
-            const int r = r_;
+          for (int r = 0; r <= 7 - 7; r += 7)
             sums(p0 + r * 20, w, (int8_t *)totals + r * 48);
-          }
-          for (int r = 0; r < 6; r += 2)
-            finish(totals + r * 12, t, o + r * 9, zero_point, low, high, lookup, terms[r + 0], terms[r + 1]);
-          finish_rest(totals + 6 * 12, t, o + 6 * 9, zero_point, low, high, lookup, terms[6 + 0]);
+          for (int r = 0; r <= 7 - 2; r += 2)
+            finish2(totals + r * 12, t, o + r * 9, zero_point, low, high, lookup, terms[r + 0], terms[r + 1]);
+          finish1(totals + 6 * 12, t, o + 6 * 9, zero_point, low, high, lookup, terms[6 + 0]);
         }
       }
     }
