@@ -457,12 +457,14 @@ class Fitter:
                     return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
-        height = self._stages[last].height  # type: ignore[union-attr]
+        stage = self._stages[last]
+        assert stage is not None
         sizes = [len(self._source(number).params) for number in range(first, last + 1)]
         residents = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
         residents += ["all"] if max(sizes) > _SMALL_PARAMS else []
-        for rows in (1,) if self._slides(first) else _HEIGHTS:
-            if 2 * rows <= height or rows == 1:
+        least = stage.together
+        for rows in (1,) if self._slides(first) else (least * height for height in _HEIGHTS):
+            if 2 * rows <= stage.height or rows == least:
                 for resident in residents:
                     yield Segment(first, last, rows, resident)
 

@@ -113,6 +113,15 @@ def test_channels_that_are_pooled_at_once_lie_nowhere_all_together(succeed, tmp_
     assert succeed("run", build["build"], "--random", 2)["exact"]
 
 
+def test_what_is_enlarged_and_joined_lies_nowhere_as_a_whole(succeed, tmp_path):
+    model, records = f"{NETS}:hourglass", ("--records", tmp_path / "records.db")
+    kept, enlarged = 20 * 12 * 16, 20 * 12 * 16
+    build = succeed("compile", model, *records, "--arena-size", kept + enlarged, "-o", tmp_path / "build")
+    (stream,) = (kernel["name"] for kernel in build["kernels"] if "stream" in kernel["name"])
+    assert {"RESIZE", "CONCAT"} <= {op["op"] for op in build["ops"] if op["function"] == stream}
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+
+
 @pytest.fixture(scope="module")
 def fed(streamed, succeed, tmp_path_factory):
     records, folder = f"{streamed[1]['build']}/../records.db", tmp_path_factory.mktemp("fed") / "build"
