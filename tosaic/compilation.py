@@ -263,7 +263,7 @@ def fit_model(options: CompileOptions) -> list[Point]:
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         _, _, fitter, _ = _fitted(options, lower_model(options, stations), tuner, stations)
         with stations.station("front"):
-            return list(fitter.front())
+            return fitter.front()
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:

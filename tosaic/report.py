@@ -273,9 +273,9 @@ def fit_result(points: Sequence[Point]) -> dict:
 
 def print_fit(points: Sequence[Point]) -> None:
     """Each way to run a model: what it takes, drawn too, and what runs strip by strip."""
-    table = Table("way", "--arena-size", "", "cost", "of the fastest", "", "calls in streams", box=None)
+    table = Table("way", "--arena-size", "", "cost", "of the fastest", "", "MACs", "calls in streams", box=None)
     largest, dearest = max(point.arena for point in points), max(point.cost for point in points)
-    fastest = points[0].cost
+    fastest, products = points[0].cost, min(point.products for point in points)
     for number, point in enumerate(points, 1):
         streams = ", ".join(f"{names[0]} .. {names[-1]}" for names in point.streams)
         table.add_row(
@@ -285,6 +285,7 @@ def print_fit(points: Sequence[Point]) -> None:
             f"{point.cost:,.0f}",
             f"{point.cost / fastest if fastest else 1:.3f}",
             Bar(dearest, 0, point.cost, width=_BAR),
+            f"{point.products / products if products else 1:.3f}x",
             streams,
         )
     stdout.print(table)

@@ -30,9 +30,10 @@ from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.target import Memory
 from tosaic.passes.place.join import join
 from tosaic.support.errors import Error, OutOfMemoryError
-from tosaic.support.functions import body_of, callee_of, returned
+from tosaic.support.functions import body_of, callee_of, computing_ops, returned
 from tosaic.support.locations import describe
 from tosaic.support.mlir import copy_of, element_type, functions, ir
+from tosaic.support.values import multiplications
 from tosaic.tuner.measurement import Objective
 from tosaic.tuning import Tuner
 
@@ -129,11 +130,13 @@ class Point:
     Args:
         arena: bytes; as `--arena-size` they are enough.
         cost: in the tuner's objective, with the arena in the fastest memory.
+        products: multiply-accumulates; those of the model but where a stream computes something twice.
         streams: the functions that each stream executes together.
     """
 
     arena: int
     cost: float
+    products: int
     streams: tuple[tuple[str, ...], ...]
 
 
@@ -223,13 +226,19 @@ class Fitter:
         """The segments whose bytes are estimates."""
         return [segment for segment, price in self._open(fit).items() if not price.sized]
 
-    def front(self) -> Iterator[Point]:
+    def front(self) -> list[Point]:
         """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before."""
-        limit = self._most
+        points, limit = list[Point](), self._most
         while limit >= 0 and (fit := self.fastest_within(limit)) is not None:
-            streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
-            yield Point(self._plan_of(self.built(fit)).arena_bytes, fit.cost, streams)
+            point = self._point(fit)
+            points = [*(known for known in points if known.cost < point.cost), point]
             limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
+        return points
+
+    def _point(self, fit: Fit) -> Point:
+        streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
+        products = sum(self._products[call] * share for s in fit.segments for call, share in self._shares(s))
+        return Point(self._plan_of(self.built(fit)).arena_bytes, fit.cost, round(products), streams)
 
     def chosen(self) -> Fitted:
         """The fastest way to run the program that fits the fastest memory of the arena; but for windows that move on,
@@ -448,12 +457,14 @@ class Fitter:
                     return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
-        height = self._stages[last].height  # type: ignore[union-attr]
+        stage = self._stages[last]
+        assert stage is not None
         sizes = [len(self._source(number).params) for number in range(first, last + 1)]
         residents = ["none", *(["small"] if min(sizes) <= _SMALL_PARAMS else [])]
         residents += ["all"] if max(sizes) > _SMALL_PARAMS else []
-        for rows in (1,) if self._slides(first) else _HEIGHTS:
-            if 2 * rows <= height or rows == 1:
+        least = stage.together
+        for rows in (1,) if self._slides(first) else (least * height for height in _HEIGHTS):
+            if 2 * rows <= stage.height or rows == least:
                 for resident in residents:
                     yield Segment(first, last, rows, resident)
 
@@ -494,7 +505,7 @@ class Fitter:
         kept = self._resident(plan, segment)
         own = {number for number, _ in self._own_calls(plan, segment)}
         scratch = least_bytes(plan, [segment.lean * (number in own) for number in range(len(plan.units))])
-        cost = self._work(segment, plan)
+        cost = sum(self._costs_of_work[call] * share for call, share in self._shares(segment))
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
         for number, source in self._own_sources(plan, segment):
@@ -507,14 +518,16 @@ class Fitter:
                 cost += waits if segment.across else calls[number] * waits
         return Price(self._bytes(segment, scratch, plan.leads), cost)
 
-    def _work(self, segment: Segment, plan: Plan) -> float:
-        """What the kernels of a stream's calls cost but for waiting; parts compute some columns twice."""
-        costs = self._costs_of_work
+    def _shares(self, segment: Segment) -> Iterator[tuple[int, float]]:
+        """What a segment makes of the result of each call, as a share of it: parts make some columns twice."""
         if segment.parts == 1:
-            return sum(costs[segment.first : segment.last + 1])
-        whole = {call: stage.bytes for call, stage in enumerate(self._stages) if stage}
-        stages = plan.stream.stages
-        return sum(costs[call] * stages[n].bytes / whole[call] for n, call in self._own_calls(plan, segment))
+            yield from ((call, 1.0) for call in range(segment.first, segment.last + 1))
+            return
+        plan = self._plan(segment)
+        for number, call in self._own_calls(plan, segment):
+            stage = self._stages[call]
+            assert stage is not None
+            yield call, plan.stream.stages[number].bytes / stage.bytes
 
     def _waits(self, size: int) -> float:
         """What one reading of so many bytes of params costs beyond the instructions."""
@@ -565,6 +578,12 @@ class Fitter:
         records = {name: kernel.record for name, kernel in self._kernels.items()}
         found = [records.get(name) for name in self._names]
         return [float((record.measurement.cost(objective) if record else 0) or 0) for record in found]
+
+    @cached_property
+    def _products(self) -> list[int]:
+        """The multiply-accumulates of each call."""
+        known = functions(self._placed)
+        return [sum(map(multiplications, computing_ops(known[name]))) for name in self._names]
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:

@@ -113,6 +113,15 @@ def test_channels_that_are_pooled_at_once_lie_nowhere_all_together(succeed, tmp_
     assert succeed("run", build["build"], "--random", 2)["exact"]
 
 
+def test_what_is_enlarged_and_joined_lies_nowhere_as_a_whole(succeed, tmp_path):
+    model, records = f"{NETS}:hourglass", ("--records", tmp_path / "records.db")
+    kept, enlarged = 20 * 12 * 16, 20 * 12 * 16
+    build = succeed("compile", model, *records, "--arena-size", kept + enlarged, "-o", tmp_path / "build")
+    (stream,) = (kernel["name"] for kernel in build["kernels"] if "stream" in kernel["name"])
+    assert {"RESIZE", "CONCAT"} <= {op["op"] for op in build["ops"] if op["function"] == stream}
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+
+
 @pytest.fixture(scope="module")
 def fed(streamed, succeed, tmp_path_factory):
     records, folder = f"{streamed[1]['build']}/../records.db", tmp_path_factory.mktemp("fed") / "build"
@@ -152,13 +161,17 @@ def test_rows_may_come_in_any_number(fed, rows, tmp_path):
     assert np.array_equal(run_firmware(elf, firmware, samples, runner).outputs, expected)
 
 
-def test_rows_may_be_cut_into_parts_as_they_come(refused, succeed, tmp_path):
-    """The least that does is a stream of parts."""
+def test_rows_may_be_cut_into_parts_as_they_come(succeed, tmp_path):
+    """The least that does is a stream of parts, which compute the columns at the cut twice; of ways that are slower
+    and larger than others none is listed."""
     model, records = f"{NETS}:broad", ("--records", tmp_path / "records.db")
     options = (model, "--input-layout", "nhwc", "--stream-input", *records)
-    least = re.search(r"(\d+) B do", refused("compile", *options, "--arena-size", 1000, "-o", tmp_path / "none"))
-    assert least is not None
-    build = succeed("compile", *options, "--arena-size", least[1], "-o", tmp_path / "build")
+    points = succeed("fit", *options)["points"]
+    costs, products = ([point[name] for point in points] for name in ("cost", "products"))
+    assert costs == sorted(costs)
+    whole = 9 * 16 * (3 * 16 * 96 + 8 * 8 * 48)
+    assert products[0] == whole < products[-1] < 1.1 * whole
+    build = succeed("compile", *options, "--arena-size", points[-1]["arena"], "-o", tmp_path / "build")
     assert any(re.search(r"parts=[2-9]", kernel["schedule"]) for kernel in build["kernels"])
     assert succeed("run", build["build"], "--random", 2)["exact"]
     test_rows_may_come_in_any_number(build, 4, tmp_path)

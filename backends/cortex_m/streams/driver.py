@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.streams.layout import lay_out
-from tosaic.backends.cortex_m.streams.stage import Argument
+from tosaic.backends.cortex_m.streams.stage import Argument, Rows
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -255,8 +255,11 @@ class _Driver:
             needed = "0"
             for reader, argument in stream.readers(made):
                 if argument.rows:
-                    wanted = _affine(argument.rows.stride, f"e{reader}", argument.rows.end(0))
+                    wanted = _behind(argument.rows, f"e{reader}", argument.rows.end(0))
                     needed = wanted if needed == "0" else f"({needed} > {wanted} ? {needed} : {wanted})"
+            together = stream.stages[number].together
+            if together > 1:
+                needed = f"({needed} + {together - 1}) / {together} * {together}"
             ends = _least(needed, height)
             if made in stream.outputs:
                 ends = f"e{last} == {stream.stages[last].height} ? {height} : {ends}"
@@ -293,7 +296,7 @@ class _Driver:
         window, number = self._plan.windows[name], self._number(name)
         low = f"d{number}"
         for reader, rows in window.readers:
-            first = _affine(rows.stride, f"d{reader}", -rows.before)
+            first = _behind(rows, f"d{reader}", -rows.before)
             low = f"({low} < {first} ? {low} : {first})"
         lines = [f"  const int32_t low = {low};"]
         if window.kept:
@@ -317,14 +320,14 @@ class _Driver:
                 return self._taken() if number == 0 else []
             return [*self._copied(number, f"e{number} - d{number}"), f"d{number} = e{number};"]
         unit, counts = self._plan.units[number], self._plan.calls[number]
-        lines = []
+        least, lines = stage.together, list[str]()
         if unit in counts:
             head = f"for (; d{number} + {unit} <= e{number}; d{number} += {unit})"
             lines += [f"{head} {{", *(f"  {line}" for line in self._call(number, unit)), "}"]
-        if unit > 1 and 1 in counts:
+        if unit > least and least in counts:
             lines += [
-                f"for (; d{number} < e{number}; d{number}++) {{",
-                *(f"  {line}" for line in self._call(number, 1)),
+                f"for (; d{number} < e{number}; d{number} += {least}) {{",
+                *(f"  {line}" for line in self._call(number, least)),
                 "}",
             ]
         return lines
@@ -381,7 +384,7 @@ class _Driver:
         """C of where the rows of an argument begin that a stage's next row is made of."""
         if argument.rows is None:
             return self._whole(name)
-        first = _affine(argument.rows.stride, f"d{number}", -argument.rows.before)
+        first = _behind(argument.rows, f"d{number}", -argument.rows.before)
         if name in self._windows:
             made = self._number(name)
             return f"w{made} + ({first} - f{made}) * {argument.bytes}"
@@ -428,6 +431,11 @@ def _prototype(part: KernelSource, strips: Mapping[tuple[int, int], KernelSource
 
 def _whole_vectors(block: bytes) -> np.ndarray:
     return np.frombuffer(block.ljust(round_up(len(block), VECTOR), b"\0"), np.uint8)
+
+
+def _behind(rows: Rows, variable: str, offset: int) -> str:
+    """C of `offset` and the rows behind those before `variable`."""
+    return _affine(rows.stride, variable if rows.up == 1 else f"({variable} / {rows.up})", offset)
 
 
 def _affine(factor: int, variable: str, offset: int) -> str:

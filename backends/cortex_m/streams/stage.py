@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.streams.upright import make_upright
-from tosaic.support.attributes import ints_of
+from tosaic.support.attributes import enum_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import (
     constant_shape,
@@ -32,19 +32,21 @@ _ROWS = 1
 @dataclass(frozen=True)
 class Rows:
     """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand,
-    from row `stride * first - before` on; rows before the first and behind the last are those of the padding."""
+    from row `stride * first - before` on; rows before the first and behind the last are those of the padding. Where
+    `up` rows are made together, first and count are of so many rows each."""
 
     stride: int = 1
     before: int = 0
     reach: int = 1
+    up: int = 1
 
     def first(self, row: int) -> int:
         """The first row that `row` is made of, negative in the padding."""
-        return self.stride * row - self.before
+        return self.stride * (row // self.up) - self.before
 
     def count(self, rows: int) -> int:
         """The rows that `rows` rows are made of."""
-        return self.stride * (rows - 1) + self.reach
+        return self.stride * (rows // self.up - 1) + self.reach
 
     def end(self, rows: int) -> int:
         """The row behind the last that the first `rows` rows are made of."""
@@ -98,6 +100,11 @@ class Stage:
     offset: int = 0
 
     @property
+    def together(self) -> int:
+        """Rows of the result that are made together."""
+        return max((argument.rows.up for argument in self.arguments if argument.rows), default=1)
+
+    @property
     def step(self) -> int:
         """Bytes from a row to the next."""
         return self.pitch or self.bytes
@@ -108,7 +115,8 @@ def stage_of(function: ir.Operation) -> Stage | None:
 
     Args:
         function: one result (1, H, W, C) of more than one row but for a slice, or a sequence, of ops that keep rows
-            apart: windows, pointwise ops, concatenations of channels, and a transpose of channels to the end.
+            apart: windows, pointwise ops, concatenations of channels, rows that are repeated, and a transpose of
+            channels to the end.
     """
     module = standalone(function)
     (function,) = functions(module).values()
@@ -196,11 +204,24 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         return {image: Rows(ints_of(op, "stride")[0], top, span_of(op, 0))}
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
+    if op.name == "tosa.resize" and is_argument(image) and (times := _times_repeated(op)):
+        return {image: Rows(up=times)}
     if op.name == "tosa.slice" and is_argument(image):
         return {image: Rows(before=-_dims(op.operands[1])[_ROWS])}
     if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):
         return {image: rows}
     return None
+
+
+def _times_repeated(op: ir.Operation) -> int:
+    """How often a RESIZE repeats each row (TOSA 1.0, RESIZE); 0 of one that does something else."""
+    have, want = (shape_of(value)[_ROWS] for value in (op.operands[0], op.results[0]))
+    (numerator, denominator, *_), (offset, *_) = _dims(op.operands[1]), _dims(op.operands[2])
+    times = want // have
+    if enum_of(op, "mode") != "NEAREST_NEIGHBOR" or times * have != want:
+        return 0
+    nearest = [(2 * (row * denominator + offset) + numerator) // (2 * numerator) for row in range(want)]
+    return times if nearest == [row // times for row in range(want)] else 0
 
 
 def span_of(op: ir.Operation, axis: int) -> int:

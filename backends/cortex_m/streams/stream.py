@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
+from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage
 
 _FIRST_STEPS = 3
@@ -138,7 +140,7 @@ class Stream:
 
         for number in reversed(range(len(self.stages) - 1)):
             made, ends[number] = wanted(self.writes[number])
-            if len(made) > 1 or max(made) > ends[number]:
+            if len(made) > 1 or max(made) > ends[number] or self.stages[number].together > 1:
                 return False
             paces[number] = max(made)
         if any(self.is_padded(reader, a) for readers in self._readers.values() for reader, a in readers):
@@ -219,7 +221,7 @@ class Plan:
     """A stream with its step.
 
     Args:
-        rows: of the last stage's result in a step.
+        rows: of the last stage's result in a step; a multiple of what it makes together.
         slack: steps for which a window's buffer has room before what is needed is moved to its start.
         thrift: 0 where a window keeps its memory, 1 where that is free while none but what a step leaves to the next
             is needed, 2 where even this may lie elsewhere then.
@@ -236,15 +238,17 @@ class Plan:
 
     @cached_property
     def units(self) -> tuple[int, ...]:
-        """Rows that each stage makes in a call, while no end is near; what is left over is made one by one."""
-        units = [min(self.rows, self.stream.stages[-1].height)] * len(self.stream.stages)
+        """Rows that each stage makes in a call, while no end is near; what is left over is made one by one, or as few
+        as are made together."""
+        stages = self.stream.stages
+        units = [min(self.rows, stages[-1].height)] * len(stages)
         for number in self.stream.inner:
             made = [
-                argument.rows.stride * units[reader]
+                argument.rows.stride * units[reader] // argument.rows.up
                 for reader, argument in self.stream.readers(self.stream.writes[number])
                 if argument.rows
             ]
-            units[number] = min(max(made), self.stream.stages[number].height)
+            units[number] = min(round_up(max(made), stages[number].together), stages[number].height)
         return tuple(units)
 
     def ends(self, step: int) -> list[int]:
@@ -256,7 +260,7 @@ class Plan:
             needed = [a.rows.end(ends[reader]) for reader, a in self.stream.readers(made) if a.rows]
             if made in self.stream.outputs and step == self.steps - 1:
                 needed.append(stages[number].height)
-            ends[number] = min(max(needed), stages[number].height)
+            ends[number] = min(round_up(max(needed), stages[number].together), stages[number].height)
         return ends
 
     @cached_property
@@ -303,8 +307,10 @@ class Plan:
 
     @cached_property
     def _moments(self) -> list[tuple[list[int], list[int]]]:
-        """The rows of each stage before and after every step, but for those in the middle, which do all the same."""
+        """The rows of each stage before and after every step, but for those in the middle where all do the same."""
         heights = [stage.height for stage in self.stream.stages]
+        if any(stage.together > 1 for stage in self.stream.stages):
+            return list(pairwise([[0] * len(heights), *map(self.ends, range(self.steps))]))
         found = [([0] * len(heights), self.ends(0))]
         last = self.steps - 1
         begun, ended = range(1, min(_FIRST_STEPS, last + 1)), list[int]()
@@ -330,9 +336,10 @@ class Plan:
         for number, unit in enumerate(self.units):
             counts[number][unit] = alike
             for done, ends in self._moments:
-                whole, single = divmod(ends[number] - done[number], unit)
+                whole, rest = divmod(ends[number] - done[number], unit)
+                together = self.stream.stages[number].together
                 counts[number].update({unit: whole})
-                counts[number].update({1: single})
+                counts[number].update({together: rest // together})
         return tuple(+count for count in counts)
 
     @cached_property
@@ -350,7 +357,8 @@ class Plan:
                     continue
                 output = stream.outputs.index(stream.writes[number])
                 while done[number] < end:
-                    made = self.units[number] if done[number] + self.units[number] <= end else 1
+                    unit = self.units[number]
+                    made = unit if done[number] + unit <= end else stream.stages[number].together
                     written = (done[number] + made) * stream.stages[number].step
                     for index in lying:
                         needed = self._needed(stream.inputs[index], done)

@@ -73,6 +73,32 @@ def test_a_strip_computes_those_rows(rows):
     np.testing.assert_array_equal(part, whole[:, 1 : 1 + rows])
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_rows_that_are_repeated_are_made_together(times):
+    graph = Graph()
+    module, function = function_of(graph, repeated(graph, times, 1 - times))
+    image = RNG.integers(-128, 128, (1, 6, 4, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    np.testing.assert_array_equal(whole, image.repeat(times, 1).repeat(times, 2))
+    stage = stage_of(function)
+    assert stage is not None and stage.together == times
+    assert stage.arguments == (Argument(Rows(up=times), 6, 64),)
+    (part,) = evaluate(f"module {{\n{strip(stage, 2 * times)}\n}}\n", [image[:, 3:5]])
+    np.testing.assert_array_equal(part, whole[:, 3 * times : 5 * times])
+
+
+def test_rows_that_are_not_repeated_alike_are_no_stage():
+    """Half a pixel further up the first row is there once and the last one three times."""
+    _, function = function_of(graph := Graph(), repeated(graph, 2, 0))
+    assert stage_of(function) is None
+
+
+def repeated(graph: Graph, times: int, offset: int) -> ir.Value:
+    """An image of `times` as many rows and columns, of which the first begins at `offset` halves of a pixel."""
+    scale, border = (2 * times, 2, 2 * times, 2), 2 * times - 2 + offset
+    return graph.resize(graph.input((1, 6, 4, 16)), "NEAREST_NEIGHBOR", scale, (offset, offset), (border, border))
+
+
 def test_a_slice_begins_with_the_first_row_that_it_takes():
     graph = Graph()
     x = graph.input((1, 9, 4, 16))
@@ -189,7 +215,7 @@ def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple
 
 @st.composite
 def plans(draw) -> Plan:
-    """A chain of windows, in which now and then a stage reads what an earlier one made, too."""
+    """A chain of windows and repetitions, in which now and then a stage reads what an earlier one made, too."""
     height = draw(st.integers(4, 40))
     made, heights = ["x"], {"x": height}
     stages, reads = [], []
@@ -198,8 +224,11 @@ def plans(draw) -> Plan:
         kernel = draw(st.integers(1, min(5, heights[source])))
         pad = draw(st.tuples(st.integers(0, kernel - 1), st.integers(0, kernel - 1)))
         rows, out = window(heights[source], kernel, draw(st.integers(1, 3)), pad)
+        if draw(st.integers(0, 3)) == 0:
+            rows = Rows(up=draw(st.integers(2, 3)))
+            out = rows.up * heights[source]
         arguments, names = [Argument(rows, heights[source], 16, padding=9)], [source]
-        beside = [name for name in made[:-1] if heights[name] == out]
+        beside = [name for name in made[:-1] if heights[name] == out and rows.up == 1]
         if beside and draw(st.booleans()):
             other = draw(st.sampled_from(beside))
             arguments.append(Argument(Rows(), out, 16))
@@ -211,9 +240,10 @@ def plans(draw) -> Plan:
         heights[name] = out
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), (made[-1],))
     slack, thrift = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    together = stream.stages[-1].together
     if draw(st.booleans()):
-        return Plan(in_two_parts(stream), 1, slack, thrift)
-    return Plan(stream.with_copies(), draw(st.integers(1, 5)), slack, thrift)
+        return Plan(in_two_parts(stream), together, slack, thrift)
+    return Plan(stream.with_copies(), together * draw(st.integers(1, 5)), slack, thrift)
 
 
 def in_two_parts(stream: Stream) -> Stream:
@@ -311,7 +341,7 @@ class Memory:
                 self.restore(number)
             while self.done[number] < end:
                 unit = self.plan.units[number]
-                made = unit if self.done[number] + unit <= end else 1
+                made = unit if self.done[number] + unit <= end else self.stream.stages[number].together
                 self.read(number, made)
                 self.put(self.layout.working[number], [("working", number)] * (self.working[number] // 16))
                 self.write(number, made)

@@ -71,6 +71,27 @@ def tall():
     return Tall().eval(), (batches[0],), [(batch,) for batch in batches]
 
 
+class Hourglass(nn.Module):
+    """Half the size and back, joined with what was before: f32[1, 3, 20, 12] -> f32[1, 8, 10, 6]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.inner = nn.Conv2d(16, 16, 3, padding=1)
+        self.last = nn.Conv2d(32, 8, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        small = torch.relu(self.inner(nn.functional.max_pool2d(x, 2)))
+        return self.last(torch.cat([nn.functional.interpolate(small, scale_factor=2.0), x], 1))
+
+
+def hourglass():
+    torch.manual_seed(0)
+    batches = torch.randn(4, 1, 3, 20, 12, generator=torch.Generator().manual_seed(1))
+    return Hourglass().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
 def crowned():
     """36 pixels of 256 channels that go into one: f32[1, 3, 12, 12] -> f32[1, 5]."""
     torch.manual_seed(0)
