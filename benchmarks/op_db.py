@@ -88,14 +88,14 @@ def samples(info: Any) -> Iterator[tuple[Call, tuple[Tensor, ...]]]:
 
 
 def is_core(program: ExportedProgram) -> bool:
-    """Whether a trace holds Core ATen ops, and at least one."""
+    """Whether a trace holds Core ATen ops, and at least one; what gives memory as it lies has no result."""
     table, ops = _default_decompositions(), _ops(program)
     if any(torch.Tag.core not in op.tags and op not in table and _stays(op) for op in ops):
         return False
     if any(op in table or torch.Tag.core not in op.tags for op in ops):
         program = program.run_decompositions()
     ops = _ops(program)
-    return bool(ops) and all(torch.Tag.core in op.tags for op in ops)
+    return bool(ops) and all(torch.Tag.core in op.tags and "empty" not in str(op) for op in ops)
 
 
 def _ops(program: ExportedProgram) -> list[torch._ops.OpOverload]:

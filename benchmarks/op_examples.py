@@ -22,7 +22,7 @@ def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-X = tensor(2, 6, 9, 8)
+X, Y = tensor(2, 6, 9, 8), tensor(2, 6, 9, 8, seed=1)
 ROWS = tensor(3, 5, 8)
 POSITIVE = X.abs() + 0.1
 INDICES = torch.tensor([[3, 0, 7], [1, 1, 2]])
@@ -118,7 +118,7 @@ FUNCTIONS = {
     "stft": (lambda x: torch.stft(x.flatten(), 16, 8, window=torch.ones(16), return_complex=True).abs(), ROWS),
     "add": (lambda x, y: x + y, X, tensor(6, 1, 8)),
     "add-scalar": (lambda x: x + 2, X),
-    "add-alpha": (lambda x, y: torch.add(x, y, alpha=3), X, X),
+    "add-alpha": (lambda x, y: torch.add(x, y, alpha=3), X, Y),
     "add-constant": (lambda x: x + torch.arange(8), X),
     "sub": (lambda x, y: x - y, X, tensor(9, 8)),
     "rsub": (lambda x: 1 - x, X),
@@ -202,8 +202,8 @@ FUNCTIONS = {
     "addmm": (torch.addmm, tensor(4), tensor(5, 8), tensor(8, 4)),
     "attention": (F.scaled_dot_product_attention, tensor(1, 2, 6, 4), tensor(1, 2, 6, 4, seed=1), tensor(1, 2, 6, 4)),
     "attention-causal": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), tensor(1, 2, 6, 4)),
-    "cat": (lambda x, y: torch.cat([x, y], -1), X, X),
-    "stack": (lambda x, y: torch.stack([x, y], 1), X, X),
+    "cat": (lambda x, y: torch.cat([x, y], -1), X, Y),
+    "stack": (lambda x, y: torch.stack([x, y], 1), X, Y),
     "split": (lambda x: x.split(4, 1), X),
     "chunk": (lambda x: x.chunk(3, 2), X),
     "unbind": (lambda x: x.unbind(0), X),

@@ -40,12 +40,12 @@ from tosaic.backends.firmware import memory_plan
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.console import ended_by_sigterm, quiet_libraries
-from tosaic.frontend import TosaFile, read_tosa
+from tosaic.frontend import read_tosa
 from tosaic.options import Tuning
 from tosaic.passes import first_difference
 from tosaic.support.errors import ModelError, OutOfMemoryError, PassError
 from tosaic.support.functions import body_of, main_of, returned
-from tosaic.support.mlir import bytecode, functions
+from tosaic.support.mlir import bytecode, functions, ir
 from tosaic.support.scratch import temporary_files
 from tosaic.support.tosa_tools import tosa_tool
 from tosaic.tuning import Tuner
@@ -140,7 +140,7 @@ def trial(tests: Sequence[Case]) -> Outcome:
             files = [read_tosa(test.folder / "test.tosa") for test in tests]
             inputs = _as_compiled([test.inputs for test in tests], [file.bytes[0] for file in files])
             expected = _as_compiled([test.expected for test in tests], [file.bytes[1] for file in files])
-            (folder / "tests.mlirbc").write_bytes(_joined(files))
+            (folder / "tests.mlirbc").write_bytes(joined([file.module for file in files]))
             build = tosaic.compile(
                 str(folder / "tests.mlirbc"),
                 calibration=[tuple(inputs)],
@@ -184,9 +184,9 @@ def _as_compiled(arrays: Sequence[Sequence[np.ndarray]], unsigned: Sequence[Sequ
     ]
 
 
-def _joined(files: Sequence[TosaFile]) -> bytes:
-    """The functions of the files side by side in one, as bytecode."""
-    mains = [functions(file.module)["main"] for file in files]
+def joined(modules: Sequence[ir.Module]) -> bytes:
+    """Their functions side by side in one, as bytecode."""
+    mains = [functions(module)["main"] for module in modules]
     ops = [op.operation for main in mains for op in list(body_of(main).operations)[:-1]]
     arguments = [argument for main in mains for argument in body_of(main).arguments]
     return bytecode(main_of(ops, arguments, [value for main in mains for value in returned(main)]))

@@ -94,30 +94,35 @@ def multiply(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @pattern("tosa.greater", "tosa.greater_equal", "tosa.equal")
 def compare(op: ir.Operation) -> Replacement:
-    """Comparison of i32; against a constant the threshold is exact."""
+    """Comparison of i32; with a constant the threshold is exact."""
     views = [quantized_view(operand) for operand in op.operands]
     result = ir.RankedTensorType(op.results[0].type)
     name = op.name.removeprefix("tosa.")
-    threshold = float_constant(op.operands[1])
-    if views[0] is not None and threshold is not None:
-        x, quantization = views[0]
-        limit = constant(_limit(name, threshold, quantization.scale))
-        return emit(name, [widen(x, quantization.zero_point), limit], result.shape, "i1")
+    for place, view in enumerate(views):
+        threshold = float_constant(op.operands[1 - place])
+        if view is not None and threshold is not None:
+            stored, quantization = view
+            limit = constant(_limit(name, threshold / quantization.scale, below=place == 1))
+            operands = [widen(stored, quantization.zero_point), limit]
+            return emit(name, operands[::-1] if place else operands, result.shape, "i1")
     if views[0] is None or views[1] is None:
         return None
     aligned = _aligned(op.operands[0], op.operands[1])
     return None if aligned is None else emit(name, list(aligned[:2]), result.shape, "i1")
 
 
-def _limit(name: str, threshold: np.ndarray, scale: float) -> np.ndarray:
-    """What a whole number of steps of `scale` is compared with instead, as i32; nothing quantized is as large as its
-    ends."""
-    bound = threshold / scale
+def _limit(name: str, threshold: np.ndarray, below: bool) -> np.ndarray:
+    """The i32 that takes the place of a threshold for whole numbers; nothing quantized is as large as its ends.
+
+    Args:
+        below: whether numbers below it are asked for, else those above it.
+    """
+    nearest = np.rint(threshold)
+    threshold = np.where(np.float32(nearest) == np.float32(threshold), nearest, threshold)
     if name == "equal":
-        whole = np.rint(bound)
-        whole = np.where(np.float32(whole * scale) == np.float32(threshold), whole, np.inf)
+        whole = np.where(threshold == nearest, nearest, np.inf)
     else:
-        whole = np.floor(bound) if name == "greater" else np.ceil(bound)
+        whole = np.floor(threshold) if (name == "greater") != below else np.ceil(threshold)
     return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
 

@@ -256,13 +256,18 @@ def test_matmul_concat_and_reduction():
 def test_comparison_with_a_constant_is_exact_and_argmax_needs_no_scale():
     b = Casts()
     x = b.input((4, 64), X[0])
-    threshold = b.constant(np.full((1, 1), 0.5, np.float32))
+    threshold = b.constant(np.full((1, 1), 0.8, np.float32))  # 40 steps, and a little more as f64
     above = b.op("tosa.greater", [x, threshold], (4, 64), kind="i1")
+    below = b.op("tosa.greater", [threshold, x], (4, 64), kind="i1")
+    from_below = b.op("tosa.greater_equal", [threshold, x], (4, 64), kind="i1")
     best = b.op("tosa.argmax", [x], (4,), "<{axis = 1 : i32}>", kind="i32")
-    module = b.module(above, best)
-    data = integers(1, (4, 64))
-    got_above, got_best = run(module, [data])
-    assert (got_above == ((data.astype(float) - 3) * 0.02 > 0.5)).all()
+    module = b.module(above, below, from_below, best)
+    data = np.arange(256).reshape(4, 64).astype(np.int8)
+    got_above, got_below, got_from_below, got_best = run(module, [data])
+    assert not any("f32" in str(op) for op in walk(module))
+    assert (got_above == (data > 43)).all()
+    assert (got_below == (data < 43)).all()
+    assert (got_from_below == (data <= 43)).all()
     assert (got_best == data.argmax(1)).all()
 
 
