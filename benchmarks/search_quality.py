@@ -27,6 +27,7 @@ from tosaic.tuner.space import Schedule
 
 WITHIN = 0.98
 BATCH = 8
+POOL_BATCH = 32  # half the processor time of a trial in batches of 8
 IN_FLIGHT = 3  # as the tuner has them on two processors
 
 Trials = Callable[[Sequence[Schedule]], list[Record]]
@@ -91,7 +92,8 @@ def recorded(task: Task, measure: Measure[Any], executor: Executor, database: Da
 
     def trials(schedules: Sequence[Schedule]) -> list[Record]:
         new = [schedule for schedule in schedules if schedule not in known]
-        batches = [new[i : i + BATCH] for i in range(0, len(new), BATCH)]
+        size = BATCH if len(schedules) <= BATCH else POOL_BATCH
+        batches = [new[i : i + size] for i in range(0, len(new), size)]
         pending = [(batch, executor.submit(measure, task, batch)) for batch in batches]
         for batch, answer in pending:
             pairs = zip(batch, answer.result(), strict=True)

@@ -147,26 +147,39 @@ def _row_sum(depth: int) -> list[str]:
 
 def _pack(kernel: Kernel) -> list[str]:
     """C of `pack`: columns of `b` to packed weights, and the bias of each among the factors."""
-    what, nr, vectors = kernel.what, kernel.tile[1], len(kernel.vectors)
+    what, nr, order = kernel.what, kernel.tile[1], _order(kernel)
+    padded = bool((order[1] < 0).any())
+    whole, rest = divmod(what.depth, VECTOR)
+    at, inside = f"from + 8 * {what.channels}", f"column < {what.channels}"
+
+    def move(count: int) -> list[str]:
+        """C that packs `count` elements of a column, a vector of them."""
+        lines = []
+        for half, (to, source) in enumerate((("to", "from"), ("to + 8", at))):
+            there = min(max(count - 8 * half, 0), 8)
+            gather = f"vldrbq_gather_offset_s16({source}, steps)"
+            if padded or there < 8:
+                mask = f"{inside} ? vctp16q({there}) : 0" if padded else f"vctp16q({there})"
+                gather = f"vldrbq_gather_offset_z_s16({source}, steps, {mask})"
+            part = "low" if half == 0 else "high"
+            lines += [f"const int16x8_t {part} = {gather};", f"vstrbq_s16({to}, {part});"]
+        return [*lines, "sum = vaddvaq_s16(vaddvaq_s16(sum, low), high);"]
+
     return [
         "INLINE void pack(int8_t *w, int32_t *factors, const int8_t *b, const int32_t *range, const int32_t *order)",
         "{",
         f"  const uint16x8_t steps = vmulq_n_u16(vidupq_n_u16(0, 1), {what.channels});",
-        f"  for (int j = 0; j < {len(_order(kernel)[0])}; j++) {{",
-        f"    int8_t *to = w + j / {nr} * {vectors * nr * VECTOR} + j % {nr} * {VECTOR};",
-        "    const int column = order[2 * j], bias = order[2 * j + 1];",
-        "    const int8_t *from = b + column;",
-        f"    const int depth = column < {what.channels} ? {what.depth} : 0;",
-        "    int32_t sum = 0;",
-        f"    for (int k = 0; k < {vectors * VECTOR}; k += {VECTOR}, to += {nr * VECTOR}) {{",
-        "      const int left = depth > k ? depth - k : 0, more = left > 8 ? left - 8 : 0;",
-        f"      vstrbq_s16(to, vldrbq_gather_offset_z_s16(from + k * {what.channels}, steps, vctp16q(left)));",
-        f"      const int8_t *next = from + (k + 8) * {what.channels};",
-        "      vstrbq_s16(to + 8, vldrbq_gather_offset_z_s16(next, steps, vctp16q(more)));",
-        "      sum = vaddvaq_s8(sum, vldrbq_s8(to));",
+        f"  for (int tile = 0; tile < {len(order[0]) // nr}; tile++, w += {len(kernel.vectors) * nr * VECTOR})",
+        f"    for (int c = 0; c < {nr}; c++, order += 2) {{",
+        f"      int8_t *to = w + c * {VECTOR};",
+        "      const int column = order[0], bias = order[1];",
+        "      const int8_t *from = b + column;",
+        "      int32_t sum = 0;",
+        f"      for (int k = 0; k < {whole}; k++, from += {VECTOR * what.channels}, to += {nr * VECTOR}) {{",
+        *(f"        {line}" for line in move(VECTOR)),
+        "      }",
+        *([f"      {line}" for line in move(rest)] if rest else []),
+        f"      {'if (bias >= 0) ' * padded}factors[bias] = range[3] * ({what.depth} * range[4] - sum);",
         "    }",
-        "    if (bias >= 0)",
-        f"      factors[bias] = range[3] * ({what.depth} * range[4] - sum);",
-        "  }",
         "}",
     ]

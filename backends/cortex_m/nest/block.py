@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -148,6 +148,33 @@ def advance(pointer: str, distance: int) -> list[Instruction]:
         step = min(left, _ADD_REACH)
         code.append(Instruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
     return code
+
+
+def with_late_loads(code: Sequence[Instruction], fixed: Collection[str]) -> list[Instruction]:
+    """The same code with each load right before the first instruction that reads its vector, so that fewer live.
+
+    Args:
+        fixed: names that are no free vectors. Loads that move the same pointer stay in their order.
+    """
+    late: list[Instruction] = []
+    waiting: list[Instruction] = []
+
+    def issue(load: Instruction) -> None:
+        before = [other for other in waiting[: waiting.index(load)] if set(other.writes) & set(load.writes)]
+        for each in (*before, load):
+            waiting.remove(each)
+            late.append(each)
+
+    for instruction in code:
+        starts = any(name not in fixed for name in instruction.writes if name not in instruction.keeps)
+        if instruction.mnemonic.startswith("vldr") and starts and all(name in fixed for name in instruction.reads):
+            waiting.append(instruction)
+            continue
+        for load in [load for load in waiting if set(load.writes) & {*instruction.reads, *instruction.writes}]:
+            if load in waiting:
+                issue(load)
+        late.append(instruction)
+    return [*late, *waiting]
 
 
 def cycles_of(turn: Sequence[str], pipeline: Pipeline, turns: int = 2) -> int:

@@ -166,7 +166,7 @@ class Kernel:
         """Bytes of the hardware loop of the sums."""
         mr, nr = self.tile
         vectors = len(self.vectors) if self._turn.axis == "n" else self._turn.step // VECTOR
-        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr - len(self._held))
+        return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr)
 
     @property
     def _finish_repeats(self) -> int:

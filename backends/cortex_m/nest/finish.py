@@ -8,7 +8,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
 from tosaic.backends.target import Pipeline
 
 GROUP = 4
@@ -156,7 +156,8 @@ class Finish:
         scalars = self._scalars(rows)
         registers = {**{name: f"%[{name}]" for name in (*pointers, *scalars)}, **held}
         free = tuple(f"q{i}" for i in range(8) if f"q{i}" not in held.values())
-        code = ordered(Block(tuple(turn), registers, free), self.pipeline, hoisted)
+        body = tuple(with_late_loads(turn, registers))
+        code = ordered(Block(body, registers, free), self.pipeline, hoisted)
         entry, leave = list(code.entry), list[str]()
         if held:
             width = 8 if turn[-1].mnemonic == "vstrb.8" else 32

@@ -18,7 +18,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -384,7 +384,8 @@ class Turn:
             raise BackendError(f"{len(self._changes)} pointers do not fit the registers")
         if turns > 1 and 4 * len(self.code) > _REACH_OF_LOOP:
             raise BackendError(f"a loop of {len(self.code)} instructions is out of the reach of its end")
-        found = ordered(Block(tuple(self.code), self._registers, free), pipeline)
+        code = with_late_loads(self.code, self._registers)
+        found = ordered(Block(tuple(code), self._registers, free), pipeline)
         entry, reads, clobbers = list(found.entry), list(self._scalars), [_SPILL] if spilled else []
         lines = [f"const int32_t {name} = {at};" for name, at in self._scalars.items() if at]
         if spilled:

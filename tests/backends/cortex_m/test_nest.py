@@ -13,7 +13,7 @@ from golden_files import assert_golden
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.contraction import Kernel
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.sketches import scheduled
@@ -264,3 +264,15 @@ def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
     case = layer.case(family())
     assert run_cases([case], tmp_path)[0].exact
     assert_golden(f"{family.name}.c", case.source, "INLINE void")
+
+
+def test_late_loads_stand_where_they_are_read_and_keep_the_order_of_a_pointer():
+    def load(to: str, pointer: str) -> Instruction:
+        return Instruction("vldrw.u32", f"{{{to}}}, [{{{pointer}}}], #16", (to, pointer), (pointer,))
+
+    def add(to: str, *operands: str) -> Instruction:
+        return Instruction("vadd.i32", f"{{{to}}}, " + ", ".join(f"{{{name}}}" for name in operands), (to,))
+
+    code = [load("a", "p"), load("b", "p"), load("c", "r"), add("d", "c", "c"), add("e", "d", "b"), add("f", "e", "a")]
+    late = with_late_loads(code, {"p", "r"})
+    assert [instruction.writes[0] for instruction in late] == ["c", "d", "a", "b", "e", "f"]

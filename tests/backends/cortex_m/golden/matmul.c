@@ -201,26 +201,26 @@ INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t
     const int8_t *table = (void *)(t + 0);
     __asm__ volatile(
         "vldrw.u32 q4, [%[table]], #16\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vldrw.u32 q1, [%[table]], #16\n"
         "vldrw.u32 q6, [%[a0]], #16\n"
         "vadd.i32 q6, q6, q4\n"
-        "vldrw.u32 q5, [%[a1]], #16\n"
+        "vldrw.u32 q1, [%[table]], #16\n"
         "vadd.i32 q6, q6, %[term0]\n"
-        "vqdmulh.s32 q6, q6, q2\n"
+        "vqdmulh.s32 q6, q6, q1\n"
+        "vldrw.u32 q3, [%[table]], #16\n"
+        "vrshl.s32 q6, q6, q3\n"
+        "vldrw.u32 q5, [%[a1]], #16\n"
         "vadd.i32 q5, q5, q4\n"
         "vldrw.u32 q4, [%[table]], #16\n"
-        "vrshl.s32 q6, q6, q1\n"
-        "vldrw.u32 q3, [%[table]], #16\n"
         "vadd.i32 q5, q5, %[term1]\n"
-        "vqdmulh.s32 q5, q5, q2\n"
+        "vqdmulh.s32 q5, q5, q1\n"
         "vadd.i32 q6, q6, %[zero]\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
-        "vrshl.s32 q5, q5, q1\n"
         "vldrw.u32 q1, [%[a0]], #16\n"
+        "vrshl.s32 q5, q5, q3\n"
+        "vldrw.u32 q3, [%[table]], #16\n"
         "vqmovnb.s32 q6, q6\n"
-        "vldrw.u32 q0, [%[a1]], #16\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
         "vadd.i32 q5, q5, %[zero]\n"
+        "vldrw.u32 q0, [%[a1]], #16\n"
         "vqmovnb.s16 q6, q6\n"
         "vqmovnb.s32 q5, q5\n"
         "vstrb.32 q6, [%[o0]], #4\n"
@@ -257,15 +257,15 @@ INLINE void finish2(const int32_t *restrict a, const int32_t *restrict t, int8_t
         "vmrs lr, p0\n"
         "vctp.32 %[left]\n"
         "vldrw.u32 q4, [%[table]], #16\n"
-        "vldrw.u32 q3, [%[table]], #16\n"
-        "vldrw.u32 q2, [%[table]], #16\n"
         "vldrw.u32 q1, [%[a0]], #16\n"
         "vadd.i32 q1, q1, q4\n"
-        "vldrw.u32 q0, [%[a1]], #16\n"
+        "vldrw.u32 q3, [%[table]], #16\n"
         "vadd.i32 q1, q1, %[term0]\n"
         "vqdmulh.s32 q1, q1, q3\n"
-        "vadd.i32 q0, q0, q4\n"
+        "vldrw.u32 q2, [%[table]], #16\n"
         "vrshl.s32 q1, q1, q2\n"
+        "vldrw.u32 q0, [%[a1]], #16\n"
+        "vadd.i32 q0, q0, q4\n"
         "vadd.i32 q0, q0, %[term1]\n"
         "vqdmulh.s32 q0, q0, q3\n"
         "vadd.i32 q1, q1, %[zero]\n"
@@ -303,22 +303,26 @@ INLINE int32_t row_sum(const int8_t *row)
 INLINE void pack(int8_t *w, int32_t *factors, const int8_t *b, const int32_t *range, const int32_t *order)
 {
   const uint16x8_t steps = vmulq_n_u16(vidupq_n_u16(0, 1), 9);
-  for (int j = 0; j < 9; j++) {
-    int8_t *to = w + j / 1 * 32 + j % 1 * 16;
-    const int column = order[2 * j], bias = order[2 * j + 1];
-    const int8_t *from = b + column;
-    const int depth = column < 9 ? 20 : 0;
-    int32_t sum = 0;
-    for (int k = 0; k < 32; k += 16, to += 16) {
-      const int left = depth > k ? depth - k : 0, more = left > 8 ? left - 8 : 0;
-      vstrbq_s16(to, vldrbq_gather_offset_z_s16(from + k * 9, steps, vctp16q(left)));
-      const int8_t *next = from + (k + 8) * 9;
-      vstrbq_s16(to + 8, vldrbq_gather_offset_z_s16(next, steps, vctp16q(more)));
-      sum = vaddvaq_s8(sum, vldrbq_s8(to));
-    }
-    if (bias >= 0)
+  for (int tile = 0; tile < 9; tile++, w += 32)
+    for (int c = 0; c < 1; c++, order += 2) {
+      int8_t *to = w + c * 16;
+      const int column = order[0], bias = order[1];
+      const int8_t *from = b + column;
+      int32_t sum = 0;
+      for (int k = 0; k < 1; k++, from += 144, to += 16) {
+        const int16x8_t low = vldrbq_gather_offset_s16(from, steps);
+        vstrbq_s16(to, low);
+        const int16x8_t high = vldrbq_gather_offset_s16(from + 8 * 9, steps);
+        vstrbq_s16(to + 8, high);
+        sum = vaddvaq_s16(vaddvaq_s16(sum, low), high);
+      }
+      const int16x8_t low = vldrbq_gather_offset_z_s16(from, steps, vctp16q(4));
+      vstrbq_s16(to, low);
+      const int16x8_t high = vldrbq_gather_offset_z_s16(from + 8 * 9, steps, vctp16q(0));
+      vstrbq_s16(to + 8, high);
+      sum = vaddvaq_s16(vaddvaq_s16(sum, low), high);
       factors[bias] = range[3] * (20 * range[4] - sum);
-  }
+    }
 }
 void kernel(const int8_t *restrict a, const int8_t *restrict b, int8_t *restrict results,
               const int8_t *restrict params, int8_t *restrict scratch)
