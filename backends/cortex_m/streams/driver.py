@@ -164,9 +164,12 @@ class _Driver:
             f"int32_t @SYMBOL@_feed(const int8_t *rows, int32_t count, {', '.join(tensors)}, {_WORKING})",
             "{",
             f"  struct state *const state = (struct state *)(scratch + {self._state});",
-            f"  int32_t {', '.join(f'{name} = state->{name}' for name in self._variables)};",
             *(f"  {line}" for line in self._pointers()),
-            *(f"  {line}" for line in self._moved_on() or [f"if (d{last} == {height})", "  return count;"]),
+            *(f"  {line}" for line in self._whole_hop()),
+            f"  int32_t {', '.join(f'{name} = state->{name}' for name in self._variables)};",
+            f"  if (d{last} == {height}) {{",
+            *(f"    {line}" for line in self._moved_on() or ["return count;"]),
+            "  }",
             *(f"  {line}" for line in self._loop("break;")),
             f"  *state = (struct state){{ {variables} }};",
             f"  return d{last} == {height} ? count : -1;",
@@ -179,22 +182,41 @@ class _Driver:
             "}",
         ]
 
-    def _moved_on(self) -> list[str]:
-        """Where all results are there, move all rows up by as many as come anew."""
+    def _whole_hop(self) -> list[str]:
+        """Where all results are there, and all rows that the next ones need: counters are numbers then."""
         if not self._stream.slides:
             return []
-        plan, stream, last = self._plan, self._stream, len(self._plan.units) - 1
-        lines = [f"if (d{last} == {stream.stages[last].height}) {{", f"  end = {stream.stages[last].height};"]
+        last, height = len(self._plan.units) - 1, self._stream.stages[-1].height
+        ends = enumerate(self._plan.ends(self._plan.steps - 1))
+        return [
+            f"if (state->d{last} == {height} && count >= {self._plan.units[0]}) {{",
+            f"  int32_t end, {', '.join(f'd{number} = {end}' for number, end in ends)};",
+            f"  int32_t {', '.join(f'{first} = state->{first}' for first in self._firsts)};",
+            *(f"  {line}" for line in self._moved_on()),
+            "  do {",
+            *(f"    {line}" for line in self._step()),
+            "  } while (0);",
+            *(f"  state->{first} = {first};" for first in self._firsts),
+            "  return count;",
+            "}",
+        ]
+
+    def _moved_on(self) -> list[str]:
+        """Move all rows up by as many as come anew."""
+        if not self._stream.slides:
+            return []
+        plan, stream = self._plan, self._stream
+        lines = [f"end = {stream.stages[-1].height};"]
         for number, (stage, unit) in enumerate(zip(stream.stages, plan.units, strict=True)):
             name = stream.writes[number]
             if name in stream.outputs:
                 made, rows = self._whole(name), self._result_rows(number) - unit
                 if rows > 0:
-                    lines.append(f"  slide({made}, {made} + {unit * stage.bytes}, {rows * stage.bytes});")
+                    lines.append(f"slide({made}, {made} + {unit * stage.bytes}, {rows * stage.bytes});")
             else:
-                lines.append(f"  f{number} -= {unit};")
-            lines.append(f"  d{number} -= {unit};")
-        return [*lines, "}"]
+                lines.append(f"f{number} -= {unit};")
+            lines.append(f"d{number} -= {unit};")
+        return lines
 
     def _tensors(self) -> list[str]:
         """The parameters that are tensors."""
@@ -205,20 +227,29 @@ class _Driver:
     def _variables(self) -> list[str]:
         """What is kept from one step to the next."""
         done = [f"d{number}" for number in range(len(self._plan.units))]
-        return ["end", *done, *(f"f{self._number(name)}" for name in self._plan.windows)]
+        return ["end", *done, *self._firsts]
+
+    @property
+    def _firsts(self) -> list[str]:
+        """The first row in each window."""
+        return [f"f{self._number(name)}" for name in self._plan.windows]
 
     def _loop(self, leave: str) -> list[str]:
         """Step after step."""
         plan = self._plan
         return [
             f"for (;; end += {plan.rows}) {{",
-            *(f"  {line}" for line in self._ends()),
-            *(f"  {line}" for number in range(len(plan.units)) for line in self._stage(number)),
+            *(f"  {line}" for line in self._step()),
             f"  if (e{len(plan.units) - 1} == {self._stream.stages[-1].height})",
             f"    {leave}",
             *(f"  {line}" for line in self._restored(0)),
             "}",
         ]
+
+    def _step(self) -> list[str]:
+        """How far each stage shall go, and what it does for that."""
+        stages = range(len(self._plan.units))
+        return [*self._ends(), *(line for number in stages for line in self._stage(number))]
 
     def _pointers(self) -> list[str]:
         """Where windows lie, and what a step leaves of them to the next."""
