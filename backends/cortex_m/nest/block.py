@@ -29,6 +29,11 @@ _WORTH_COMPARING = 200
 _ADD_REACH = 4095
 
 
+@lru_cache(maxsize=4096)
+def _names(operands: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_NAME.findall(operands)))
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction; `{name}` in its operands stands for a register.
@@ -50,7 +55,7 @@ class Instruction:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all registers in its operands."""
-        return tuple(dict.fromkeys(_NAME.findall(self.operands)))
+        return _names(self.operands)
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
