@@ -252,7 +252,7 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     scaled = lanes.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
     assert scaled is not None
     result = lanes.with_zero_point(scaled, -3, 8)
-    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, "inline", CORE.pipeline)
+    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, 1, "inline", CORE.pipeline)
     text = kernel.source("test", 2).text
     code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
     assert sorted(name for name in code if name[0] == "v") == [
