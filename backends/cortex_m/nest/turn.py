@@ -406,14 +406,12 @@ class Turn:
         return found.turn, ["{", *(f"  {line}" for line in [*lines, *statement]), "}"]
 
     def _alternating(self, beside: int) -> list[Instruction]:
-        """The code with all loads in front, in their order, then that of `beside` vectors in turns."""
+        """All loads in their order, then the code of `beside` vectors in turns; each of them is stored once."""
         vectors = [self.code[start:end] for start, end in itertools.pairwise((0, *self._ends))]
         if beside == 1 or len(vectors) == 1:
             return self.code
         loads = [i for i in self.code if is_load(i, self._registers)]
         apart = [[i for i in vector if not is_load(i, self._registers)] for vector in vectors]
-        if any(sum(name in self._registers for i in vector for name in i.writes) > 1 for vector in apart):
-            raise BackendError("vectors that are stored in parts cannot alternate")
         groups = (apart[at : at + beside] for at in range(0, len(apart), beside))
         mixed = (i for group in groups for row in itertools.zip_longest(*group) for i in row if i is not None)
         return [*loads, *mixed]
