@@ -39,8 +39,8 @@ class Pointwise(KernelFamily):
     """Integer pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE.
 
     Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but
-    the last). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `channel`, whether what a channel needs
-    alone is computed once (`scratch`) or for each element (`inline`).
+    the last). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
+    `channel`, whether what a channel needs alone is computed once (`scratch`) or for each element (`inline`).
     """
 
     name = "pointwise"
@@ -65,6 +65,7 @@ class Pointwise(KernelFamily):
         knobs: dict[str, tuple[Choice, ...]] = {
             "lanes": tuple(bits for bits in (8, 16, 32) if bits >= what.narrowest),
             "unroll": _UNROLL,
+            "beside": (1, 2),
             "channel": ("scratch", "inline") if what.staged(CHANNEL) else ("inline",),
         }
         first = _first(text, tuple(knobs.items()), core)
@@ -106,7 +107,8 @@ def _printed(text: str, core: Core, knobs: tuple[tuple[str, Choice], ...]) -> El
         BackendError: it is not legal.
     """
     k = dict(knobs)
-    return scheduled(_elementwise(text), int(k["lanes"]), int(k["unroll"]), str(k["channel"]), core.pipeline)
+    lanes, unroll, beside = (int(k[name]) for name in ("lanes", "unroll", "beside"))
+    return scheduled(_elementwise(text), lanes, unroll, beside, str(k["channel"]), core.pipeline)
 
 
 @lru_cache(maxsize=256)

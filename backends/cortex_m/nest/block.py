@@ -24,9 +24,17 @@ _VARIABLE = re.compile(r"%q?\[\w+\]")
 _REGISTER = re.compile(r"\b[qr]\d+\b")
 # Instructions that the list scheduler looks at a time.
 _WINDOW = 48
-# Up to so many instructions, all orders that fit the registers are compared; beyond, the first two.
-_WORTH_COMPARING = 200
+# Up to so many instructions, all orders that fit the registers are compared; beyond, the first three.
+_WORTH_COMPARING = 240
+_PREFERENCES = ("busiest", "loads", "first")
+"""What goes first of what can start at once: what the busiest pipe waits for, loads before that, what stands first."""
+
 _ADD_REACH = 4095
+
+
+@lru_cache(maxsize=4096)
+def _names(operands: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_NAME.findall(operands)))
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Instruction:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all registers in its operands."""
-        return tuple(dict.fromkeys(_NAME.findall(self.operands)))
+        return _names(self.operands)
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -114,14 +122,14 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
-        for (most, spare), eager in itertools.product(_attempts(len(block.vectors)), (False, True)):
+        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PREFERENCES):
             try:
-                order = _Order(graph, most, spare, eager, pipeline).run()
+                order = _Order(graph, most, spare, prefers, pipeline).run()
                 homes_of.setdefault(order, _allocate(graph, order))
             except BackendError as error:
                 found = found or error
                 continue
-            if pipeline is None or (eager and len(order) > _WORTH_COMPARING):
+            if pipeline is None or (prefers == _PREFERENCES[-1] and len(order) > _WORTH_COMPARING):
                 break
         if homes_of:
             turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
@@ -150,6 +158,12 @@ def advance(pointer: str, distance: int) -> list[Instruction]:
     return code
 
 
+def is_load(instruction: Instruction, fixed: Collection[str]) -> bool:
+    """Whether an instruction loads a whole vector from where general registers point; `fixed` is no free vector."""
+    starts = any(name not in fixed for name in instruction.writes if name not in instruction.keeps)
+    return instruction.mnemonic.startswith("vldr") and starts and all(name in fixed for name in instruction.reads)
+
+
 def with_late_loads(code: Sequence[Instruction], fixed: Collection[str]) -> list[Instruction]:
     """The same code with each load right before the first instruction that reads its vector, so that fewer live.
 
@@ -166,8 +180,7 @@ def with_late_loads(code: Sequence[Instruction], fixed: Collection[str]) -> list
             late.append(each)
 
     for instruction in code:
-        starts = any(name not in fixed for name in instruction.writes if name not in instruction.keeps)
-        if instruction.mnemonic.startswith("vldr") and starts and all(name in fixed for name in instruction.reads):
+        if is_load(instruction, fixed):
             waiting.append(instruction)
             continue
         for load in [load for load in waiting if set(load.writes) & {*instruction.reads, *instruction.writes}]:
@@ -344,15 +357,14 @@ class _Dependences:
 
 
 class _Order:
-    """List scheduling: what can start first goes first, then what the busiest pipe waits for, then what stands first.
+    """List scheduling: what can start first goes first, then what is preferred, then what stands first.
 
-    Where `eager`, loads go before what starts with them. Vectors are started in the order in which they stand; at most
-    `most` of them live at a time, and none is started from nothing that would leave fewer than `spare` for the results
-    of others.
+    Vectors are started in the order in which they stand; at most `most` of them live at a time, and none is started
+    from nothing that would leave fewer than `spare` for the results of others.
     """
 
-    def __init__(self, graph: _Dependences, most: int, spare: int, eager: bool, pipeline: Pipeline | None) -> None:
-        self.graph, self.nodes, self.most, self.spare, self.eager = graph, graph.nodes, most, spare, eager
+    def __init__(self, graph: _Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.prefers = graph, graph.nodes, most, spare, prefers
         self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
         self.store_to_load = pipeline.store_to_load if pipeline else 0
         self.stored = -self.store_to_load - 1
@@ -391,11 +403,9 @@ class _Order:
         return tuple(order)
 
     def _rank(self, number: int) -> tuple[int, bool, bool, int]:
-        return self._start(number), self._later(number), self._pipe(number) != self.busiest, number
-
-    def _later(self, number: int) -> bool:
-        """Whether it stands back behind loads."""
-        return self.eager and self.nodes[number].access != "load"
+        later = self.prefers == "loads" and self.nodes[number].access != "load"
+        idle = self.prefers != "first" and self._pipe(number) != self.busiest
+        return self._start(number), later, idle, number
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}

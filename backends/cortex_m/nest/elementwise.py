@@ -61,10 +61,13 @@ class Elementwise:
         return [value for value in self.values if value in wanted]
 
 
-def scheduled(what: Elementwise, lanes: int, unroll: int, channel: str, pipeline: Pipeline | None) -> ElementwiseKernel:
+def scheduled(
+    what: Elementwise, lanes: int, unroll: int, beside: int, channel: str, pipeline: Pipeline | None
+) -> ElementwiseKernel:
     """The kernel with `unroll` vectors of `lanes` bits a turn, printed once to see that the registers hold it.
 
     Args:
+        beside: vectors of a turn whose instructions alternate.
         channel: whether what a channel needs alone is computed once, in `scratch`, or `inline`, for each element.
 
     Raises:
@@ -78,6 +81,8 @@ def scheduled(what: Elementwise, lanes: int, unroll: int, channel: str, pipeline
     if each * unroll <= length:
         nest = nest.apply("split", "out", "x", "xu", each * unroll).apply("split", "out", "xu", "xi", each)
         nest = nest.apply("lanes", "out", "xi").apply("unroll", "out", "xu").apply("turn", "out", "x")
+    if beside > 1:
+        nest = nest.apply("interleave", "out", beside)
     kernel = ElementwiseKernel(what, lanes, nest, pipeline)
     kernel.counts()
     return kernel
@@ -219,7 +224,8 @@ class _Printed:
                 turn = Turn(row, left)
                 for _ in range(vectors):
                     turn.element(value, to, self.what.size)
-                code, statement = turn.statement(turns, self.kernel.pipeline)
+                beside = self.kernel.nest.interleaved.get("out", 1)
+                code, statement = turn.statement(turns, self.kernel.pipeline, beside)
                 lines += statement
                 self._count(code, turns, times)
         return [f"  {line}" for line in [*row.declared, *lines]]

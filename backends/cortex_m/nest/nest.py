@@ -63,6 +63,7 @@ class Nest:
         places: where the operand that a stage reads lies, by operand: in place, or in scratch memory in some form.
         held: vectors of an operand that stay in registers.
         hoisted: loads of a stage's block that are executed a turn ahead.
+        interleaved: vectors of a stage's block whose instructions alternate.
         trace: the primitives that were applied.
     """
 
@@ -71,6 +72,7 @@ class Nest:
     places: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     hoisted: Mapping[str, int] = field(default_factory=dict)
+    interleaved: Mapping[str, int] = field(default_factory=dict)
     trace: tuple[Step, ...] = ()
 
     @staticmethod

@@ -28,6 +28,8 @@ _WORD_REACH = 508
 _STORE_REACH = 127
 _MOST_TURNS = (1 << 16) - 1
 _FIXED = {**{f"s{i}": register for i, register in enumerate(_SUMS)}, "term": "r8"}
+# Groups of a turn that take the registers which any number of them takes: a first, a last, one in between.
+_LIKE_ALL = 3
 # Vector registers that sums and their finish need at least.
 _WORKING = 2
 _PARAMETERS = ("zero_point", "low", "high", "lookup")
@@ -286,7 +288,7 @@ class Resident(Kernel):
 
     def verify(self) -> None:
         self.verify_sizes()
-        self._ordered(self._turns, self.unrolled, None)
+        self._ordered(self._turns, min(self.unrolled, _LIKE_ALL), None)
 
     def verify_sizes(self) -> None:
         (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish

@@ -6,6 +6,7 @@ lanes of the narrower one, as VMOVLB, VMULLB, VQMOVNB and their `T` twins have i
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -18,7 +19,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, is_load, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -179,6 +180,7 @@ class Turn:
     def __init__(self, row: Row, left: int) -> None:
         self.row, self.memory, self.lanes, self.left = row, row.memory, row.lanes, left
         self.code: list[Instruction] = []
+        self._ends: list[int] = []
         self.parts: dict[tuple[object, ...], str] = {}
         self.constants: dict[str, str] = {}
         self._registers: dict[str, str] = {}
@@ -202,6 +204,7 @@ class Turn:
         for part in range(form.spacing // self.lanes):
             register = self.fetch(value, part, form)
             self._memory(f"vstr{_LETTER[bits]}", f".{form.spacing}", register, pointer, bits, whole=staged)
+        self._ends.append(len(self.code))
 
     def staged_form(self, value: Value) -> Form:
         """How a value of a channel or a row lies in memory: in whole parts, or as int32."""
@@ -371,14 +374,18 @@ class Turn:
 
     # The statement.
 
-    def statement(self, turns: int, pipeline: Pipeline | None) -> tuple[Sequence[str], list[str]]:
+    def statement(self, turns: int, pipeline: Pipeline | None, beside: int) -> tuple[Sequence[str], list[str]]:
         """The instructions of a turn in their order, and C of the statement that executes `turns` turns.
+
+        Args:
+            beside: vectors whose instructions alternate.
 
         Raises:
             BackendError: the registers do not hold it.
         """
         constants = list(self.constants)
         free = tuple(f"q{i}" for i in range(_VECTORS - len(constants)))
+        self.code = self._alternating(beside)
         spilled = self._spill()
         if len(self._changes) + bool(self.left) + 2 * bool(spilled) > _GENERAL:
             raise BackendError(f"{len(self._changes)} pointers do not fit the registers")
@@ -397,6 +404,17 @@ class Turn:
             entry, reads = ["vmsr p0, %[mask]", *entry], [*reads, "mask"]
         statement = assembly(entry, found.turn, (), turns, self._changes, reads, clobbers, constants, free)
         return found.turn, ["{", *(f"  {line}" for line in [*lines, *statement]), "}"]
+
+    def _alternating(self, beside: int) -> list[Instruction]:
+        """All loads in their order, then the code of `beside` vectors in turns; each of them is stored once."""
+        vectors = [self.code[start:end] for start, end in itertools.pairwise((0, *self._ends))]
+        if beside == 1 or len(vectors) == 1:
+            return self.code
+        loads = [i for i in self.code if is_load(i, self._registers)]
+        apart = [[i for i in vector if not is_load(i, self._registers)] for vector in vectors]
+        groups = (apart[at : at + beside] for at in range(0, len(apart), beside))
+        mixed = (i for group in groups for row in itertools.zip_longest(*group) for i in row if i is not None)
+        return [*loads, *mixed]
 
     def _spill(self) -> list[str]:
         """Numbers that no register is left for; the code loads them from memory where it reads them."""

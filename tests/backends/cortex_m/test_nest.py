@@ -61,6 +61,7 @@ NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
         (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
         (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
         (("shorten", "sums", "x"), "every turn of `x` is whole"),
+        (("interleave", "sums", 2), "`sums` has no unrolled loop of pairs or groups of 2"),
         (("tile", "sums", "x"), "schedule primitive `tile`"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

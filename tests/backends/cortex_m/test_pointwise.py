@@ -14,6 +14,7 @@ from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.nest import lanes
 from tosaic.backends.cortex_m.nest.elementwise import Elementwise, scheduled
+from tosaic.backends.cortex_m.nest.nest import print_trace
 from tosaic.support.mlir import ir
 
 _RNG = np.random.default_rng(3)
@@ -252,9 +253,25 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     scaled = lanes.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
     assert scaled is not None
     result = lanes.with_zero_point(scaled, -3, 8)
-    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, "inline", CORE.pipeline)
+    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, 1, "inline", CORE.pipeline)
     text = kernel.source("test", 2).text
     code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
     assert sorted(name for name in code if name[0] == "v") == [
         "vldrb.s32", "vldrb.s32", "vmla.s32", "vmlas.s32", "vqmovnb.s16", "vqrshrnb.s32", "vstrb.32",
     ]  # fmt: skip
+
+
+def test_the_code_of_two_vectors_alternates():
+    table = lanes.multiply(lanes.given(0, 1, -128, 127, {lanes.FLAT}), lanes.number(40000))
+    kernel = scheduled(Elementwise(table, 1, 64, 4), 32, 2, 2, "inline", None)
+    assert "interleave(out, 2)" in print_trace(kernel.nest.trace)
+    text = kernel.source("test", 1).text
+    code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
+    assert [name for name in code if name[0] == "v"] == [
+        "vldrb.s32",
+        "vmul.i32",
+        "vldrb.s32",
+        "vmul.i32",
+        "vstrw.32",
+        "vstrw.32",
+    ]
