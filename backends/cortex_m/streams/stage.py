@@ -115,8 +115,8 @@ def stage_of(function: ir.Operation) -> Stage | None:
 
     Args:
         function: one result (1, H, W, C) of more than one row but for a slice, or a sequence, of ops that keep rows
-            apart: windows, pointwise ops, concatenations of channels, rows that are repeated, and a transpose of
-            channels to the end.
+            apart: windows, pointwise ops, concatenations of channels, rows that are repeated, transposed convolutions
+            whose kernels do not meet, and a transpose of channels to the end.
     """
     module = standalone(function)
     (function,) = functions(module).values()
@@ -206,6 +206,9 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         return dict.fromkeys(op.operands, rows)
     if op.name == "tosa.resize" and is_argument(image) and (times := _times_repeated(op)):
         return {image: Rows(up=times)}
+    if op.name == "tosa.transpose_conv2d" and is_argument(image):
+        tall, stride, out_pad = shape_of(op.operands[1])[1], ints_of(op, "stride")[0], ints_of(op, "out_pad")
+        return {image: Rows(up=tall)} if tall == stride and not any(out_pad[:2]) else None
     if op.name == "tosa.slice" and is_argument(image):
         return {image: Rows(before=-_dims(op.operands[1])[_ROWS])}
     if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):

@@ -87,6 +87,27 @@ def test_rows_that_are_repeated_are_made_together(times):
     np.testing.assert_array_equal(part, whole[:, 3 * times : 5 * times])
 
 
+def transposed(graph: Graph, tall: int) -> ir.Value:
+    weights = RNG.integers(-128, 128, (8, tall, 2, 16)).astype(np.int8)
+    y = graph.transpose_conv2d(graph.input((1, 6, 4, 16)), weights, RNG.integers(-4000, 4000, 8), stride=(2, 2))
+    return graph.requantize(y, "i8", 1e-3)
+
+
+def test_a_transposed_convolution_whose_kernels_do_not_meet_makes_rows_of_one():
+    module, function = function_of(graph := Graph(), transposed(graph, 2))
+    image = RNG.integers(-128, 128, (1, 6, 4, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    stage = stage_of(function)
+    assert stage is not None and stage.arguments == (Argument(Rows(up=2), 6, 64),)
+    (part,) = evaluate(f"module {{\n{strip(stage, 4)}\n}}\n", [image[:, 3:5]])
+    np.testing.assert_array_equal(part, whole[:, 6:10])
+
+
+def test_a_transposed_convolution_whose_kernels_meet_is_no_stage():
+    _, function = function_of(graph := Graph(), transposed(graph, 3))
+    assert stage_of(function) is None
+
+
 def test_rows_that_are_not_repeated_alike_are_no_stage():
     """Half a pixel further up the first row is there once and the last one three times."""
     _, function = function_of(graph := Graph(), repeated(graph, 2, 0))
