@@ -14,6 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,22 @@ ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
 
 def by_executorch(name: str, accelerator: str, options: VelaOptions) -> Iterator[int]:
     """Vela's cycles for each part that ExecuTorch delegates."""
-    from executorch.backends.arm.ethosu import EthosUCompileSpec, EthosUPartitioner
-    from executorch.backends.arm.quantizer import EthosUQuantizer, get_symmetric_quantization_config
-    from executorch.exir import to_edge_transform_and_lower
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
+    parts = ("backends.arm.ethosu", "backends.arm.quantizer", "exir")
+    ethosu, quantizers, exir = (import_module(f"executorch.{part}") for part in parts)
     module, inputs, calibration = load(name)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         modes = {"system_config": options.system_config, "memory_mode": options.memory_mode}
-        spec = EthosUCompileSpec(accelerator, **modes)
+        spec = ethosu.EthosUCompileSpec(accelerator, **modes)
         spec.dump_intermediate_artifacts_to(folder)
-        quantizer = EthosUQuantizer(spec)
-        quantizer.set_global(get_symmetric_quantization_config())
+        quantizer = quantizers.EthosUQuantizer(spec)
+        quantizer.set_global(quantizers.get_symmetric_quantization_config())
         prepared = prepare_pt2e(torch.export.export(module, inputs).module(check_guards=False), quantizer)
         for batch in calibration:
             prepared(*batch)
         program = torch.export.export(convert_pt2e(prepared), inputs)
-        to_edge_transform_and_lower(program, partitioner=[EthosUPartitioner(spec)]).to_executorch()
+        exir.to_edge_transform_and_lower(program, partitioner=[ethosu.EthosUPartitioner(spec)]).to_executorch()
         for flatbuffer in {file.read_bytes() for file in Path(folder).rglob("*.tosa")}:  # each is dumped twice
             yield compile_region(flatbuffer, accelerator, options).cycles
 
@@ -82,8 +82,7 @@ def by_tensorflow(name: str, accelerator: str, options: VelaOptions) -> Iterator
 
 def as_tflite(module: nn.Module, inputs: Sequence[Tensor], calibration: Sequence[Sequence[Tensor]]) -> bytes:
     """A float model in int8 as a `.tflite` file, whose images are NHWC."""
-    import tensorflow as tf
-
+    tf = import_module("tensorflow")
     whole = (aten.hardswish.default, aten.hardsigmoid.default, aten.scaled_dot_product_attention.default)
     table = {op: made for op, made in torch.export.default_decompositions().items() if op not in whole}
     graph = torch.export.export(module, tuple(inputs)).run_decompositions(table).module(check_guards=False)
@@ -116,29 +115,31 @@ class _Tensorflow(fx.Interpreter):
 
     def __init__(self, graph: fx.GraphModule, images: bool) -> None:
         super().__init__(graph)
-        self.images = images
+        self.images, self.tf = images, import_module("tensorflow")
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> np.ndarray:
         return super().get_attr(target, args, kwargs).detach().numpy()
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        import tensorflow as tf
-
         if target is operator.getitem:
             return args[0]  # an op of several results gives its first
         name = target.overloadpacket.__name__.lstrip("_")
-        plain = {"relu": tf.nn.relu, "add": operator.add, "mul": operator.mul, "bmm": tf.matmul, "gelu": tf.nn.gelu}
+        plain = {
+            "relu": self.tf.nn.relu,
+            "add": operator.add,
+            "mul": operator.mul,
+            "bmm": self.tf.matmul,
+            "gelu": self.tf.nn.gelu,
+        }
         return plain[name](*args) if name in plain else getattr(self, name)(*args, **kwargs)
 
     def convolution(self, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
-        import tensorflow as tf
-
         *_, groups = rest
         window = {"padding": "SAME" if any(padding) else "VALID", "dilations": dilation}
         if groups == 1:
-            y = tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, **window)
+            y = self.tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, **window)
         else:
-            y = tf.nn.depthwise_conv2d(x, weight.transpose(2, 3, 0, 1), [1, *stride, 1], **window)
+            y = self.tf.nn.depthwise_conv2d(x, weight.transpose(2, 3, 0, 1), [1, *stride, 1], **window)
         return y if bias is None else y + bias
 
     def native_batch_norm_legit_no_training(
@@ -148,57 +149,39 @@ class _Tensorflow(fx.Interpreter):
         return x * factor + (bias - mean * factor)
 
     def hardtanh(self, x: Any, low: float, high: float) -> Any:
-        import tensorflow as tf
-
-        return tf.nn.relu6(x) if (low, high) == (0, 6) else tf.clip_by_value(x, low, high)
+        return self.tf.nn.relu6(x) if (low, high) == (0, 6) else self.tf.clip_by_value(x, low, high)
 
     def hardswish(self, x: Any) -> Any:
-        import tensorflow as tf
-
-        return x * tf.nn.relu6(x + 3) * (1 / 6)
+        return x * self.tf.nn.relu6(x + 3) * (1 / 6)
 
     def hardsigmoid(self, x: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.nn.relu6(x + 3) * (1 / 6)
+        return self.tf.nn.relu6(x + 3) * (1 / 6)
 
     def mean(self, x: Any, dims: Sequence[int], keep: bool = False) -> Any:
-        import tensorflow as tf
-
         axes = [{2: 1, 3: 2, 1: 3}.get(dim % 4, 0) for dim in dims] if self.images else dims
-        return tf.reduce_mean(x, axes, keep)
+        return self.tf.reduce_mean(x, axes, keep)
 
     def view(self, x: Any, shape: Sequence[int]) -> Any:
-        import tensorflow as tf
-
-        return tf.reshape(x, shape)
+        return self.tf.reshape(x, shape)
 
     def permute(self, x: Any, dims: Sequence[int]) -> Any:
-        import tensorflow as tf
-
-        return x.transpose(dims) if isinstance(x, np.ndarray) else tf.transpose(x, dims)
+        return x.transpose(dims) if isinstance(x, np.ndarray) else self.tf.transpose(x, dims)
 
     def clone(self, x: Any, **_options: Any) -> Any:
         return x
 
     def addmm(self, bias: Any, x: Any, weight: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.matmul(x, weight) + bias
+        return self.tf.matmul(x, weight) + bias
 
     def native_layer_norm(self, x: Any, shape: Sequence[int], weight: Any, bias: Any, epsilon: float) -> Any:
-        import tensorflow as tf
-
         axes = list(range(-len(shape), 0))
-        centered = x - tf.reduce_mean(x, axes, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centered), axes, keepdims=True)
-        return centered * tf.math.rsqrt(variance + epsilon) * weight + bias
+        centered = x - self.tf.reduce_mean(x, axes, keepdims=True)
+        variance = self.tf.reduce_mean(self.tf.square(centered), axes, keepdims=True)
+        return centered * self.tf.math.rsqrt(variance + epsilon) * weight + bias
 
     def scaled_dot_product_attention(self, query: Any, key: Any, value: Any) -> Any:
-        import tensorflow as tf
-
-        scores = tf.matmul(query, key, transpose_b=True) * (int(query.shape[-1]) ** -0.5)
-        return tf.matmul(tf.nn.softmax(scores), value)
+        scores = self.tf.matmul(query, key, transpose_b=True) * (int(query.shape[-1]) ** -0.5)
+        return self.tf.matmul(self.tf.nn.softmax(scores), value)
 
 
 ROUTES: dict[str, Callable[[str, str, VelaOptions], Iterator[int]]] = {
