@@ -113,8 +113,8 @@ def test_every_module_on_the_way_can_be_kept(compiled, tmp_path_factory):
     assert 'tosaic.processor = "npu"' in last.read_text()
 
 
-def test_every_exact_pass_can_be_verified(compiled):
-    assert compiled("--verify-each")["seconds"]["passes"] > compiled()["seconds"]["passes"]
+def test_verifying_every_exact_pass_changes_nothing(compiled):
+    assert compiled("--verify-each")["kernels"] == compiled()["kernels"]
 
 
 def test_a_pt2_and_its_factory_compile_alike(compiled, succeed, tmp_path):
