@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import Origin, origin
+from tosaic.frontend.parameters import parameter
 
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
@@ -51,7 +51,7 @@ def make_room_for_biases(prepared: GraphModule) -> None:
         image, weight = observers
         if not hasattr(weight, "max_val"):  # weights that are computed have the format of an activation
             continue
-        values = _parameter(prepared, bias).abs()
+        values = parameter(prepared, bias).abs()
         room = 127 * values / (_BIAS_LIMIT * image.calculate_qparams()[0])
         weight.max_val = torch.maximum(weight.max_val, room if weight.max_val.ndim else room.max())
 
@@ -137,10 +137,6 @@ def _own_bias(node: Node) -> Node | None:
     given = node.args[2] if bias else None
     alone = all(isinstance(one, Node) and len(one.users) == 1 for one in (bias, given))
     return bias if alone else None
-
-
-def _parameter(module: GraphModule, node: Node) -> Tensor:
-    return operator.attrgetter(str(node.target))(module).detach()
 
 
 def _observer(module: GraphModule, node: Node) -> Any:

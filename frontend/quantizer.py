@@ -38,6 +38,7 @@ from tosaic.frontend.lowerings.op_quantization import (
 )
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.masks import MASKED
+from tosaic.frontend.normalization import fold_affines
 from tosaic.frontend.origin import naming_ops
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.recurrent import round_states
@@ -72,6 +73,7 @@ def quantize(
         warnings.simplefilter("ignore")
         module = capture.program.module()
         raise_core_aten(module)
+        fold_affines(module)
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
         prepared = prepare_pt2e(module, quantizer)
         calibrate(prepared, capture.calibration)

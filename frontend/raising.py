@@ -15,6 +15,7 @@ from tosaic.frontend.canonical import arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.masks import MASKED, bound_masks
+from tosaic.frontend.parameters import add_buffer, parameter
 
 aten = torch.ops.aten
 _TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
@@ -56,10 +57,10 @@ def _fold_parameters(module: GraphModule) -> None:
             continue
         if any(source.op != "get_attr" and source not in several for source in sources):
             continue
-        values = {source: several[source] if source in several else _attribute(module, source) for source in sources}
+        values = {source: several[source] if source in several else parameter(module, source) for source in sources}
         result = node.target(*map_arg(arguments(node), values.get), **map_arg(node.kwargs, values.get))
         if isinstance(result, Tensor):
-            node.replace_all_uses_with(_buffer(module, node, result.contiguous()))
+            node.replace_all_uses_with(add_buffer(module, node, result.contiguous()))
             module.graph.erase_node(node)
         else:
             several[node] = result
@@ -73,7 +74,7 @@ def _drop_limits(module: GraphModule) -> None:
             continue
         for bound, x in (arguments(node), arguments(node)[::-1]):
             same = x.op != "get_attr" and x.meta["val"].shape == node.meta["val"].shape
-            if same and bound.op == "get_attr" and bool((_attribute(module, bound) == limit).all()):
+            if same and bound.op == "get_attr" and bool((parameter(module, bound) == limit).all()):
                 node.replace_all_uses_with(x)
                 module.graph.erase_node(node)
                 break
@@ -91,23 +92,11 @@ def _join_masks(module: GraphModule) -> None:
         kept, scores, low = arguments(chosen)
         if any(not isinstance(one, Node) or one.op != "get_attr" for one in (kept, low, added)):
             continue
-        if _attribute(module, low).max() <= MASKED:
-            mask = torch.where(_attribute(module, kept), 0.0, MASKED) + _attribute(module, added)
-            _replace(module, total, aten.add.Tensor, (scores, _buffer(module, total, mask.clamp(min=MASKED), "mask")))
-
-
-def _attribute(module: GraphModule, node: Node) -> Tensor:
-    return operator.attrgetter(str(node.target))(module).detach()
-
-
-def _buffer(module: GraphModule, node: Node, values: Tensor, role: str = "value") -> Node:
-    """A buffer of the module, read before `node`."""
-    name = f"_folded_{node.name}_{role}"
-    module.register_buffer(name, values)
-    with module.graph.inserting_before(node):
-        made = module.graph.get_attr(name)
-    made.meta = {"val": values}
-    return made
+        if parameter(module, low).max() <= MASKED:
+            mask = torch.where(parameter(module, kept), 0.0, MASKED) + parameter(module, added)
+            _replace(
+                module, total, aten.add.Tensor, (scores, add_buffer(module, total, mask.clamp(min=MASKED), "mask"))
+            )
 
 
 def _only_first(node: Node) -> bool:
@@ -156,7 +145,7 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
     One behind a convolution is left to PT2E, which makes it a part of that.
     """
     x, *given, _momentum, epsilon = arguments(node)
-    weight, bias, mean, variance = (_attribute(module, one) if isinstance(one, Node) else None for one in given)
+    weight, bias, mean, variance = (parameter(module, one) if isinstance(one, Node) else None for one in given)
     if mean is None or variance is None or not _only_first(node) or _is_fusible(x):
         return
     scale = torch.rsqrt(variance + epsilon) * (1.0 if weight is None else weight)
@@ -164,13 +153,13 @@ def _batch_norm(module: GraphModule, node: Node) -> None:
     rank, channels = node.meta["val"][0].ndim, len(scale)
 
     def buffer(name: str, values: Tensor) -> Node:
-        return _buffer(module, node, values, name)
+        return add_buffer(module, node, values, name)
 
     for user in list(node.users):
         if x.target is aten.linear.default and rank == 2 and len(x.users) == 1 and arguments(x)[1].op == "get_attr":
             image, matrix, *rest = arguments(x)
-            before = _attribute(module, rest[0]) if rest and rest[0] is not None else torch.zeros(channels)
-            matrix = buffer("weight", _attribute(module, matrix) * scale[:, None])
+            before = parameter(module, rest[0]) if rest and rest[0] is not None else torch.zeros(channels)
+            matrix = buffer("weight", parameter(module, matrix) * scale[:, None])
             _replace(module, user, aten.linear.default, (image, matrix, buffer("bias", before * scale + offset)))
         elif rank == 4:
             kernel = buffer("weight", scale.reshape(channels, 1, 1, 1))

@@ -24,6 +24,7 @@ from tosaic.passes.layout.sink_transposes import SinkTransposes
 from tosaic.passes.layout.transpose_into_weights import TransposeIntoWeights
 from tosaic.passes.layout.transposes_to_reshapes import TransposesToReshapes
 from tosaic.passes.module_pass import PASSES, ModulePass, UpstreamPass
+from tosaic.passes.npu.affine_to_depthwise import AffineToDepthwise
 from tosaic.passes.npu.centering_to_convolutions import CenteringToConvolutions
 from tosaic.passes.npu.cheapest_convolutions import CheapestConvolutions
 from tosaic.passes.npu.cheapest_transpose_convolutions import CheapestTransposeConvolutions
@@ -80,6 +81,7 @@ def npu_phases(target: str) -> tuple[Phase, ...]:
         CheapestConvolutions(target),
         ColumnsToChannels(target),
         CenteringToConvolutions(target),
+        AffineToDepthwise(target),
         CheapestTransposes(target),
     )
     images = FourDimensions()

@@ -16,6 +16,8 @@ from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import emit, mul, rescale
 
 _STEP = 128  # x - mean is held in 1/128 of x's unit: |x - mean| <= 255 fits i16
+_FACTOR_BITS = 15  # of a channel's factor, so that RESCALE takes it for sums of 48 bits too, as NPUs make them
+_MOST_UNITS = 2.0**29  # of a bias; a channel that is smaller beside its bias cannot be seen there
 
 
 @lowers("func.call")
@@ -48,7 +50,10 @@ def layer_norm(op: ir.Operation, out: Quantization) -> ir.Value | None:
     # that is scaled to 2**15. Times the mantissa it is the deviation by that root, in 1/ONE.
     power = rescale(binary("logical_left_shift", integer(1, len(shape)), half), "i16", [1 << 30], [30])
     filled = scale_by(mul(deviation, power, "i32"), "i16", [2.0 ** (-(shift + 1) / 2)])
-    normal = rescale(mul(filled, mantissa, "i32"), "i16", [1 << 30], [44])
+    product = mul(filled, mantissa, "i32")
+    if (weight == 1).all() and not bias.any():
+        return requantize(product, [math.sqrt(size) / ONE / 2.0**14], out)
+    normal = rescale(product, "i16", [1 << 30], [44])
     return _affine(normal, math.sqrt(size) / ONE, weight, bias, out)
 
 
@@ -61,25 +66,22 @@ def _deviation(x: ir.Value, point: int, size: int) -> ir.Value:
 
 
 def _affine(normal: ir.Value, unit: float, weight: np.ndarray, bias: np.ndarray, out: Quantization) -> ir.Value:
-    """normal * unit * weight + bias, with weight and bias as i16."""
+    """normal * unit * weight + bias: of each channel the sign, a bias in the channel's own unit, and one RESCALE."""
     shape = shape_of(normal)
     weight, bias = (np.broadcast_to(values.reshape(-1), shape[-1:]) for values in (weight, bias))
-    largest = float(np.abs(weight).max()) or 1.0
-    product = mul(normal, _row(weight / largest, len(shape)), "i32")
-    unit *= largest / ONE
-    if not bias.any():
-        return requantize(product, [unit], out)
-    scaled, unit = rescale(product, "i16", [1 << 30], [45]), unit * 2.0**15
-    offset, offset_unit = _row(bias / np.abs(bias).max(), len(shape)), float(np.abs(bias).max()) / ONE
-    # The larger unit is scaled by 2**14, as the sums of Ethos-U are.
-    fine = max(unit, offset_unit) / 2.0**14
-    wide = [scale_by(scaled, "i32", [unit / fine]), scale_by(offset, "i32", [offset_unit / fine])]
-    return requantize(binary("add", *wide), [fine], out)
+    factors = np.maximum(np.abs(weight) * unit, np.abs(bias) / _MOST_UNITS) / out.scale
+    mantissas, exponents = np.frexp(np.where(factors, factors, 1 / _MOST_UNITS))
+    units = out.scale * np.ldexp(np.rint(mantissas * 2.0**_FACTOR_BITS), exponents - _FACTOR_BITS)
+    signs, offsets = np.rint(weight * unit / units), np.rint(bias / units)
+    total = widen(normal, 0) if (signs == 1).all() else mul(normal, _row(signs, np.int16, len(shape)), "i32")
+    if offsets.any():
+        total = binary("add", total, _row(offsets, np.int32, len(shape)))
+    return requantize(total, units.tolist(), out)
 
 
-def _row(values: np.ndarray, rank: int) -> ir.Value:
-    """Values between -1 and 1 as an i16 constant in 1/ONE along the last of `rank` dimensions."""
-    return constant(np.rint(values * ONE).astype(np.int16).reshape([1] * (rank - 1) + [-1]))
+def _row(values: np.ndarray, kind: type[np.signedinteger], rank: int) -> ir.Value:
+    """Whole values along the last of `rank` dimensions."""
+    return constant(values.astype(kind).reshape([1] * (rank - 1) + [-1]))
 
 
 def _square_shift(size: int, epsilon: float) -> int | None:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from tosaic.frontend import Capture, capture, import_program, quantize, run_float
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
+from tosaic.frontend.normalization import fold_affines
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import walk
 
@@ -332,3 +333,31 @@ def zoo_model(name: str) -> Capture:
 @functools.cache
 def quantized_zoo_model(name: str):
     return quantize(zoo_model(name))
+
+
+class Normalized(nn.Module):
+    """Linear layers, with and without bias, behind a layer norm; `twice` reads it beside them."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        self.norm, self.one, self.other = nn.LayerNorm(8), nn.Linear(8, 4), nn.Linear(8, 4, bias=False)
+        nn.init.normal_(self.norm.weight)
+        nn.init.normal_(self.norm.bias)
+        self.twice = twice
+
+    def forward(self, x):
+        y = self.norm(x)
+        return self.one(y) + self.other(y) + (y[..., :4] if self.twice else 0.0)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_linear_layers_take_over_what_a_layer_norm_multiplies_and_adds(twice):
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 8)
+    module = torch.export.export(Normalized(twice).eval(), (x,)).module()
+    expected = module(x)
+    fold_affines(module)
+    module.recompile()
+    torch.testing.assert_close(module(x), expected)
+    (norm,) = [node for node in module.graph.nodes if node.target is torch.ops.aten.layer_norm.default]
+    assert (len(norm.all_input_nodes) == 1) is not twice

@@ -1,4 +1,4 @@
-"""Every form of a transpose or convolution equals it to the bit, on the reference model and on the emulated NPU."""
+"""Every form of an op equals it to the bit, on the reference model and on the emulated NPU."""
 
 from __future__ import annotations
 
@@ -115,6 +115,34 @@ def test_columns_stay_where_channels_are_many_or_sums_are_read_twice(monkeypatch
     y = graph.conv2d(graph.input((1, 9, 8, 3)), np.ones((4, 3, 3, 3)), np.zeros(4), stride=(2, 2), pad=(0, 0, 0, 1))
     module = graph.module(graph.requantize(y, "i8", 0.01), graph.requantize(y, "i8", 0.02))
     assert len(forms(module, "columns-to-channels", monkeypatch)) == 1
+
+
+CHANNELS = np.array([[[37, -200, 0, 90_000, -3, 5, 0, -41]]])
+
+
+@pytest.mark.parametrize("element", ["i8", "i16"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_affine_function_of_channels_as_a_depthwise_convolution(element, signed, monkeypatch):
+    graph = Graph()
+    x = graph.input((1, 6, 8), element)
+    signs = graph.const([[[1, -1, 1, 0, 127, -127, 1, 2]]], element)
+    wide = graph.mul(x, signs) if signed else graph.rescale(x, "i32", 1 << 30, 30, input_zero=-9 * (element == "i8"))
+    multipliers = (np.arange(1, 9) * 4001) << 9
+    total = graph.binary("add", graph.const(CHANNELS, "i32"), wide)
+    module = graph.module(graph.rescale(total, "i8", multipliers, np.full(8, 31), output_zero=5))
+    others = forms(module, "affine-to-depthwise", monkeypatch)
+    assert [op.name for op in walk(others[1]) if op.name == "tosa.depthwise_conv2d"]
+    check(module, others)
+
+
+def test_channels_stay_where_a_factor_has_more_bits_or_a_weight_is_no_int8(monkeypatch):
+    for factor, weight in (((1 << 30) + 1, 1), (1 << 30, 128)):
+        graph = Graph()
+        x = graph.input((1, 6, 8), "i16")
+        wide = graph.mul(x, graph.const(np.full((1, 1, 8), weight), "i16"))
+        total = graph.binary("add", wide, graph.const(CHANNELS, "i32"))
+        module = graph.module(graph.rescale(total, "i8", [factor] * 8, [45] * 8))
+        assert len(forms(module, "affine-to-depthwise", monkeypatch)) == 1
 
 
 def centered(graph: Graph, x: ir.Value, parts: int = 2, zero: int = -7) -> ir.Value:

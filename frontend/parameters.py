@@ -1,0 +1,23 @@
+"""Parameters and buffers of a graph module, by the nodes that read them."""
+
+from __future__ import annotations
+
+import operator
+
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+
+def parameter(module: GraphModule, node: Node) -> Tensor:
+    """The values that a `get_attr` node reads."""
+    return operator.attrgetter(str(node.target))(module).detach()
+
+
+def add_buffer(module: GraphModule, node: Node, values: Tensor, role: str = "value") -> Node:
+    """A buffer of the module, read before `node`."""
+    name = f"_folded_{node.name}_{role}"
+    module.register_buffer(name, values)
+    with module.graph.inserting_before(node):
+        made = module.graph.get_attr(name)
+    made.meta = {"val": values}
+    return made

@@ -1,0 +1,130 @@
+"""A factor and an offset for each channel become a depthwise convolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from tosaic.passes.integers import RANGES, rescale_of
+from tosaic.passes.module_pass import ModulePass, register
+from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.support.attributes import bool_of, enum_of
+from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import element, emit, rebuild, rescale, reshape, tensor, zero_point
+from tosaic.support.values import producer, users
+
+_MOST_WEIGHT = 127
+_SUMS = {"i8": "i32", "i16": "i48"}
+_FACTOR_BITS = 15  # of RESCALE's multipliers where it reads i48
+
+
+@register
+@dataclass(frozen=True)
+class AffineToDepthwise(ModulePass):
+    """Write a RESCALE of what adds a constant to each channel, as LAYER_NORM ends, as a 1x1 DEPTHWISE_CONV2D where that
+    costs the NPU of `target` fewer cycles; without one, leave them."""
+
+    name: ClassVar[str] = "affine-to-depthwise"
+    target: str = ""
+
+    def run(self, module: ir.Module) -> None:
+        if self.target:
+            to_cheapest(module, self.target, _forms, "tosa.rescale")
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """`weights[c] * (x - zero) + offsets[c]` for channel c, exactly.
+
+    Args:
+        x: int8 or int16.
+        ops: that compute it, in order.
+    """
+
+    x: ir.Value
+    zero: int
+    weights: np.ndarray
+    offsets: np.ndarray
+    ops: tuple[ir.Operation, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every value of it is an int32, and every weight an int8."""
+        reach = max(abs(end - self.zero) for end in RANGES[str(element_type(self.x))])
+        most = (np.abs(self.weights) * reach + np.abs(self.offsets)).max()
+        return most <= RANGES["i32"][1] and np.abs(self.weights).max() <= _MOST_WEIGHT
+
+
+def _forms(op: ir.Operation) -> tuple[Sequence[ir.Operation], list[Form]]:
+    affine = _affine(op.operands[0])
+    if affine is None or not affine.offsets.any() or not affine.fits:
+        return [op], []
+    scale = _scale(op) if str(element_type(affine.x)) == "i16" else ((), ())
+    if scale is None or any(len(users(each.results[0])) > 1 for each in affine.ops):
+        return [op], []
+    return [*affine.ops, op], [partial(_convolved, op, affine, scale)]
+
+
+def _affine(value: ir.Value) -> _Affine | None:
+    op = producer(value, "tosa.rescale", "tosa.mul", "tosa.add")
+    if op is None:
+        return None
+    if op.name == "tosa.rescale":
+        scale, channels = rescale_of(op), shape_of(value)[-1:]
+        if scale is None or scale.source not in _SUMS or not scale.by_one or scale.output_zp:
+            return None
+        one, nothing = np.ones(channels, np.int64), np.zeros(channels, np.int64)
+        return _Affine(op.operands[0], scale.input_zp, one, nothing, (op,))
+    x, row = _with_row(op)
+    if row is None:
+        return None
+    if op.name == "tosa.add":
+        inner = _affine(x)
+        return inner and replace(inner, offsets=inner.offsets + row, ops=(*inner.ops, op))
+    return _Affine(x, 0, row, np.zeros_like(row), (op,)) if str(element_type(x)) in _SUMS else None
+
+
+def _with_row(op: ir.Operation) -> tuple[ir.Value, np.ndarray | None]:
+    """The operand of the result's shape, and the other one where it is a constant for each channel."""
+    x, other = list(op.operands)[:2]
+    if constant_value(x) is not None:
+        x, other = other, x
+    values, shape = constant_value(other), shape_of(op.results[0])
+    if values is None or shape_of(x) != shape or values.size != shape[-1] or values.shape[-1] != shape[-1]:
+        return x, None
+    return x, values.reshape(-1).astype(np.int64)
+
+
+def _scale(op: ir.Operation) -> tuple[Sequence[int], Sequence[int]] | None:
+    """The multipliers and shifts of a RESCALE as one of i48 takes them; None where they need more bits."""
+    multipliers, shifts = (constant_value(operand) for operand in list(op.operands)[1:3])
+    plain = not any(bool_of(op, name) for name in ("input_unsigned", "output_unsigned"))
+    if multipliers is None or shifts is None or not plain or enum_of(op, "rounding_mode") != "SINGLE_ROUND":
+        return None
+    spare = [max(0, int(each).bit_length() - _FACTOR_BITS) for each in multipliers]
+    pairs = [(int(m), int(s), bits) for m, s, bits in zip(multipliers, shifts, spare, strict=True)]
+    if any(m % (1 << bits) or s - bits < 2 for m, s, bits in pairs):
+        return None
+    return [m >> bits for m, _, bits in pairs], [s - bits for _, s, bits in pairs]
+
+
+def _convolved(op: ir.Operation, affine: _Affine, scale: tuple[Sequence[int], Sequence[int]], x: ir.Value) -> ir.Value:
+    channels, kind, result = len(affine.weights), str(element_type(x)), element_type(op.results[0])
+    image = (1, 1, math.prod(shape_of(x)[:-1]), channels)
+    weights, offsets = affine.weights.astype(np.int8).reshape(1, 1, channels, 1), affine.offsets
+    sums_kind = element(_SUMS[kind])
+    bias = constant(offsets, sums_kind) if kind == "i16" else constant(offsets.astype(np.int32))
+    operands = [reshape(x, image), constant(weights), bias, zero_point(affine.zero, kind), zero_point(0, "i8")]
+    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": sums_kind}
+    sums = emit("depthwise_conv2d", operands, image, sums_kind, **window)
+    if kind == "i8":
+        scaled = rebuild(op, [sums, *copied(list(op.operands)[1:])], tensor(image, result))
+    else:
+        (output_zp,) = constant_value(op.operands[4])
+        scaled = rescale(sums, result, *scale, output_zp=int(output_zp))
+    return reshape(scaled, shape_of(op.results[0]))
