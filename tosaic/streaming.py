@@ -18,6 +18,7 @@ from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.crowding import Crowd, crowd
 from tosaic.backends.firmware.memory_plan import (
     MemoryPlan,
     lifetimes,
@@ -44,10 +45,11 @@ _LONGEST = 24
 _CYCLES_OF_CALL, _CYCLES_OF_BYTE = 120, 0.3
 """What a call of a strip's kernel costs beyond its work, and a byte that slides."""
 _SMALL_PARAMS = 4096
-_FINENESS = 7 / 8
-_MOST_SAVED = 64
-_TRIES, _STEP_DOWN = 12, 63 / 64
-"""Times that calls get less because a plan of the memory cannot do without gaps, and the steps to the least."""
+_STEPS = (7 / 8, 15 / 16, 31 / 32, 63 / 64)
+"""What a way may have of the memory of the one before; a finer step where a coarse one finds none."""
+_TRIES = 12
+"""Ways whose memory is planned until one can do without gaps."""
+_UNLIMITED = 1 << 30
 _SLACK = 3
 """Hops of a window before its rows move to the start of their buffers."""
 _NEAR = 1.01
@@ -101,6 +103,32 @@ class Price:
     cost: float
     sized: bool = False
     measured: bool = False
+
+
+@dataclass(frozen=True)
+class Need:
+    """What executes the calls `first` to `last` in `rows` a step or more, while so many bytes or more are live."""
+
+    first: int
+    last: int
+    rows: int
+    bytes: int
+
+    def is_met_by(self, segment: Segment, price: Price) -> bool:
+        alike = (segment.first, segment.last) == (self.first, self.last)
+        return alike and segment.rows >= self.rows and price.bytes >= self.bytes
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Segments one after another that have no plan of `size` bytes together."""
+
+    size: int
+    needs: tuple[Need, ...]
+
+
+Progress = frozenset[tuple[int, int]]
+"""By the numbers of conflicts how many segments at the end of a way stand at their beginning."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +191,15 @@ class Fitted:
         return found
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A way to run the program as it is built, with the bytes of its arena."""
+
+    fit: Fit
+    fitted: Fitted
+    arena: int
+
+
 class Fitter:
     """The ways to run a placed module's calls, with what is known of their price.
 
@@ -199,7 +236,8 @@ class Fitter:
         self._errors: dict[tuple[int, int], list[float]] = {}
         self._plans: dict[Segment, Plan | None] = {}
         self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
-        self._room: dict[int, int] = {}
+        self._known_conflicts: list[Conflict] = []
+        self._conflicts: list[Conflict] = []
 
     # What is asked.
 
@@ -227,18 +265,19 @@ class Fitter:
         return [segment for segment, price in self._open(fit).items() if not price.sized]
 
     def front(self) -> list[Point]:
-        """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before."""
-        points, limit = list[Point](), self._most
-        while limit >= 0 and (fit := self.fastest_within(limit)) is not None:
-            point = self._point(fit)
+        """Ways to run the program, the fastest first, each with at least an eighth less memory than the one before, as
+        far as there are such."""
+        points = list[Point]()
+        for planned in self._ever_smaller(_UNLIMITED, self.fastest_within):
+            point = self._point(planned)
             points = [*(known for known in points if known.cost < point.cost), point]
-            limit = min(fit.bytes - 1, int(_FINENESS * fit.bytes))
         return points
 
-    def _point(self, fit: Fit) -> Point:
+    def _point(self, planned: Planned) -> Point:
+        fit = planned.fit
         streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
         products = sum(self._products[call] * share for s in fit.segments for call, share in self._shares(s))
-        return Point(self._plan_of(self.built(fit)).arena_bytes, fit.cost, round(products), streams)
+        return Point(planned.arena, fit.cost, round(products), streams)
 
     def chosen(self) -> Fitted:
         """The fastest way to run the program that fits the fastest memory of the arena; but for windows that move on,
@@ -250,12 +289,9 @@ class Fitter:
         if self._fed and not any(first == 0 for first, *_ in self._streamable):
             raise self._not_by_rows()
         fastest, *slower = self._tuner.target.layout.arena
-        limit = fastest.size
-        if not self._sliding:
-            limit = min(limit, self._most)
-        fitted = self._planned_within(fastest.size, limit, self.fastest_within)
-        if fitted is not None:
-            return fitted
+        planned = self._planned_within(fastest.size, self.fastest_within)
+        if planned is not None:
+            return planned.fitted
         if slower and not self._fed:
             return self.as_it_is()
         try:
@@ -270,42 +306,65 @@ class Fitter:
             )
         return self.as_it_is()
 
-    def _planned_within(self, size: int, limit: int, search: Callable[[int], Fit | None]) -> Fitted | None:
-        """What a search for `limit` live bytes finds whose plan has no more than `size`; None without it.
+    def _planned_within(self, size: int, search: Callable[[int], Fit | None]) -> Planned | None:
+        """What a search for so many live bytes finds whose plan has no more than `size`; None without it.
 
-        Where a plan cannot do without gaps, the calls whose memory ends too high must do with less.
+        Where a plan cannot do without gaps, the segments that have none together are not taken together again.
         """
+        limit = min(size, self._tuner.target.layout.arena[0].size if self._sliding else self._most)
+        self._conflicts = [conflict for conflict in self._known_conflicts if conflict.size >= size]
         found = None
         for _ in range(_TRIES):
             fit = search(limit)
             if fit is None:
                 break
             fitted = self.built(fit)
-            plan = self._plan_of(fitted)
-            if plan.arena_bytes <= size:
-                found = fitted
+            arena = self._plan_of(fitted).arena_bytes
+            if arena <= size:
+                found = Planned(fit, fitted, arena)
                 break
-            self._tighten(fit, plan, size)
-        self._room.clear()
+            conflict = self._conflict(fit, self._program_of(fitted), size)
+            self._known_conflicts.append(conflict)
+            self._conflicts.append(conflict)
+        self._conflicts = []
         return found
 
-    def _tighten(self, fit: Fit, plan: MemoryPlan, size: int) -> None:
-        """Let the neediest call while a block lies too high have less by so many bytes."""
-        opened = self._open(fit)
-        needs = [(opened[each] if each in opened else self._alone[each.first]).bytes for each in fit.segments]
-        for place in plan.placements.values():
-            if place.end > size:
-                during = range(max(0, place.block.first), min(place.block.last + 1, len(needs)))
-                worst = max(during, key=needs.__getitem__)
-                segment = fit.segments[worst]
-                for call in range(segment.first, segment.last + 1):
-                    room = needs[worst] - (place.end - size)
-                    self._room[call] = min(room, self._room.get(call, room))
+    def _ever_smaller(self, size: int, search: Callable[[int], Fit | None]) -> Iterator[Planned]:
+        """Ways with ever smaller plans, from one of `size` on."""
+        steps = [1.0, *_STEPS]
+        while steps:
+            planned = self._planned_within(int(steps[0] * size), search)
+            if planned is not None:
+                yield planned
+                size = planned.arena
+            if planned is None or steps[0] == 1:
+                del steps[0]
 
-    def _fits(self, segment: Segment, price: Price, limit: int) -> bool:
-        """Whether a segment's bytes are within a limit, and what its calls may have."""
-        calls = range(segment.first, segment.last + 1)
-        return price.bytes <= min(limit, *(self._room.get(call, limit) for call in calls))
+    def _conflict(self, fit: Fit, program: Program, size: int) -> Conflict:
+        """Which segments have no plan together: those that crowd, or all."""
+        found = crowd(program, size) or Crowd(0, (0,) * len(fit.segments))
+        segments = fit.segments[found.first : found.first + len(found.surplus)]
+        needs = (
+            Need(segment.first, segment.last, segment.rows, self._known(segment).bytes - surplus)
+            for segment, surplus in zip(segments, found.surplus, strict=True)
+        )
+        return Conflict(size, tuple(needs))
+
+    def _known(self, segment: Segment) -> Price:
+        """The price of a segment of a way."""
+        price = self._price(segment) if segment.rows or segment.lean else self._alone[segment.first]
+        assert price is not None
+        return price
+
+    def _is_blamed(self, segment: Segment, price: Price) -> bool:
+        """Whether a segment is part of a conflict."""
+        return any(need.is_met_by(segment, price) for conflict in self._conflicts for need in conflict.needs)
+
+    def _beyond(self, progress: Progress, segment: Segment, price: Price) -> Progress | None:
+        """The progress of conflicts behind one more segment; None where one is complete."""
+        begun = [*progress, *((number, 0) for number in range(len(self._conflicts)))]
+        further = [(n, done + 1) for n, done in begun if self._conflicts[n].needs[done].is_met_by(segment, price)]
+        return None if any(done == len(self._conflicts[n].needs) for n, done in further) else frozenset(further)
 
     def _only_input(self) -> str:
         """The buffer of the input."""
@@ -324,15 +383,10 @@ class Fitter:
 
     def _least(self) -> int:
         """The fewest bytes of an arena with which some way to run the program is known."""
-        limit = self._most // _MOST_SAVED
-        while (fit := self._sized_within(limit)) is None:
-            limit += max(1, limit // 25)
-        least = self._plan_of(self.built(fit)).arena_bytes
-        while (fit := self._sized_within(fit.bytes - 1)) is not None:
-            least = min(least, self._plan_of(self.built(fit)).arena_bytes)
-        while fitted := self._planned_within(int(_STEP_DOWN * least), least, self._sized_within):
-            least = self._plan_of(fitted).arena_bytes
-        return least
+        size = self._tuner.target.layout.arena[0].size
+        while self._planned_within(size, self._sized_within) is None:
+            size += size // 8 + 1
+        return min(planned.arena for planned in self._ever_smaller(size, self._sized_within))
 
     def _sized_within(self, limit: int) -> Fit | None:
         """The way that promises to be the fastest with so many bytes live at once, which are no estimates."""
@@ -365,11 +419,13 @@ class Fitter:
 
     def _plan_of(self, fitted: Fitted) -> MemoryPlan:
         """The plan of the memory, however large."""
-        sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
-        program = self._assembled(fitted.module, sources)
         roomy = replace(self._tuner.target.layout.arena[0], size=1 << 30)
         layout = replace(self._tuner.target.layout, arena=(roomy,))
-        return plan_memory(program, replace(self._tuner.target, layout=layout))
+        return plan_memory(self._program_of(fitted), replace(self._tuner.target, layout=layout))
+
+    def _program_of(self, fitted: Fitted) -> Program:
+        sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
+        return self._assembled(fitted.module, sources)
 
     def _assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> Program:
         main = functions(module)["main"]
@@ -397,37 +453,37 @@ class Fitter:
     def _cheapest(self, limit: int, measured: bool = False) -> Fit | None:
         """The cheapest sequence of segments within a limit, by what is known of their prices, or of `measured` ones."""
         count = len(self._calls)
-        best: list[tuple[float, Fit] | None] = [(0.0, Fit((), 0, 0.0, True)), *[None] * count]
+        best: list[dict[Progress, Fit]] = [{frozenset(): Fit((), 0, 0.0, True)}, *({} for _ in range(count))]
         by_end: dict[int, list[tuple[Segment, Price]]] = {}
         for segment, price in self._priced(limit):
-            if measured and not price.measured:
-                continue
-            by_end.setdefault(segment.last, []).append((segment, price))
-        for end in range(count):
+            if not measured or price.measured:
+                by_end.setdefault(segment.last, []).append((segment, price))
+        for end, known in enumerate(best[1:]):
             for segment, price in by_end.get(end, ()):
-                before = best[segment.first]
-                if before is None:
-                    continue
-                fit = before[1]
-                cost = fit.cost + price.cost
-                known = best[end + 1]
-                if known is None or (cost, max(fit.bytes, price.bytes)) < (known[0], known[1].bytes):
+                for progress, fit in best[segment.first].items():
+                    beyond = self._beyond(progress, segment, price)
+                    if beyond is None:
+                        continue
                     whole = fit.measured and price.measured
-                    joined = Fit((*fit.segments, segment), max(fit.bytes, price.bytes), cost, whole)
-                    best[end + 1] = (cost, joined)
-        last = best[count]
-        return last[1] if last else None
+                    most = max(fit.bytes, price.bytes)
+                    joined = Fit((*fit.segments, segment), most, fit.cost + price.cost, whole)
+                    if beyond not in known or _by_cost(joined) < _by_cost(known[beyond]):
+                        known[beyond] = joined
+        return min(best[count].values(), key=_by_cost, default=None)
 
     def _priced(self, limit: int) -> Iterator[tuple[Segment, Price]]:
         """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
         hot = [*self._fed_calls]
         hot += [number for number, price in enumerate(self._alone) if price.bytes > min(limit, self._most - 1)]
+        hot += [n for conflict in self._conflicts for need in conflict.needs for n in range(need.first, need.last + 1)]
         for number, alone in enumerate(self._alone):
             if number in self._fed_calls:
                 continue
-            if self._fits(Segment(number, number), alone, limit):
+            if fits := alone.bytes <= limit:
                 yield Segment(number, number), alone
-            elif self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
+            if fits and not self._is_blamed(Segment(number, number), alone):
+                continue
+            if self._names[number] in self._tasks and self._tasks[self._names[number]].exact:
                 yield from self._leaner(Segment(number, number), limit)
         for first, last, across in self._streamable:
             if not any(first <= number <= last for number in hot) or (across and limit >= self._most):
@@ -442,9 +498,10 @@ class Fitter:
         for most, thrift in _THRIFTY if is_short else _ROOMY:
             lean = replace(segment, lean=most, thrift=thrift if segment.rows else 0)
             price = self._price(lean)
-            if price is not None and self._fits(lean, price, limit):
+            if price is not None and price.bytes <= limit:
                 yield lean, price
-                return
+                if not self._is_blamed(lean, price):
+                    return
         if not is_short or segment.rows != 1 or segment.across or segment.resident != "none" or price is None:
             return
         always = self._bytes(segment, 0, self._plan(segment).leads)
@@ -452,9 +509,10 @@ class Fitter:
             cut = replace(segment, lean=_LEANEST, thrift=2, parts=parts)
             if always + (price.bytes - always) // parts <= limit and self._possible_plan(cut):
                 price_cut = self._price(cut)
-                if price_cut is not None and self._fits(cut, price_cut, limit):
+                if price_cut is not None and price_cut.bytes <= limit:
                     yield cut, price_cut
-                    return
+                    if not self._is_blamed(cut, price_cut):
+                        return
 
     def _ways(self, first: int, last: int) -> Iterator[Segment]:
         stage = self._stages[last]
@@ -760,6 +818,10 @@ class Fitter:
             self._prices[segment] = replace(price, cost=float(cost), measured=True)
             if segment.rows:
                 self._errors.setdefault((segment.first, segment.last), []).append(cost / price.cost)
+
+
+def _by_cost(fit: Fit) -> tuple[float, int]:
+    return fit.cost, fit.bytes
 
 
 def _texts(stage: Stage, rows: int) -> list[str]:

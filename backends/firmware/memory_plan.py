@@ -98,10 +98,17 @@ def plan_memory(program: Program, target: Target) -> MemoryPlan:
         OutOfMemoryError: it does not fit; the message names the worst call and the biggest users then.
     """
     blocks, leads = program_blocks(program, len(target.layout.arena)), overlaps(program)
-    placed = _best(blocks, leads, target)
+    placed = _best(blocks, leads, [memory.size for memory in target.layout.arena])
     if placed is None:
         raise _out_of_memory(program, blocks, leads, target)
     return MemoryPlan({p.block.name: p for p in sorted(placed, key=lambda p: p.block.name)}, target.layout.arena)
+
+
+def fits(blocks: Sequence[Block], leads: Leads, size: int) -> bool:
+    """Whether a plan of blocks in one memory of `size` bytes is found; `leads` may tell of other blocks, too."""
+    names = {block.name for block in blocks}
+    own = {pair: lead for pair, lead in leads.items() if names.issuperset(pair)}
+    return _lower_bound(blocks, own) <= size and _best(blocks, own, [size], enough=size) is not None
 
 
 def scratch_room(program: Program) -> list[int]:
@@ -189,8 +196,8 @@ _ORDERS: tuple[Order, ...] = (
 )
 
 
-def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placement] | None:
-    capacities = [memory.size for memory in target.layout.arena]
+def _best(blocks: Sequence[Block], leads: Leads, capacities: Sequence[int], enough: int = 0) -> list[Placement] | None:
+    """The smallest plan found, or the first of `enough` bytes or less; None where none fits."""
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
@@ -200,7 +207,7 @@ def _best(blocks: Sequence[Block], leads: Leads, target: Target) -> list[Placeme
         fitted = [(order, down, first_fit(order, sizes, leads, down)) for down in directions for order in candidates]
         tries = [_Try(_score(placed), order, down, placed) for order, down, placed in fitted if placed is not None]
         if tries:
-            bound = 0, _lower_bound(blocks, leads)
+            bound = 0, max(enough, _lower_bound(blocks, leads))
             first, *others = sorted(tries, key=_by_score)
             best = _climb(first, sizes, leads, bound, _CLIMB_ROUNDS)
             for other in others:

@@ -119,19 +119,19 @@ class Kernel:
     def _around(self, axis: str) -> Loop:
         return next(loop for loop in self._shared if loop.axis == axis)
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Pixels whose sums lie in scratch memory at a time."""
         return self._around("x").step
 
-    @property
+    @cached_property
     def _row_tiles(self) -> list[int]:
         """The pixels of each tile of a row."""
         loop = self._around("x")
         starts = range(0, loop.extent, loop.step)
         return [min(loop.step, loop.extent - start) if loop.short else loop.step for start in starts]
 
-    @property
+    @cached_property
     def _short(self) -> int:
         """Pixels of the last tile of a row where it is shorter than the others, or 0."""
         return self._row_tiles[-1] % self.pixels
@@ -146,12 +146,12 @@ class Kernel:
         """C of the pixels of a tile."""
         return "pixels" if self._short else str(self.pixels)
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Channels whose sums lie in scratch memory at a time."""
         return self._around("n").step
 
-    @property
+    @cached_property
     def tile(self) -> tuple[int, int]:
         """Pixels and channels of the register block."""
         return self.nest.loop("sums", "xi").extent, self.nest.loop("sums", "ni").extent
@@ -174,12 +174,12 @@ class Kernel:
         loops = self.nest.stages["out"]
         return next(loop.step // VECTOR for loop in loops if loop.how == "turn") or 1
 
-    @property
+    @cached_property
     def share(self) -> int:
         """Pixels that are finished with one reading of the factors."""
         return next(loop.extent for loop in self.nest.stages["out"] if loop.axis == "x" and loop.how == "unroll")
 
-    @property
+    @cached_property
     def _turn(self) -> Loop:
         """The hardware loop of the sums."""
         return next(loop for loop in self.nest.stages["sums"] if loop.how == "turn")
@@ -194,7 +194,7 @@ class Kernel:
         """Whether pixels are counted through all rows."""
         return all(loop.axis != "y" for loop in self._shared)
 
-    @property
+    @cached_property
     def staged(self) -> bool:
         """Whether windows are copied side by side."""
         return self.nest.places["windows"] == "scratch"
@@ -260,7 +260,7 @@ class Kernel:
         ends = (max(size, VECTOR) if self._overlaps else round_up(size, VECTOR) for *_, size in _runs(self.geometry))
         return first + max(at + end for (_, at, _, _), end in zip(_runs(self.geometry), ends, strict=True))
 
-    @property
+    @cached_property
     def _overlaps(self) -> bool:
         """Whether the last vector of a stretch begins in the one before: where the host packs the weights."""
         return not self.staged and not self.what.finish.terms
@@ -273,7 +273,7 @@ class Kernel:
     def _strip_pitch(self) -> int:
         return round_up(max(self._strip_columns * self.geometry.channels, self._row_reach), VECTOR)
 
-    @property
+    @cached_property
     def _layout(self) -> dict[str, tuple[int, int]]:
         """Offset and size of the parts of scratch memory."""
         geometry = self.geometry
@@ -364,7 +364,7 @@ class Kernel:
         finish, strides = self.what.finish, (self.sum_stride, self._result_stride)
         hoisted = self.nest.hoisted.get("out", 0)
         if rest := self._short % self.tile[0]:
-            loops = (replace(loop, extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
+            loops = (loop._replace(extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
             lines += replace(self, nest=self.nest.with_loops("sums", loops))._sums_function("sums_rest")
         for rows in self._finished_rows:
             lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, self._finish_repeats)
@@ -638,12 +638,12 @@ class Kernel:
         """The pointers into the image that `sums` takes: one for each row of a window."""
         return [f"p{row}" for row in dict.fromkeys(vector.row for vector in self.vectors)]
 
-    @property
+    @cached_property
     def _words(self) -> bool:
         """Whether all vectors of the image lie at multiples of four."""
         return self.staged or self.geometry.channels % 4 == 0
 
-    @property
+    @cached_property
     def _held(self) -> list[tuple[int, int]]:
         """The (pixel, vector) of the windows that stay in registers over the turns."""
         reads = [(r, i) for i in range(len(self.vectors)) for r in range(self.tile[0])]

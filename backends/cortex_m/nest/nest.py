@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tosaic.support.errors import BackendError
 from tosaic.support.registry import Registry
@@ -20,9 +19,10 @@ How = Literal["each", "unroll", "lanes", "turn"]
 
 Argument = int | str
 
+_NOTHING: Mapping[str, Any] = {}
 
-@dataclass(frozen=True)
-class Loop:
+
+class Loop(NamedTuple):
     """A loop over an axis: `extent` positions, `step` of them a turn.
 
     Args:
@@ -42,8 +42,7 @@ class Loop:
         return -(-self.extent // self.step)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One application of a primitive, e.g. `split(sums, x, xi, 3)`."""
 
     primitive: str
@@ -53,8 +52,7 @@ class Step:
         return f"{self.primitive}({', '.join(map(str, self.arguments))})"
 
 
-@dataclass(frozen=True)
-class Nest:
+class Nest(NamedTuple):
     """Stages of loops, outermost first.
 
     Args:
@@ -68,11 +66,11 @@ class Nest:
     """
 
     stages: Mapping[str, tuple[Loop, ...]]
-    at: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
-    hoisted: Mapping[str, int] = field(default_factory=dict)
-    interleaved: Mapping[str, int] = field(default_factory=dict)
+    at: Mapping[str, tuple[str, str]] = _NOTHING
+    places: Mapping[str, str] = _NOTHING
+    held: Mapping[str, int] = _NOTHING
+    hoisted: Mapping[str, int] = _NOTHING
+    interleaved: Mapping[str, int] = _NOTHING
     trace: tuple[Step, ...] = ()
 
     @staticmethod
@@ -93,7 +91,7 @@ class Nest:
 
     def with_loops(self, stage: str, loops: Iterable[Loop]) -> Nest:
         """The same with other loops in a stage."""
-        return replace(self, stages={**self.stages, stage: tuple(loops)})
+        return self._replace(stages={**self.stages, stage: tuple(loops)})
 
     def apply(self, primitive: str, *arguments: Argument) -> Nest:
         """The nest after one primitive, its trace one step longer.
@@ -102,7 +100,7 @@ class Nest:
             BackendError: the primitive is unknown, or not legal here.
         """
         changed = PRIMITIVES.find(primitive)().apply(self, *arguments)
-        return replace(changed, trace=(*self.trace, Step(primitive, arguments)))
+        return changed._replace(trace=(*self.trace, Step(primitive, arguments)))
 
     def replay(self, trace: Iterable[Step]) -> Nest:
         """The nest after all steps of a trace."""

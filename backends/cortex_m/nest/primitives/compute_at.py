@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -24,5 +22,5 @@ class ComputeAt(Primitive):
         loops = nest.stages[consumer]
         outside = loops[: loops.index(nest.loop(consumer, name)) + 1]
         width = {loop.axis: loop.step for loop in outside}
-        shrunk = [replace(loop, extent=width.get(loop.axis, loop.extent)) for loop in nest.stages[stage]]
-        return replace(nest.with_loops(stage, shrunk), at={**nest.at, stage: (consumer, name)})
+        shrunk = [loop._replace(extent=width.get(loop.axis, loop.extent)) for loop in nest.stages[stage]]
+        return nest.with_loops(stage, shrunk)._replace(at={**nest.at, stage: (consumer, name)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -21,5 +19,5 @@ class Fuse(Primitive):
         at = loops.index(outer)
         if loops[at + 1 : at + 2] != [inner] or {outer.step, inner.step} != {1} or {outer.how, inner.how} != {"each"}:
             raise BackendError(f"`{first}` and `{second}` of `{stage}` cannot be fused", why=f"the nest is\n{nest}")
-        loops[at : at + 2] = [replace(inner, extent=outer.extent * inner.extent)]
+        loops[at : at + 2] = [inner._replace(extent=outer.extent * inner.extent)]
         return nest.with_loops(stage, loops)

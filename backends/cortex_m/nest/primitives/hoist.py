@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -18,4 +16,4 @@ class Hoist(Primitive):
         stage, loads = str(arguments[0]), int(arguments[1])
         if not any(loop.how == "turn" for loop in nest.stages[stage]):
             raise BackendError(f"`{stage}` has no hardware loop to hoist loads in", why=f"the nest is\n{nest}")
-        return replace(nest, hoisted={**nest.hoisted, stage: loads})
+        return nest._replace(hoisted={**nest.hoisted, stage: loads})

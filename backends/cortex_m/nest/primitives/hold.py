@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 
 
@@ -14,4 +12,4 @@ class Hold(Primitive):
     name = "hold"
 
     def apply(self, nest: Nest, *arguments: Argument) -> Nest:
-        return replace(nest, held={**nest.held, str(arguments[0]): int(arguments[1])})
+        return nest._replace(held={**nest.held, str(arguments[0]): int(arguments[1])})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -20,4 +18,4 @@ class Interleave(Primitive):
         unrolled = [loop.turns for loop in nest.stages[stage] if loop.how == "unroll"]
         if not any(turns % vectors == 0 for turns in unrolled):
             raise BackendError(f"`{stage}` has no unrolled loop of pairs or groups of {vectors}")
-        return replace(nest, interleaved={**nest.interleaved, stage: vectors})
+        return nest._replace(interleaved={**nest.interleaved, stage: vectors})

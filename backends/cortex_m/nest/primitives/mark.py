@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, How, Nest, Primitive
@@ -18,7 +17,7 @@ class _Mark(Primitive):
         for name in names:
             if nest.loop(stage, name).how != "each":
                 raise BackendError(f"`{name}` of `{stage}` is no plain loop", why=f"the nest is\n{nest}")
-        loops = [replace(loop, how=self.how) if loop.name in names else loop for loop in nest.stages[stage]]
+        loops = [loop._replace(how=self.how) if loop.name in names else loop for loop in nest.stages[stage]]
         inner = [loop.how for loop in loops]
         if inner != sorted(inner, key=("each", "turn", "unroll", "lanes").index):
             raise BackendError(f"`{self.name}` leaves a plain loop inside of a block", why=f"the loops are {inner}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -18,4 +16,4 @@ class Place(Primitive):
         operand, where = (str(argument) for argument in arguments)
         if operand in nest.places:
             raise BackendError(f"`{operand}` has its place already: {nest.places[operand]}")
-        return replace(nest, places={**nest.places, operand: where})
+        return nest._replace(places={**nest.places, operand: where})

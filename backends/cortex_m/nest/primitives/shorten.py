@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -22,5 +20,5 @@ class Shorten(Primitive):
         loop = nest.loop(stage, name)
         if loop.extent % loop.step == 0:
             raise BackendError(f"every turn of `{name}` is whole", why=f"the nest is\n{nest}")
-        loops = [replace(other, short=True) if other is loop else other for other in nest.stages[stage]]
+        loops = [other._replace(short=True) if other is loop else other for other in nest.stages[stage]]
         return nest.with_loops(stage, loops)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Loop, Nest, Primitive
 from tosaic.support.errors import BackendError
 
@@ -25,6 +23,6 @@ class Split(Primitive):
             raise BackendError(f"`{name}` of {loop.extent} cannot be split by {factor}")
         if loop.how != "each" or any(other.name == inner for other in nest.stages[stage]):
             raise BackendError(f"`{name}` cannot be split into `{inner}`", why=f"the nest is\n{nest}")
-        parts = (replace(loop, step=width), Loop(inner, loop.axis, width, loop.step))
+        parts = (loop._replace(step=width), Loop(inner, loop.axis, width, loop.step))
         loops = [part for other in nest.stages[stage] for part in (parts if other is loop else (other,))]
         return nest.with_loops(stage, loops)
