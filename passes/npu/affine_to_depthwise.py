@@ -14,13 +14,13 @@ from tosaic.passes.integers import RANGES, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
 from tosaic.support.attributes import bool_of, enum_of
-from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, rescale, reshape, tensor, zero_point
+from tosaic.support.mlir import constant, constant_value, element_type, ir, numpy_dtype, shape_of
+from tosaic.support.tosa_builder import element, emit, rebuild, reshape, tensor, zero_point
 from tosaic.support.values import producer, users
 
 _MOST_WEIGHT = 127
 _SUMS = {"i8": "i32", "i16": "i48"}
-_FACTOR_BITS = 15  # of RESCALE's multipliers where it reads i48
+_FACTOR_BITS, _LEAST_SHIFT = 15, 2  # of RESCALE where it reads i48
 
 
 @register
@@ -64,7 +64,7 @@ def _forms(op: ir.Operation) -> tuple[Sequence[ir.Operation], list[Form]]:
     affine = _affine(op.operands[0])
     if affine is None or not affine.offsets.any() or not affine.fits:
         return [op], []
-    scale = _scale(op) if str(element_type(affine.x)) == "i16" else ((), ())
+    scale = _scale(op) if str(element_type(affine.x)) == "i16" else ()
     if scale is None or any(len(users(each.results[0])) > 1 for each in affine.ops):
         return [op], []
     return [*affine.ops, op], [partial(_convolved, op, affine, scale)]
@@ -100,31 +100,30 @@ def _with_row(op: ir.Operation) -> tuple[ir.Value, np.ndarray | None]:
     return x, values.reshape(-1).astype(np.int64)
 
 
-def _scale(op: ir.Operation) -> tuple[Sequence[int], Sequence[int]] | None:
+def _scale(op: ir.Operation) -> tuple[np.ndarray, ...] | None:
     """The multipliers and shifts of a RESCALE as one of i48 takes them; None where they need more bits."""
     multipliers, shifts = (constant_value(operand) for operand in list(op.operands)[1:3])
     plain = not any(bool_of(op, name) for name in ("input_unsigned", "output_unsigned"))
     if multipliers is None or shifts is None or not plain or enum_of(op, "rounding_mode") != "SINGLE_ROUND":
         return None
-    spare = [max(0, int(each).bit_length() - _FACTOR_BITS) for each in multipliers]
-    pairs = [(int(m), int(s), bits) for m, s, bits in zip(multipliers, shifts, spare, strict=True)]
-    if any(m % (1 << bits) or s - bits < 2 for m, s, bits in pairs):
+    spare = np.array([max(0, int(each).bit_length() - _FACTOR_BITS) for each in multipliers])
+    if (multipliers % (1 << spare)).any() or (shifts - spare < _LEAST_SHIFT).any():
         return None
-    return [m >> bits for m, _, bits in pairs], [s - bits for _, s, bits in pairs]
+    return (multipliers >> spare).astype(np.int16), (shifts - spare).astype(np.int8)
 
 
-def _convolved(op: ir.Operation, affine: _Affine, scale: tuple[Sequence[int], Sequence[int]], x: ir.Value) -> ir.Value:
-    channels, kind, result = len(affine.weights), str(element_type(x)), element_type(op.results[0])
+def _convolved(op: ir.Operation, affine: _Affine, scale: tuple[np.ndarray, ...], x: ir.Value) -> ir.Value:
+    """The RESCALE of a 1x1 kernel's sums, by the multipliers and shifts of `scale` if there are any."""
+    channels, kind = len(affine.weights), element(_SUMS[str(element_type(x))])
     image = (1, 1, math.prod(shape_of(x)[:-1]), channels)
-    weights, offsets = affine.weights.astype(np.int8).reshape(1, 1, channels, 1), affine.offsets
-    sums_kind = element(_SUMS[kind])
-    bias = constant(offsets, sums_kind) if kind == "i16" else constant(offsets.astype(np.int32))
-    operands = [reshape(x, image), constant(weights), bias, zero_point(affine.zero, kind), zero_point(0, "i8")]
-    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": sums_kind}
-    sums = emit("depthwise_conv2d", operands, image, sums_kind, **window)
-    if kind == "i8":
-        scaled = rebuild(op, [sums, *copied(list(op.operands)[1:])], tensor(image, result))
-    else:
-        (output_zp,) = constant_value(op.operands[4])
-        scaled = rescale(sums, result, *scale, output_zp=int(output_zp))
-    return reshape(scaled, shape_of(op.results[0]))
+    weights, bias = affine.weights.astype(np.int8).reshape(1, 1, channels, 1), affine.offsets
+    operands = [
+        reshape(x, image), constant(weights), constant(bias.astype(numpy_dtype(kind)), kind),
+        zero_point(affine.zero, element_type(x)), zero_point(0, "i8"),
+    ]  # fmt: skip
+    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": kind}
+    sums = emit("depthwise_conv2d", operands, image, kind, **window)
+    scales = list(map(constant, scale)) or copied(list(op.operands)[1:3])
+    zeros = [zero_point(0, kind), *copied([op.operands[4]])]
+    result = rebuild(op, [sums, *scales, *zeros], tensor(image, element_type(op.results[0])), scale32=not scale)
+    return reshape(result, shape_of(op.results[0]))
