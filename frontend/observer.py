@@ -112,6 +112,11 @@ class RangeObserver(ObserverBase):
         zero_point = min(max(self.quant_min - round(low / scale), self.quant_min), self.quant_max)
         return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int32)
 
+    def stretch(self, factor: float) -> None:
+        """Choose a range that is larger by a factor; what is counted later chooses anew."""
+        low, high = self.chosen or self._range()
+        self.chosen = low * factor, high * factor
+
     def _widen(self, reach: float) -> None:
         if self.low == self.high:
             mantissa, exponent = math.frexp(reach)

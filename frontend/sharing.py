@@ -22,6 +22,11 @@ from tosaic.frontend.recurrent import states_of
 # would give 0.7 dB together for 7 %.
 _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
+_SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
+# The larger scale of a sum's operands is a power of two times the sum's unit, and the other a whole number times a
+# smaller power: where both powers are this far apart, both factors are weights of int8. No range may move by more than
+# its candidates lie apart.
+_FACTORS, _MOST_STRETCH = 64, 1 / 60
 
 
 def share_formats(prepared: GraphModule, states: int = 0) -> None:
@@ -54,6 +59,9 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
                 if operand and (sharing.reads_only(node, operand) or sharing.loss(operand, result) < _GAIN_DB):
                     sharing.replace(operand, result)
     sharing.share_kept(states)
+    for node in prepared.graph.nodes:
+        if node.target in _SUMS:
+            sharing.align(node)
 
 
 @dataclass
@@ -90,6 +98,24 @@ class _Sharing:
         for call in list(self._calls(one)):
             owner, _, name = str(call.target).rpartition(".")
             setattr(self.module.get_submodule(owner), name, other)
+
+    def align(self, node: Node) -> None:
+        """Let the scales of a sum's operands have a ratio of few bits, where one of them is read by the sum alone."""
+        operands = [found for one in node.all_input_nodes if (found := self.observer(one))]
+        if len(operands) != 2 or operands[0] is operands[1] or any(one.dtype != torch.int8 for one in operands):
+            return
+        own = next((one for one in operands if self._is_read_by_one(one)), None)
+        if own is None:
+            return
+        other = operands[operands.index(own) - 1]
+        ratio = self._scale(own) / self._scale(other)
+        wanted = round(ratio * _FACTORS) / _FACTORS if ratio <= 1 else _FACTORS / round(_FACTORS / ratio)
+        if wanted and abs(wanted / ratio - 1) <= _MOST_STRETCH:
+            own.stretch(wanted / ratio)
+
+    def _is_read_by_one(self, observer: RangeObserver) -> bool:
+        calls = list(self._calls(observer))
+        return len(calls) == 1 and len(calls[0].users) == 1 and len(calls[0].all_input_nodes[0].users) == 1
 
     def share_zeros(self, node: Node) -> None:
         """Let operands of which nothing is known have the finest format of the others."""

@@ -33,6 +33,7 @@ from tosaic.passes.npu.columns_to_channels import ColumnsToChannels
 from tosaic.passes.npu.four_dimensions import FourDimensions
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
+from tosaic.passes.npu.sums_to_convolutions import SumsToConvolutions
 from tosaic.passes.place.place import Place
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
@@ -77,6 +78,7 @@ def npu_phases(target: str) -> tuple[Phase, ...]:
     that."""
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
     cheapest = (
+        SumsToConvolutions(target),
         CheapestTransposeConvolutions(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),

@@ -15,8 +15,8 @@ from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, shape_of
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
-Form: TypeAlias = Callable[[ir.Value], ir.Value]
-"""Computes the last result of some ops from the one tensor that they read."""
+Form: TypeAlias = Callable[..., ir.Value]
+"""Computes the last result of some ops from the tensors that they read, in the order of first use."""
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
@@ -45,15 +45,14 @@ def _cheapest(cost: Cost, forms: Forms, names: Sequence[str], cheap: float) -> P
         read = inputs_of(ops)
         if not others or not read:
             return None
-        (given,) = read
-        alone = main_of(ops, [given], list(op.results))
+        alone = main_of(ops, read, list(op.results))
         key = cost, tuple(map(_described, ops))
         if key not in _CHOSEN:
             costs = [cost(alone)]
             if costs[0] is None or costs[0] > cheap * prod(shape_of(op.results[0])):
-                costs += [cost(_alone(form, ops, given)) for form in others]
+                costs += [cost(_alone(form, ops, read)) for form in others]
             _CHOSEN[key] = min(range(len(costs)), key=lambda index: (costs[index] is None, costs[index]))
-        return others[_CHOSEN[key] - 1](given) if _CHOSEN[key] else None
+        return others[_CHOSEN[key] - 1](*read) if _CHOSEN[key] else None
 
     return cheapest
 
@@ -95,13 +94,13 @@ def rescaled(op: ir.Operation, sums: ir.Value, times: int) -> ir.Value:
     return rebuild(op, [sums, *scales, *copied(rest)], tensor(shape_of(sums), element_type(op.results[0])))
 
 
-def _alone(form: Form, ops: Sequence[ir.Operation], given: ir.Value) -> ir.Module:
+def _alone(form: Form, ops: Sequence[ir.Operation], read: Sequence[ir.Value]) -> ir.Module:
     """A module whose `main` is a form of `ops`."""
-    module = main_of(ops, [given], list(ops[-1].results))
+    module = main_of(ops, read, list(ops[-1].results))
     main = functions(module)["main"]
     *_, end = body_of(main).operations
     with ir.InsertionPoint(end), end.location:
-        end.operation.operands[0] = form(body_of(main).arguments[0])
+        end.operation.operands[0] = form(*body_of(main).arguments)
     for op in reversed(computing_ops(main)[: len(ops)]):
         op.erase()
     return module

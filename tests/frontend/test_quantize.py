@@ -361,3 +361,22 @@ def test_linear_layers_take_over_what_a_layer_norm_multiplies_and_adds(twice):
     torch.testing.assert_close(module(x), expected)
     (norm,) = [node for node in module.graph.nodes if node.target is torch.ops.aten.layer_norm.default]
     assert (len(norm.all_input_nodes) == 1) is not twice
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        y = self.one(x)
+        return y + self.other(y)
+
+
+@pytest.mark.parametrize(("activations", "whole"), [("int8", True), ("int16", False)])
+def test_the_scales_of_a_sum_of_int8_have_a_ratio_of_few_bits(activations, whole):
+    program = quantize(captured(Residual(), 1, 3, 6, 6), activations)
+    (add,) = [node for node in program.graph.nodes if node.target is torch.ops.aten.add.Tensor]
+    scales = [node.args[1] for node in add.args]
+    ratio = 64 * min(scales) / max(scales)
+    assert (abs(ratio - round(ratio)) < 1e-4) is whole

@@ -145,6 +145,50 @@ def test_channels_stay_where_a_factor_has_more_bits_or_a_weight_is_no_int8(monke
         assert len(forms(module, "affine-to-depthwise", monkeypatch)) == 1
 
 
+def summed(graph: Graph, one: ir.Value, other: ir.Value, factors: tuple[int, int] = (1 << 19, 33 << 13)) -> ir.Value:
+    """An ADD in one fine unit, as the quantizer makes it."""
+    wide = [
+        graph.rescale(x, "i32", factor << 10, 10, input_zero=zero)
+        for x, factor, zero in zip((one, other), factors, (3, -9), strict=True)
+    ]
+    return graph.rescale(graph.binary("add", *wide), "i8", 1785399231, 50, output_zero=4)
+
+
+def convolved(graph: Graph, x: ir.Value, channels: int, kernel: int = 1) -> ir.Value:
+    weights = np.random.default_rng(kernel).integers(-127, 128, (channels, kernel, kernel, x.type.shape[-1]))
+    pad = (kernel // 2,) * 4
+    return graph.requantize(graph.conv2d(x, weights, np.arange(channels) * 99, pad=pad), "i8", 0.002, output_zero=-5)
+
+
+@pytest.mark.parametrize("read_twice", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_sum_of_images_as_a_convolution_of_both(read_twice, swapped, monkeypatch):
+    graph = Graph()
+    x = graph.input((1, 6, 5, 8))
+    one, other = convolved(graph, x, 16), convolved(graph, x, 16, 3)
+    if read_twice:
+        other = convolved(graph, one, 16, 3)
+    total = summed(graph, *((other, one) if swapped else (one, other)))
+    module = graph.module(total, *([one] if read_twice else []))
+    others = forms(module, "sums-to-convolutions", monkeypatch)
+    assert len(others) == 2
+    names = [op.name for op in walk(others[1])]
+    assert "tosa.add" not in names
+    assert names.count("tosa.depthwise_conv2d") == read_twice
+    check(module, others)
+
+
+@pytest.mark.parametrize("factors", [(1 << 19, 263117), (3 << 13, 5 << 12), (1 << 19, 1 << 10)])
+def test_sums_stay_where_a_factor_is_no_int8_or_nothing_is_convolved(factors, monkeypatch):
+    graph = Graph()
+    x = graph.input((1, 6, 5, 8))
+    parts = [convolved(graph, x, 8), convolved(graph, x, 8, 3)]
+    if factors[0] == 3 << 13:
+        parts = [x, graph.input((1, 6, 5, 8))]
+    module = graph.module(summed(graph, parts[0], parts[1], factors))
+    assert len(forms(module, "sums-to-convolutions", monkeypatch)) == 1
+
+
 def centered(graph: Graph, x: ir.Value, parts: int = 2, zero: int = -7) -> ir.Value:
     """`128 * x - parts * sum(x)` in i16, as LAYER_NORM begins with 64 channels."""
     total = graph.reduce("reduce_sum", graph.rescale(x, "i32", 1 << 30, 30, input_zero=zero), 2)
