@@ -25,8 +25,9 @@ def mobilenet_v2_030_80() -> Model:
 class UNet(nn.Module):
     """Three scales of two convolutions each, joined by concatenations; f32[1, 1, 64, 64] -> f32[1, 2, 64, 64]."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str) -> None:
         super().__init__()
+        self.mode = mode
         self.down = nn.ModuleList([_twice(1, 8), _twice(8, 16)])
         self.bottom = _twice(16, 32)
         self.up = nn.ModuleList([_twice(48, 16), _twice(24, 8)])
@@ -40,12 +41,16 @@ class UNet(nn.Module):
             x = nn.functional.max_pool2d(x, 2)
         x = self.bottom(x)
         for level in self.up:
-            x = level(torch.cat([interpolate(x, scale_factor=2.0, mode="nearest"), kept.pop()], 1))
+            x = level(torch.cat([interpolate(x, scale_factor=2.0, mode=self.mode), kept.pop()], 1))
         return self.head(x)
 
 
 def u_net() -> Model:
-    return _seeded(UNet(), images(6, 3, 1, 64, 64))
+    return _seeded(UNet("nearest"), images(6, 3, 1, 64, 64))
+
+
+def u_net_bilinear() -> Model:
+    return _seeded(UNet("bilinear"), images(6, 3, 1, 64, 64))
 
 
 class Tcn(nn.Module):

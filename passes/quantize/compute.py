@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -100,7 +101,8 @@ def reduce_sum(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 @lowers("tosa.resize")
 def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
-    """Bilinear weights sum to scale_y x scale_x, so that the zero point leaves as a constant (TOSA 1.0, RESIZE)."""
+    """Bilinear weights sum to scale_y x scale_x, so that the zero point stays as it is (TOSA 1.0, RESIZE), or leaves as
+    a constant where the result has another format."""
     view = quantized_view(op.operands[0])
     scale = constant_value(op.operands[1])
     if enum_of(op, "mode") != "BILINEAR" or view is None or scale is None or view[1].storage not in ACCUMULATOR:
@@ -109,6 +111,8 @@ def resize_bilinear(op: ir.Operation, out: Quantization) -> ir.Value | None:
     shape = shape_of(op.results[0])
     weight = int(scale[0]) * int(scale[2])
     total = rebuild(op, [x, *list(op.operands)[1:]], tensor(shape, ACCUMULATOR[quantization.storage]))
+    if (quantization.scale, quantization.zero_point) == (out.scale, out.zero_point):
+        quantization, out = replace(quantization, zero_points=(0,)), replace(out, zero_points=(0,))
     if quantization.zero_point:
         offset = constant(np.full([1] * len(shape), quantization.zero_point * weight, np.int32))
         total = emit("sub", [total, offset], shape, "i32")

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from casts import Casts, Value, run, tensor
 
 from tosaic.backends.reference import evaluate
@@ -236,6 +237,20 @@ def test_bilinear_resize():
     data = np.full((1, 3, 3, 2), 53, np.int8)
     (got,) = run(module, [data])
     assert (got == ideal(np.array(50 * 0.02), Y)).all()
+
+
+def test_bilinear_resize_in_one_format_keeps_the_zero_point():
+    b = Casts()
+    x = b.input((1, 3, 3, 2), X[0])
+    shapes = [b.shape(dims) for dims in ((4, 2, 4, 2), (-1, -1), (1, 1))]
+    module = b.module(b.requantized(b.op("tosa.resize", [x, *shapes], (1, 6, 6, 2),
+                                         "<{mode = #tosa.resize_mode<BILINEAR>}>"), X[0]))  # fmt: skip
+    data = integers(1, (1, 3, 3, 2)).astype(np.int8)
+    (got,) = run(module, [data])
+    assert "sub" not in names(module)
+    images = torch.from_numpy(data.astype(np.float64)).permute(0, 3, 1, 2)
+    between = torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear").permute(0, 2, 3, 1).numpy()
+    assert (got == np.floor(between + 0.5)).all()
 
 
 def test_matmul_concat_and_reduction():

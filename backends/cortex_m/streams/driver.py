@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.streams.layout import lay_out
-from tosaic.backends.cortex_m.streams.stage import Argument, Rows
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -268,7 +268,7 @@ class _Driver:
         for name, window in self._plan.windows.items():
             number = self._number(name)
             lines.append(f"int32_t f{number} = {-window.above};")
-            if window.above:
+            if window.above and window.padding != EDGE:
                 to = self._kept_at(name) if window.first else f"w{number}"
                 lines.append(f"fill({to}, {_signed(window.padding)}, {window.above * window.bytes});")
         for source, (offset, size) in self._kept.items():
@@ -305,17 +305,32 @@ class _Driver:
             lines += [f"if (e{number}{below} - f{number} > {window.rows}) {{", *self._kept_rows(name), "}"]
         elif number > 0:
             lines += self._restored(number)
+        for read in dict.fromkeys(self._stream.reads[number]):
+            above = self._plan.windows[read].above if read in self._plan.windows else 0
+            if above and self._plan.windows[read].padding == EDGE:
+                lines.append(f"if (d{number} == 0)")
+                lines.append(f"  {self._repeated(read, '0', str(above), above)}")
         lines += self._calls(number)
         if window and window.below:
+            behind = f"d{number} - f{number}"
             lines.append(f"if (d{number} == {stage.height})")
-            at = f"w{number} + (d{number} - f{number}) * {window.bytes}"
-            lines.append(f"  fill({at}, {_signed(window.padding)}, {window.below * window.bytes});")
+            if window.padding == EDGE:
+                lines.append(f"  {self._repeated(name, behind, f'{behind} - 1', window.below)}")
+            else:
+                at = f"w{number} + ({behind}) * {window.bytes}"
+                lines.append(f"  fill({at}, {_signed(window.padding)}, {window.below * window.bytes});")
         last = len(self._stream.stages) - 1
         for read in self._plan.windows if self._plan.is_eager else ():
             if self._plan.windows[read].last == number:
                 going_on = f"if (e{last} < {self._stream.stages[last].height}) {{"
                 lines += [going_on, *self._kept_rows(read), "}"]
         return lines
+
+    def _repeated(self, name: str, to: str, row: str, count: int) -> str:
+        """Copy a row of a window to `count` rows from row `to` of it on."""
+        made, size = f"w{self._number(name)}", self._plan.windows[name].bytes
+        head = f"for (int32_t row = 0; row < {count}; row++)"
+        return f"{head} slide({made} + ({to} + row) * {size}, {made} + ({row}) * {size}, {size});"
 
     def _kept_at(self, name: str) -> str:
         """C of where the rows lie that a step leaves of a window to the next."""

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tosaic.backends.cortex_m.streams.stage import WINDOWS, Argument, Rows, Stage, span_of, stage_of
+from tosaic.backends.cortex_m.streams.stage import (
+    WINDOWS,
+    Argument,
+    Rows,
+    Stage,
+    cut_resize,
+    resize_reads,
+    span_of,
+    stage_of,
+)
 from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.support.attributes import int_of, ints_of
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
@@ -125,6 +134,10 @@ def _narrowed(function: ir.Operation, columns: _Columns) -> tuple[Stage, list[_C
             extents = list(shape_of(value))
             extents[_COLUMNS] = part.end - part.begin
             value.set_type(ir.RankedTensorType.get(extents, element_type(value)))
+        for op in computing_ops(function):
+            if op.name == "tosa.resize":
+                made, read = found[op.results[0]], found[op.operands[0]]
+                cut_resize(op, _COLUMNS, made.begin, read.begin, made.end - made.begin)
         retype(function)
     stage = stage_of(function)
     return (stage, arguments) if stage and stage.function else None
@@ -141,6 +154,9 @@ def _needed(function: ir.Operation, columns: _Columns) -> dict[ir.Value, _Column
         if op.name in WINDOWS and is_argument(op.operands[0]):
             begin, end = _window(op, found[made])
             behind = {op.operands[0]: _Columns(max(0, begin), min(end, shape_of(op.operands[0])[_COLUMNS]))}
+        elif op.name == "tosa.resize" and is_argument(op.operands[0]):
+            first, last = resize_reads(op, _COLUMNS, found[made].begin, found[made].end - 1)
+            behind = {op.operands[0]: _Columns(max(0, first), min(last + 1, shape_of(op.operands[0])[_COLUMNS]))}
         elif op.name == "tosa.concat" and int_of(op, "axis") == 3:
             behind = dict.fromkeys(op.operands, found[made])
         elif op.name in POINTWISE and all(_fits(operand, made) for operand in data_operands(op)):

@@ -27,6 +27,8 @@ WINDOWS = {"tosa.conv2d": 3, "tosa.depthwise_conv2d": 3, "tosa.max_pool2d": None
 _TO_CHANNELS_LAST = (0, 2, 3, 1)
 _ROWS = 1
 """The axis of rows of an image with its channels last."""
+EDGE = -1
+"""Rows around an image are those at its edges."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Argument:
         rows: which rows make one of the result; None where every row needs all of it.
         height: rows that it has; `bytes` of one.
         planes: images one behind the other, each of `height` rows; 1 but where channels come first.
-        padding: the byte that rows around it are filled with.
+        padding: the byte that rows around it are filled with, or `EDGE`.
         pitch, offset: bytes from a row to the next, and before each, where it is part of a longer one; else 0.
     """
 
@@ -115,8 +117,8 @@ def stage_of(function: ir.Operation) -> Stage | None:
 
     Args:
         function: one result (1, H, W, C) of more than one row but for a slice, or a sequence, of ops that keep rows
-            apart: windows, pointwise ops, concatenations of channels, rows that are repeated, transposed convolutions
-            whose kernels do not meet, and a transpose of channels to the end.
+            apart: windows, pointwise ops, concatenations of channels, resizing in which rows repeat as they are made,
+            transposed convolutions whose kernels do not meet, and a transpose of channels to the end.
     """
     module = standalone(function)
     (function,) = functions(module).values()
@@ -159,6 +161,8 @@ def strip(stage: Stage, count: int) -> str:
                 op.attributes["pad"] = ir.DenseI64ArrayAttr.get([0, 0, left, right])
             if op.name == "tosa.slice":
                 _slice_rows(op, count)
+            if op.name == "tosa.resize":
+                cut_resize(op, _ROWS, 0, -_resized_rows(op).before, count)
         retype(function)
     return str(function)
 
@@ -204,8 +208,9 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         return {image: Rows(ints_of(op, "stride")[0], top, span_of(op, 0))}
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
-    if op.name == "tosa.resize" and is_argument(image) and (times := _times_repeated(op)):
-        return {image: Rows(up=times)}
+    if op.name == "tosa.resize" and is_argument(image):
+        resized = _resized_rows(op)
+        return None if shape_of(op.results[0])[_ROWS] % resized.up else {image: resized}
     if op.name == "tosa.transpose_conv2d" and is_argument(image):
         tall, stride, out_pad = shape_of(op.operands[1])[1], ints_of(op, "stride")[0], ints_of(op, "out_pad")
         return {image: Rows(up=tall)} if tall == stride and not any(out_pad[:2]) else None
@@ -216,15 +221,43 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
     return None
 
 
-def _times_repeated(op: ir.Operation) -> int:
-    """How often a RESIZE repeats each row (TOSA 1.0, RESIZE); 0 of one that does something else."""
-    have, want = (shape_of(value)[_ROWS] for value in (op.operands[0], op.results[0]))
-    (numerator, denominator, *_), (offset, *_) = _dims(op.operands[1]), _dims(op.operands[2])
-    times = want // have
-    if enum_of(op, "mode") != "NEAREST_NEIGHBOR" or times * have != want:
-        return 0
-    nearest = [(2 * (row * denominator + offset) + numerator) // (2 * numerator) for row in range(want)]
-    return times if nearest == [row // times for row in range(want)] else 0
+def _resized_rows(op: ir.Operation) -> Rows:
+    """The rows of which a RESIZE makes others: as many together as there are before its weights repeat."""
+    numerator, denominator, _ = _resize_scale(op, _ROWS)
+    common = math.gcd(numerator, denominator)
+    up, stride = numerator // common, denominator // common
+    first, last = resize_reads(op, _ROWS, 0, up - 1)
+    return Rows(stride, -first, last - first + 1, up)
+
+
+def resize_reads(op: ir.Operation, axis: int, first: int, last: int) -> tuple[int, int]:
+    """The first and the last row, or column, of which a RESIZE makes those from `first` to `last` (TOSA 1.0, RESIZE);
+    beyond the edges where these are repeated."""
+    numerator, denominator, offset = _resize_scale(op, axis)
+    low, high = (row * denominator + offset for row in (first, last))
+    if enum_of(op, "mode") == "NEAREST_NEIGHBOR":
+        return (2 * low + numerator) // (2 * numerator), (2 * high + numerator) // (2 * numerator)
+    return low // numerator, high // numerator + 1
+
+
+def cut_resize(op: ir.Operation, axis: int, made: int, read: int, count: int) -> None:
+    """Let a RESIZE, whose operand begins with what was `read` along an axis, make `count` rows or columns from `made`
+    on."""
+    numerator, denominator, offset = _resize_scale(op, axis)
+    moved = offset + made * denominator - read * numerator
+    border = (count - 1) * denominator - (shape_of(op.operands[0])[axis] - 1) * numerator + moved
+    with ir.InsertionPoint(op):
+        for number, value in ((2, moved), (3, border)):
+            dims = _dims(op.operands[number])
+            dims[axis - _ROWS] = value
+            op.operands[number] = constant_shape(dims)
+
+
+def _resize_scale(op: ir.Operation, axis: int) -> tuple[int, int, int]:
+    """Numerator, denominator and offset along an axis: row r is made at (r * denominator + offset) / numerator."""
+    scale, offsets = _dims(op.operands[1]), _dims(op.operands[2])
+    first = 2 * (axis - _ROWS)
+    return scale[first], scale[first + 1], offsets[axis - _ROWS]
 
 
 def span_of(op: ir.Operation, axis: int) -> int:
@@ -253,9 +286,11 @@ def _dims(value: ir.Value) -> list[int]:
 
 
 def _paddings(function: ir.Operation) -> dict[ir.Value, int]:
-    """By argument of a window the byte that stands around it."""
+    """By argument of a window, or of a RESIZE, what stands around it."""
     found = {}
     for op in computing_ops(function):
+        if op.name == "tosa.resize":
+            found[op.operands[0]] = EDGE
         number = WINDOWS.get(op.name)
         if number is not None:
             value = constant_value(op.operands[number])

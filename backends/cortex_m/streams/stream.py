@@ -196,7 +196,7 @@ class Window:
         rows: that it holds; `bytes` of one.
         kept: rows at most that a step leaves to the next.
         first, last: the stage that makes it, the first one of the stream for what is fed, and the last that reads it.
-        above, below: rows of padding before the first and behind the last row, filled with the byte `padding`.
+        above, below: rows of padding before the first and behind the last row, as `padding` says; see `Argument`.
         readers: the stages that read it, each with the rows that it needs.
     """
 
@@ -278,9 +278,7 @@ class Plan:
         readers = tuple((reader, argument.rows) for reader, argument in arguments if argument.rows)
         above = max(0, *(rows.before for _, rows in readers))
         below = max(0, *(rows.end(self.stream.stages[reader].height) - stage.height for reader, rows in readers))
-        padding = max(
-            (argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)), default=0
-        )
+        paddings = [argument.padding for reader, argument in arguments if self.stream.is_padded(reader, argument)]
         held = 0
         for done, ends in (*self._moments, *self._further):
             end = ends[number] + (below if ends[number] == stage.height else 0)
@@ -292,7 +290,7 @@ class Plan:
         )
         kept, last = left if self.is_eager else rows, max(reader for reader, _ in readers)
         first = 0 if self.stream.takes(number) else number
-        return Window(rows, stage.bytes, kept, first, last, above, below, padding, readers)
+        return Window(rows, stage.bytes, kept, first, last, above, below, max(paddings, default=0), readers)
 
     @property
     def is_eager(self) -> bool:

@@ -14,7 +14,7 @@ from tosa_graphs import Graph
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import lay_out, least_bytes
 from tosaic.backends.cortex_m.streams.parts import side_by_side
-from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage, stage_of, strip
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows, Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.reference import evaluate
 from tosaic.support.mlir import functions, ir, shape_of
@@ -82,7 +82,7 @@ def test_rows_that_are_repeated_are_made_together(times):
     np.testing.assert_array_equal(whole, image.repeat(times, 1).repeat(times, 2))
     stage = stage_of(function)
     assert stage is not None and stage.together == times
-    assert stage.arguments == (Argument(Rows(up=times), 6, 64),)
+    assert stage.arguments == (Argument(Rows(up=times), 6, 64, padding=EDGE),)
     (part,) = evaluate(f"module {{\n{strip(stage, 2 * times)}\n}}\n", [image[:, 3:5]])
     np.testing.assert_array_equal(part, whole[:, 3 * times : 5 * times])
 
@@ -108,10 +108,33 @@ def test_a_transposed_convolution_whose_kernels_meet_is_no_stage():
     assert stage_of(function) is None
 
 
-def test_rows_that_are_not_repeated_alike_are_no_stage():
-    """Half a pixel further up the first row is there once and the last one three times."""
-    _, function = function_of(graph := Graph(), repeated(graph, 2, 0))
-    assert stage_of(function) is None
+@pytest.mark.parametrize(
+    ("mode", "scale", "offset", "rows"),
+    [
+        ("NEAREST_NEIGHBOR", (4, 2), 0, Rows(up=2, reach=2)),
+        ("BILINEAR", (4, 2), -1, Rows(up=2, before=1, reach=3)),
+        ("BILINEAR", (6, 2), -2, Rows(up=3, before=1, reach=3)),
+        ("BILINEAR", (3, 2), 0, Rows(up=3, stride=2, reach=3)),
+        ("BILINEAR", (2, 4), 1, Rows(stride=2, reach=2)),
+    ],
+)
+def test_resizing_reads_the_rows_at_the_edges_again(mode, scale, offset, rows):
+    graph = Graph()
+    (up, down), height = scale, 6
+    border = (height * up // down - 1) * down - (height - 1) * up + offset
+    y = graph.resize(graph.input((1, height, 4, 16)), mode, (*scale, 1, 1), (offset, 0), (border, 0))
+    module, function = function_of(graph, y)
+    image = RNG.integers(-128, 128, (1, height, 4, 16)).astype(np.int8)
+    (whole,) = evaluate(module, [image])
+    stage = stage_of(function)
+    assert stage is not None
+    assert stage.arguments == (Argument(rows, height, 64, padding=EDGE),)
+    below = max(0, rows.end(stage.height) - height)
+    padded = np.pad(image, ((0, 0), (rows.before, below), (0, 0), (0, 0)), "edge")
+    for made in range(0, stage.height, rows.up):
+        read = padded[:, rows.first(made) + rows.before :][:, : rows.reach]
+        (part,) = evaluate(f"module {{\n{strip(stage, rows.up)}\n}}\n", [read])
+        np.testing.assert_array_equal(part, whole[:, made : made + rows.up])
 
 
 def repeated(graph: Graph, times: int, offset: int) -> ir.Value:
@@ -174,8 +197,9 @@ def test_what_mixes_channels_behind_a_value_is_not_made_across_them():
     assert stage_across(total) is None
 
 
-def chain(width: int) -> tuple[Stream, ir.Module]:
-    """A convolution, a depthwise one of stride 2 and a pointwise one, as a stream and as one function."""
+def chain(width: int, times: int = 0) -> tuple[Stream, ir.Module]:
+    """Two convolutions with a depthwise one of stride 2 in between, or one that enlarges the image so many times, as a
+    stream and as one function."""
     whole, stages = Graph(), list[Stage]()
     y = whole.input((1, 9, width, 16))
     depthwise = RNG.integers(-128, 128, (3, 3, 16, 1)).astype(np.int8)
@@ -183,6 +207,10 @@ def chain(width: int) -> tuple[Stream, ir.Module]:
     bias = RNG.integers(-4000, 4000, 16)
 
     def add(graph: Graph, x: ir.Value, number: int) -> ir.Value:
+        if number == 1 and times:
+            scale, offset, border = (2 * times, 2, 2 * times, 2), 1 - times, times - 1
+            wide = graph.resize(x, "BILINEAR", scale, (offset, offset), (border, border))
+            return graph.requantize(wide, "i8", 1 / (4 * times * times))
         if number == 1:
             wide = graph.depthwise_conv2d(x, depthwise, bias, pad=(1, 1, 1, 0), stride=(2, 2), input_zero=5)
         else:
@@ -201,9 +229,9 @@ def chain(width: int) -> tuple[Stream, ir.Module]:
     return Stream(tuple(stages), reads, ("a", "b", "y"), ("x",), ("y",)), whole.module(y)
 
 
-@pytest.mark.parametrize(("width", "parts"), [(16, 2), (18, 3)])
-def test_parts_side_by_side_make_the_columns_of_the_whole(width, parts):
-    stream, module = chain(width)
+@pytest.mark.parametrize(("width", "parts", "times"), [(16, 2, 0), (18, 3, 0), (9, 2, 2), (7, 3, 3)])
+def test_parts_side_by_side_make_the_columns_of_the_whole(width, parts, times):
+    stream, module = chain(width, times)
     cut = side_by_side(stream, parts)
     assert cut is not None
     image = RNG.integers(-128, 128, (1, 9, width, 16)).astype(np.int8)

@@ -72,20 +72,21 @@ def tall():
 
 
 class Hourglass(nn.Module):
-    """Half the size and back in two ways, joined with what was before: f32[1, 3, 20, 12] -> f32[1, 8, 10, 6]."""
+    """Half the size and back in three ways, joined with what was before: f32[1, 3, 20, 12] -> f32[1, 8, 10, 6]."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 16, 3, padding=1)
         self.inner = nn.Conv2d(16, 16, 3, padding=1)
         self.wider = nn.ConvTranspose2d(16, 16, 2, stride=2)
-        self.last = nn.Conv2d(48, 8, 3, stride=2, padding=1)
+        self.last = nn.Conv2d(64, 8, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.first(x))
         small = torch.relu(self.inner(nn.functional.max_pool2d(x, 2)))
         repeated = nn.functional.interpolate(small, scale_factor=2.0)
-        return self.last(torch.cat([repeated, torch.relu(self.wider(small)), x], 1))
+        blended = nn.functional.interpolate(small, scale_factor=2.0, mode="bilinear")
+        return self.last(torch.cat([repeated, blended, torch.relu(self.wider(small)), x], 1))
 
 
 def hourglass():
