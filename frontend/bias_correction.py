@@ -114,13 +114,17 @@ class _Corrector(Interpreter):
         return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
 
     def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
-        sides = (result.exact, result.rounded)
+        pairs = list(zip(result.exact, result.rounded, strict=True))
         if isinstance(observer, RangeObserver) and observer.depth < math.inf:
-            sides = ([observer.seen(one) for one in result.exact], [observer.seen(one) for one in result.rounded])
-        exact, rounded = (torch.stack(side).double() for side in sides)
-        signal, noise = exact.square().sum().item(), (exact - rounded).square().sum().item()
+            pairs = [(observer.seen(exact), observer.seen(rounded)) for exact, rounded in pairs]
+        signal = sum(_energy(exact) for exact, _ in pairs)
+        noise = sum(_energy(exact - rounded) for exact, rounded in pairs)
         if node.op != "get_attr" and signal and noise:
             self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))
+
+
+def _energy(x: Tensor) -> float:
+    return torch.linalg.vector_norm(x, dtype=torch.float64).item() ** 2
 
 
 def _bias(node: Node) -> Node | None:

@@ -10,10 +10,10 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.nest import lanes
-from tosaic.backends.cortex_m.nest.elementwise import Elementwise, ElementwiseKernel, scheduled
+from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
@@ -27,6 +27,7 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 
 _BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
 _OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
+_IN_PARAMS = (*LOOKUPS, "array")
 _UNROLL = (2, 1, 3, 4, 6, 8)
 # Cycles to enter a statement.
 _ENTRY = 12
@@ -40,7 +41,8 @@ class Pointwise(KernelFamily):
 
     Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but
     the last). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
-    `channel`, whether what a channel needs alone is computed once (`scratch`) or for each element (`inline`).
+    `channel`, whether what a channel needs alone is computed once (`scratch`) or for each element (`inline`); `params`,
+    whether tables and constants are read where they lie (`in_place`) or copied first (`scratch`).
     """
 
     name = "pointwise"
@@ -67,8 +69,9 @@ class Pointwise(KernelFamily):
             "unroll": _UNROLL,
             "beside": (1, 2),
             "channel": ("scratch", "inline") if what.staged(CHANNEL) else ("inline",),
+            "params": ("in_place", "scratch") if any(v.op in _IN_PARAMS for v in what.values) else ("in_place",),
         }
-        first = _first(text, tuple(knobs.items()), core)
+        first = _first(text, knobs, core, self.site)
         if first is None:
             return ()
         return (beginning_with(first, "lanes", knobs, partial(_printed, text, core)),)
@@ -84,19 +87,26 @@ class Pointwise(KernelFamily):
         return _printed(str(workload.attributes["function"]), core, schedule.knobs).counts()
 
 
-def _first(text: str, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: Core) -> Mapping[str, Choice] | None:
-    """The legal assignment with the least code of those that promise few cycles."""
-    names, choices = [name for name, _ in knobs], [values for _, values in knobs]
+def _first(text: str, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> Mapping[str, Choice] | None:
+    """The legal assignment with the least code of those that promise few cycles, its params in the better place."""
+
+    def cost(guess: Mapping[str, Choice]) -> tuple[float, float]:
+        counts = _printed(text, core, assigned(guess)).counts()
+        cycles = counts["cycles"] + _ENTRY * counts["statements"] + site.waits(counts, core.pipeline)
+        return cycles if site.holds(counts) else math.inf, counts["code"]
+
+    *others, places = knobs.values()
     found: list[tuple[float, float, Mapping[str, Choice]]] = []
-    for values in itertools.product(*choices):
-        guess = dict(zip(names, values, strict=True))
+    for values in itertools.product(*others, places[:1]):
+        guess = dict(zip(knobs, values, strict=True))
         with suppress(BackendError):
-            counts = _printed(text, core, assigned(guess)).counts()
-            found.append((counts["cycles"] + _ENTRY * counts["statements"], counts["code"], guess))
+            found.append((*cost(guess), guess))
     if not found:
         return None
     fewest = min(cycles for cycles, _, _ in found)
-    return min((entry for entry in found if entry[0] <= _NEAR * fewest), key=lambda entry: (entry[1], entry[0]))[2]
+    near = (entry for entry in found if entry[0] <= _NEAR * fewest)
+    _, _, best = min(near, key=lambda entry: (entry[1], entry[0]))
+    return min(({**best, "params": place} for place in places), key=cost)
 
 
 @lru_cache(maxsize=2048)
@@ -108,7 +118,7 @@ def _printed(text: str, core: Core, knobs: tuple[tuple[str, Choice], ...]) -> El
     """
     k = dict(knobs)
     lanes, unroll, beside = (int(k[name]) for name in ("lanes", "unroll", "beside"))
-    return scheduled(_elementwise(text), lanes, unroll, beside, str(k["channel"]), core.pipeline)
+    return scheduled(_elementwise(text), lanes, unroll, beside, str(k["channel"]), str(k["params"]), core.pipeline)
 
 
 @lru_cache(maxsize=256)

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.turn import Memory, Row, Turn
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
+
+LOOKUPS = ("table", "lookup")
+# Look-ups of which one leaves what the memory has at hand, in tables of 256 bytes and more.
+_NEAR_LOOKUPS = 32
+_CYCLES_OF_A_COPIED_VECTOR = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +67,14 @@ class Elementwise:
 
 
 def scheduled(
-    what: Elementwise, lanes: int, unroll: int, beside: int, channel: str, pipeline: Pipeline | None
+    what: Elementwise, lanes: int, unroll: int, beside: int, channel: str, params: str, pipeline: Pipeline | None
 ) -> ElementwiseKernel:
     """The kernel with `unroll` vectors of `lanes` bits a turn, printed once to see that the registers hold it.
 
     Args:
         beside: vectors of a turn whose instructions alternate.
         channel: whether what a channel needs alone is computed once, in `scratch`, or `inline`, for each element.
+        params: whether they are read where they lie, `in_place`, or copied to `scratch` first.
 
     Raises:
         BackendError: they do not, or a row is shorter than a turn.
@@ -77,7 +83,7 @@ def scheduled(
     length = what.channels if what.by_rows else what.rows * what.channels
     if unroll > 1 and each * unroll > length:
         raise BackendError(f"{unroll} vectors of {each} elements are more than {length}")
-    nest = what.nest.apply("place", "channel", channel)
+    nest = what.nest.apply("place", "channel", channel).apply("place", "params", params)
     if each * unroll <= length:
         nest = nest.apply("split", "out", "x", "xu", each * unroll).apply("split", "out", "xu", "xi", each)
         nest = nest.apply("lanes", "out", "xi").apply("unroll", "out", "xu").apply("turn", "out", "x")
@@ -99,7 +105,8 @@ class ElementwiseKernel:
     Args:
         what: the problem.
         lanes: bits of a lane.
-        nest: operand `channel` is in `scratch`, computed once for all rows, or `inline`, for each element.
+        nest: operand `channel` is in `scratch`, computed once for all rows, or `inline`, for each element; `params` are
+            read `in_place`, or copied to `scratch`.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -134,8 +141,12 @@ class ElementwiseKernel:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of scratch memory."""
-        return self.layout[1]
+        """Bytes of scratch memory: staged values, and the params where they are copied."""
+        return self.layout[1] + self._copied
+
+    @property
+    def _copied(self) -> int:
+        return round_up(len(bytes(self._printed.memory.params)), VECTOR) * (self.nest.places["params"] == "scratch")
 
     @cached_property
     def _printed(self) -> _Printed:
@@ -151,12 +162,14 @@ class ElementwiseKernel:
         Raises:
             BackendError: the vectors or the general registers do not hold it.
         """
-        printed = self._printed
+        printed, copy = self._printed, f"scratch + {self.layout[1]}"
+        copying = [f"copy({copy}, params, {self._copied});", f"params = {copy};"] if self._copied else []
         inputs = "".join(f"const int8_t *in{i}, " for i in range(arguments))
         lines = [
+            *(COPY.splitlines() if copying else []),
             f"void @SYMBOL@({inputs}int8_t *out, const int8_t *params, int8_t *scratch)",
             "{",
-            *(f"  {line}" for line in printed.lines),
+            *(f"  {line}" for line in [*copying, *printed.lines]),
             "}",
             "",
         ]
@@ -171,14 +184,29 @@ class ElementwiseKernel:
 
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model: instructions of each pipe, loads, stores, gathers, statements."""
+        read, streams = (self._copied, 1) if self._copied else self._reads()
         found = {
             **self._printed.counts,
             "unroll": self.unroll,
             "lanes": self.lanes,
             "scratch": self.scratch_bytes,
             "inline": self.nest.places["channel"] == "inline",
+            "constants_read": read,
+            "streams": streams,
         }
+        found["cycles"] = found.get("cycles", 0) + _CYCLES_OF_A_COPIED_VECTOR * self._copied // VECTOR
         return {name: float(value) for name, value in found.items()}
+
+    def _reads(self) -> tuple[float, float]:
+        """Bytes of params that are read where they lie, and in about how many streams."""
+        looked_up = sum(self._positions(value) for value in self.what.values if value.op in LOOKUPS)
+        arrays = [value for value in self.what.values if value.op == "array"]
+        again = {CHANNEL: self.what.rows} if self.nest.places["channel"] == "inline" else {}
+        read = sum(self._positions(value) * value.bits // 8 * again.get(value.level, 1) for value in arrays)
+        return read + looked_up, len(arrays) + looked_up / _NEAR_LOOKUPS
+
+    def _positions(self, value: Value) -> int:
+        return self.what.rows * self.what.channels if value.level == FLAT else self.count(value.level)
 
 
 class _Printed:

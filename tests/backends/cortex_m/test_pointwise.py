@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from family_cases import Build, outcomes_of, task_of
+from family_cases import CORTEX_M55, Build, outcomes_of, task_of
 from golden_files import assert_golden
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import DDR_CONSTANTS, DTCM
 from tosaic.backends.cores.cortex_m55 import CORE
-from tosaic.backends.cortex_m.kernel import Overlap
+from tosaic.backends.cortex_m.kernel import Overlap, Site
 from tosaic.backends.cortex_m.nest import lanes
 from tosaic.backends.cortex_m.nest.elementwise import Elementwise, scheduled
 from tosaic.backends.cortex_m.nest.nest import print_trace
-from tosaic.support.mlir import ir
+from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.support.mlir import functions, ir
 
 _RNG = np.random.default_rng(3)
 _TABLE = _RNG.integers(-128, 128, 256)
@@ -245,6 +248,19 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     assert_golden("pointwise.c", source, "void pointwise")
 
 
+def test_tables_in_slow_memory_are_copied_where_there_is_room():
+    graph = Graph()
+    build = graph.module(graph.op("table", [graph.input((64, 64)), graph.const(_TABLE, "i8")], (64, 64), "i8"))
+    (function,) = functions(build).values()
+
+    def place(site: Site) -> str:
+        return str(replace(KernelTask.of(function, CORTEX_M55), site=site).default()["params"])
+
+    assert place(Site(DDR_CONSTANTS)) == "scratch"
+    assert place(Site(DDR_CONSTANTS, 255)) == "in_place"
+    assert place(Site(DTCM)) == place(Site()) == "in_place"
+
+
 def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     """Two products, one shift that narrows, one saturation: no instruction that the meaning does not ask for."""
     a = lanes.given(0, 1, -128, 127, {lanes.FLAT})
@@ -253,7 +269,7 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
     scaled = lanes.rescale(total, np.array([1 << 30], np.int32), np.array([46], np.int8), 8)
     assert scaled is not None
     result = lanes.with_zero_point(scaled, -3, 8)
-    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, 1, "inline", CORE.pipeline)
+    kernel = scheduled(Elementwise(result, 1, 64, 1), 32, 1, 1, "inline", "in_place", CORE.pipeline)
     text = kernel.source("test", 2).text
     code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
     assert sorted(name for name in code if name[0] == "v") == [
@@ -263,7 +279,7 @@ def test_a_sum_of_whole_factors_rounds_once_and_adds_its_zero_point_before():
 
 def test_the_code_of_two_vectors_alternates():
     table = lanes.multiply(lanes.given(0, 1, -128, 127, {lanes.FLAT}), lanes.number(40000))
-    kernel = scheduled(Elementwise(table, 1, 64, 4), 32, 2, 2, "inline", None)
+    kernel = scheduled(Elementwise(table, 1, 64, 4), 32, 2, 2, "inline", "in_place", None)
     assert "interleave(out, 2)" in print_trace(kernel.nest.trace)
     text = kernel.source("test", 1).text
     code = [line.strip().split()[0].strip('"') for line in text[text.index("1:") :].splitlines() if " q" in line]
