@@ -15,6 +15,8 @@ from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
+from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
+from tosaic.backends.firmware.program import Program
 from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, prepare
 from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
@@ -55,6 +57,7 @@ from tosaic.placement import Placement, place_on
 from tosaic.placement_by_cost import cheaper_placement
 from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
+from tosaic.requests import waits_by_block
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
 from tosaic.support.functions import is_exact, note_bytes, note_states
@@ -136,6 +139,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 libraries=tuner.libraries,
                 selftest=_selftest(middle),
                 states=middle.states,
+                plan=_planned(program, middle, tuner),
             )
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
@@ -207,6 +211,27 @@ def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict
         return cheaper
     tasks = tuner.tasks(cheaper.module, options.kernels, middle.samples.drawn)
     return cheaper if tuner.fits(tasks, cheaper.module, cheaper.regions) else middle.placement
+
+
+def _planned(program: Program, middle: Middle, tuner: Tuner) -> MemoryPlan:
+    """The plan of the arena; where the fastest memory does not hold all, the one that the core waits least for.
+
+    Raises:
+        OutOfMemoryError: the arena does not fit the target.
+    """
+    plan = plan_memory(program, tuner.target)
+    if not any(plan.used[1:]):
+        return plan
+    waits = waits_by_block(
+        program,
+        tuner.target,
+        middle.samples.calibration[: len(program.inputs)],
+        tuner.runner,
+        include=tuner.headers,
+        libraries=tuner.libraries,
+        states=middle.states,
+    )
+    return plan_memory(program, tuner.target, waits) if waits else plan
 
 
 def _selftest(middle: Middle) -> SelfTest | None:

@@ -134,6 +134,7 @@ def build_firmware(
     libraries: Mapping[str, Library] | None = None,
     selftest: SelfTest | None = None,
     states: Sequence[np.ndarray] = (),
+    plan: MemoryPlan | None = None,
 ) -> Firmware:
     """Write and build everything into `folder`; its folder `kit` is what ships.
 
@@ -143,6 +144,7 @@ def build_firmware(
         libraries: each support library that kernels name.
         selftest: what `NAME_selftest` runs; without, there is none.
         states: what each state of the program holds at first.
+        plan: where everything lies; the smallest one found without it.
 
     Raises:
         OutOfMemoryError: the arena does not fit the target.
@@ -151,7 +153,7 @@ def build_firmware(
     """
     check_name(name)
     program.check()
-    plan = plan_memory(program, target)
+    plan = plan or plan_memory(program, target)
     check_plan(program, plan)
     linked = _libraries(program, libraries or {})
     has_npu = any(isinstance(call, NpuCall) for call in program.calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, KernelCall, Program
@@ -25,7 +26,9 @@ _UNLIMITED = 1 << 40
 class Block:
     """`size` bytes that are in use from call `first` to call `last`, both included; -1 is before the first call.
 
-    `memories` counts how many of the target's arena memories, fastest first, may hold it.
+    Args:
+        memories: how many of the target's arena memories, fastest first, may hold it.
+        waits: cycles that the core waits for it in each of them; empty where nobody has counted.
     """
 
     name: str
@@ -33,9 +36,14 @@ class Block:
     first: int
     last: int
     memories: int
+    waits: tuple[float, ...] = ()
 
     def meets(self, other: Block) -> bool:
         return self.first <= other.last and other.first <= self.last
+
+    def cost(self, memory: int) -> float:
+        """What it costs to lie in a memory: cycles, or else bytes that lie in no fast one."""
+        return self.waits[memory] if self.waits else memory * self.size
 
 
 @dataclass(frozen=True)
@@ -91,17 +99,32 @@ def scratch_name(call: int, region: int = SCRATCH_REGION) -> str:
     return f"call {call} region {region}"
 
 
-def plan_memory(program: Program, target: Target) -> MemoryPlan:
-    """The smallest plan found that keeps most bytes in the fastest memories.
+def plan_memory(
+    program: Program, target: Target, waits: Mapping[str, tuple[float, ...]] = MappingProxyType({})
+) -> MemoryPlan:
+    """The smallest plan found that keeps most bytes in the fastest memories, or that the core waits least for.
+
+    Args:
+        waits: by block the cycles that the core waits for it in each of the target's arena memories.
 
     Raises:
         OutOfMemoryError: it does not fit; the message names the worst call and the biggest users then.
     """
     blocks, leads = program_blocks(program, len(target.layout.arena)), overlaps(program)
+    blocks = [replace(block, waits=waits.get(block.name, ())) for block in blocks]
     placed = _best(blocks, leads, [memory.size for memory in target.layout.arena])
     if placed is None:
         raise _out_of_memory(program, blocks, leads, target)
     return MemoryPlan({p.block.name: p for p in sorted(placed, key=lambda p: p.block.name)}, target.layout.arena)
+
+
+def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
+    """Every block in a place of its own."""
+    placements, end = dict[str, Placement](), 0
+    for block in program_blocks(program, 1):
+        placements[block.name] = Placement(block, 0, end)
+        end = aligned(end + block.size)
+    return MemoryPlan(placements, (memory,))
 
 
 def fits(blocks: Sequence[Block], leads: Leads, size: int) -> bool:
@@ -201,6 +224,8 @@ def _best(blocks: Sequence[Block], leads: Leads, capacities: Sequence[int], enou
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
     candidates += [_outputs_first(order, leads) for order in candidates] if any(leads.values()) else []
+    if any(block.waits for block in blocks):
+        candidates.insert(0, sorted(blocks, key=_by_waits))
     # An order that does not fit yet may be climbed from to one that does.
     for sizes in (capacities, [*capacities[:-1], _UNLIMITED]):
         directions = (False, True) if leads else (False,)
@@ -217,16 +242,22 @@ def _best(blocks: Sequence[Block], leads: Leads, capacities: Sequence[int], enou
     return None
 
 
+def _by_waits(block: Block) -> tuple[int, float, str]:
+    """First what the fastest memory saves most with, for its bytes and the calls for which it takes them."""
+    saved = block.cost(block.memories - 1) - block.cost(0)
+    return block.memories, -saved / (max(1, block.size) * (block.last - block.first + 1)), block.name
+
+
 class _Try(NamedTuple):
     """Blocks in an order, and where they lie then, counted from the top `down` or from the bottom up."""
 
-    score: tuple[int, int]
+    score: tuple[float, int]
     order: Sequence[Block]
     down: bool
     placed: list[Placement]
 
 
-def _by_score(one: _Try) -> tuple[int, int]:
+def _by_score(one: _Try) -> tuple[float, int]:
     return one.score
 
 
@@ -314,15 +345,15 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def _score(placed: Sequence[Placement]) -> tuple[int, int]:
-    """Smaller is better: bytes in slower memories, then the size of the arena."""
+def _score(placed: Sequence[Placement]) -> tuple[float, int]:
+    """Smaller is better: what slower memories cost, then the size of the arena."""
     ends: dict[int, int] = {}
     for p in placed:
         ends[p.memory] = max(ends.get(p.memory, 0), p.end)
-    return sum(p.memory * p.block.size for p in placed), sum(ends.values())
+    return sum(p.block.cost(p.memory) for p in placed), sum(ends.values())
 
 
-def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[int, int], rounds: int) -> _Try:
+def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[float, int], rounds: int) -> _Try:
     """Put what lies highest, or what it has to share the memory with, elsewhere in the order and keep what is no worse,
     until the bound or the budget is reached."""
     rng, count = random.Random(0), len(best.order)

@@ -42,7 +42,7 @@ extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 enum { EXIT_LIMIT = 124 };
-enum { MEMORIES = 8, STREAMS = 8, NEAR = 32 };
+enum { MEMORIES = 4096, STREAMS = 8, NEAR = 32 };
 
 /* A read within NEAR bytes of the last one of a stream continues that stream; any other begins one, in the place of the
  * oldest. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tosaic.support.errors import BackendError
 from tosaic.support.processes import run_tool
 
 
@@ -35,3 +36,16 @@ def symbol_at(elf: Path, address: int) -> str:
         if kind in "tTwW" and not name.startswith("$"):
             best = f"{name}+{address - start:#x}"
     return best
+
+
+def address_of(elf: Path, symbol: str) -> int:
+    """Where a symbol lies.
+
+    Raises:
+        BackendError: llvm-nm is not installed or cannot read the ELF, or there is no such symbol.
+    """
+    for line in run_tool("llvm-nm-22", ["--defined-only", elf]).splitlines():
+        value, _, name = line.split(maxsplit=2)
+        if name == symbol:
+            return int(value, 16)
+    raise BackendError(f"`{elf.name}` has no `{symbol}`")

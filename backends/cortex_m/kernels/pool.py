@@ -144,7 +144,7 @@ def _write(workload: Workload, vectors: int, halves: bool) -> KernelSource:
     vector = f"int{128 // lanes}x{lanes}_t"
     source, result = f"int{_WIDTHS[element]}_t", f"int{_WIDTHS[result_element]}_t"
     if attributes["average"]:
-        helpers, initial = _scaled(workload.constants, result_element, halves), 0
+        helpers, initial = scaled_sums(workload.constants, result_element, halves), 0
         step, done = "{0} + {1}", "scaled({0})"
     else:
         helpers, initial = [], -(1 << _WIDTHS[element] - 1)
@@ -207,7 +207,7 @@ def _access(kind: str, element: str, lanes: int, count: int, *operands: str) -> 
     return f"{kind}{'b' if element == 'i8' else 'h'}q_{masked}s{128 // lanes}({', '.join([*operands, *inside])})"
 
 
-def _scaled(constants: Mapping[str, np.ndarray], element: str, halves: bool) -> list[str]:
+def scaled_sums(constants: Mapping[str, np.ndarray], element: str, halves: bool) -> list[str]:
     """C of `scaled`: an average from sums in int32, rounded once (TOSA 1.0, apply_scale_32), or from sums in int16."""
     multiplier, right, left = (
         int(field.item()) for field in shift_factors(constants["multiplier"], constants["shift"])

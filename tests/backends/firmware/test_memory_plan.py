@@ -139,6 +139,18 @@ def test_what_does_not_fit_the_fast_memory_goes_to_the_next():
     assert "ram1            0x0 ..      0xc80  x       3200 B  calls -1 .. 0" in plan.table()
 
 
+def test_the_fastest_memory_holds_what_the_core_waits_for_most_elsewhere():
+    sizes = {"x": 64, "often": 500, "seldom": 1500, "y": 64}
+    made = program(sizes, [kernel(["x"], ["often", "seldom"]), kernel(["often", "seldom"], ["y"])])
+    waits = {"often": (0.0, 9000.0), "seldom": (0.0, 400.0), "x": (0.0, 10.0), "y": (0.0, 10.0)}
+
+    def memory_of(name: str, **counted) -> int:
+        return plan_memory(made, board(1600, 1 << 20), **counted).placements[name].memory
+
+    assert (memory_of("often"), memory_of("seldom")) == (1, 0)
+    assert (memory_of("often", waits=waits), memory_of("seldom", waits=waits)) == (0, 1)
+
+
 def test_the_npus_fast_memory_has_the_first_claim_on_the_fastest():
     call = NpuCall("npu", b"", b"", 0, 100, (Port("x", 3, 0),), (Port("y", 4, 0),))
     plan = plan_memory(program({"x": 960, "y": 960}, [call]), board(1024, 4096))

@@ -1,0 +1,43 @@
+"""What does not fit the fastest memory lies where the core waits least for it, as counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tosaic import compilation
+from tosaic.backends.target import Target
+from tosaic.build import Build
+from tosaic.options import CompileOptions, Tuning
+from tosaic.targets import find_target
+
+
+def with_little_fast_memory(size: int) -> Target:
+    target = find_target("cortex-m55")
+    fastest, *slower = target.layout.arena
+    return replace(target, layout=replace(target.layout, arena=(replace(fastest, size=size), *slower)))
+
+
+@pytest.fixture(scope="module")
+def runs(succeed, tmp_path_factory):
+    """What a model costs whose tensors lie by their bytes, and by what the core waits for them."""
+    folder, found = tmp_path_factory.mktemp("requests"), {}
+    options = CompileOptions("zoo:dscnn", with_little_fast_memory(8192), tuning=Tuning(records=folder / "records.db"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("waits", "bytes"):
+            compilation.compile_model(options, folder / name)
+            found[name] = succeed("run", folder / name, "--random", 1), Build.load(folder / name).manifest.firmware
+            patch.setattr(compilation, "waits_by_block", lambda *_, **__: {})
+    return found
+
+
+def test_both_memories_are_used_and_the_run_is_exact(runs):
+    report, firmware = runs["waits"]
+    assert report["exact"]
+    assert 0 < firmware.memories["dtcm"] <= 8192 < firmware.memories["dtcm"] + firmware.memories["sram"]
+
+
+def test_the_core_waits_less_than_where_only_bytes_count(runs):
+    by_waits, by_bytes = (runs[name][0]["cycles_with_memory"] for name in ("waits", "bytes"))
+    assert by_waits < 0.9 * by_bytes
