@@ -124,7 +124,7 @@ class _Corrector(Interpreter):
 
 
 def _energy(x: Tensor) -> float:
-    return torch.linalg.vector_norm(x, dtype=torch.float64).item() ** 2
+    return torch.linalg.vector_norm(x if x.is_floating_point() else x.double(), dtype=torch.float64).item() ** 2
 
 
 def _bias(node: Node) -> Node | None:
