@@ -10,6 +10,7 @@ from tosaic.passes.fuse.fold_identities import FoldIdentities
 from tosaic.passes.fuse.fuse_clamp import FuseClamp
 from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
+from tosaic.passes.fuse.known_parts import KnownParts
 from tosaic.passes.invariants import (
     check_for_npu,
     check_fused,
@@ -119,7 +120,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             "fuse",
-            (FoldIdentities(), FusePad(), FuseClamp(), FuseTables()),
+            (FoldIdentities(), KnownParts(), FusePad(), FuseClamp(), FuseTables()),
             (FoldIdentities(), _CLEAN),
             check_fused,
             exact=True,

@@ -44,7 +44,8 @@ def move(graph: Graph, rng: np.random.Generator, x: ir.Value) -> ir.Value:
         start = [int(rng.integers(size)) for size in dims]
         return graph.slice(x, start, [int(rng.integers(1, d - s + 1)) for d, s in zip(dims, start, strict=True)])
     if kind == 4:
-        return graph.concat([x, pointwise(graph, rng, x)], int(rng.integers(4)))
+        other = pointwise(graph, rng, x) if rng.integers(2) else graph.const(rng.integers(-128, 128, dims), "i8")
+        return graph.concat([x, other][:: int(rng.choice([1, -1]))], int(rng.integers(4)))
     return graph.reshape(graph.reshape(x, (int(np.prod(dims)),)), dims)
 
 
