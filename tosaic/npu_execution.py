@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from tosaic.backends.ethos_u.emulation import written_before
 from tosaic.backends.ethos_u.emulator import EmulationError, execute
 from tosaic.backends.ethos_u.schedule import op_of_command
 from tosaic.backends.ethos_u.vela import NpuPort
@@ -58,8 +59,10 @@ class EmulatedNpu:
 
     def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
         memory = {number: np.frombuffer(data, np.uint8) for number, data in regions.items() if number != COMMAND_STREAM}
+        manifest = self._build.manifest
+        written = written_before(manifest.region(manifest.firmware.calls[call].name).inputs)
         try:
-            execute(bytes(regions[COMMAND_STREAM]), memory, self._build.manifest.target.accelerator or "")
+            execute(bytes(regions[COMMAND_STREAM]), memory, manifest.target.accelerator or "", written=written)
         except EmulationError as error:
             where = f"{self._origin(call, error.offset)}{error.where}"
             raise SimulatorError(error.what, where=where, why=error.why, hint=error.hint) from None

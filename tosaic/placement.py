@@ -15,7 +15,7 @@ from tosaic.backends.target import Target
 from tosaic.passes import Callback, place_phase, run_phase
 from tosaic.passes.place.place import refuse
 from tosaic.proof import prove_region, region_difference
-from tosaic.region_search import better_regions, bytes_beside
+from tosaic.region_search import better_regions, bytes_beside, is_alone
 from tosaic.support.attributes import int_of
 from tosaic.support.functions import computing_ops, functions_on, inputs_of, main_of, standalone
 from tosaic.support.mlir import copy_of, ir, walk
@@ -90,7 +90,8 @@ def _improved(placement: Placement, target: Target, reads: Sequence[Reads]) -> P
     regions = dict(placement.regions)
     for name, function in functions_on("npu", placement.module).items():
         room = target.layout.arena[0].size - bytes_beside(placement.module, name)
-        for better in better_regions(serialize(standalone(function)), regions[name], room):
+        alone = is_alone(placement.module, name)
+        for better in better_regions(serialize(standalone(function)), regions[name], room, alone):
             if not any(region_difference(better, function, read.get(name, ())) for read in reads):
                 regions[name] = better
                 break

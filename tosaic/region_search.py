@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
-from tosaic.support.functions import body_of, callee_of
+from tosaic.support.functions import body_of, callee_of, computing_ops, number_of_states
 from tosaic.support.mlir import functions, ir
 from tosaic.support.values import byte_size, users
 
@@ -14,18 +14,26 @@ _SHARES = (0.75, 0.25)
 _SHARES_OF_ROOM = (1.0, 0.9, 0.8)
 
 
-def better_regions(flatbuffer: bytes, usual: NpuRegion, room: int) -> list[NpuRegion]:
+def better_regions(flatbuffer: bytes, usual: NpuRegion, room: int, alone: bool = False) -> list[NpuRegion]:
     """What Vela makes of a region under other limits of its arena, the best first, and only what is better than usual.
 
     Better is what exceeds `room` bytes of working memory by less; then what takes fewer cycles; then less memory.
+
+    Args:
+        room: bytes beside the region's inputs and outputs.
+        alone: whether it is all of the model, so that its inputs and outputs may lie in its working memory.
     """
 
     def cost(region: NpuRegion) -> tuple[int, int, int]:
-        taken = region.scratch_bytes + region.fast_bytes
+        ports = (*region.inputs, *region.outputs) if not region.options.separate_io else ()
+        taken = region.scratch_bytes + region.fast_bytes - sum(port.size for port in ports)
         return max(0, taken - room), region.cycles, taken
 
+    ways = list(dict.fromkeys(_ways(usual, room)))
+    if alone:
+        ways += [replace(options, separate_io=False) for options in (usual.options, *ways)]
     found = []
-    for options in dict.fromkeys(_ways(usual, room)):
+    for options in ways:
         try:
             found.append(compile_region(flatbuffer, usual.accelerator, options))
         except VelaRefusal:
@@ -40,6 +48,13 @@ def _ways(usual: NpuRegion, room: int) -> Iterator[VelaOptions]:
         for share in _SHARES_OF_ROOM:
             yield replace(usual.options, arena_limit=int(share * room))
         yield replace(usual.options, optimize="Size")
+
+
+def is_alone(placed: ir.Module, name: str) -> bool:
+    """Whether `main` is one call of the function `name`, which takes all that it takes and keeps no state."""
+    main = functions(placed)["main"]
+    calls = [op for op in computing_ops(main) if op.name == "func.call"]
+    return len(calls) == 1 and callee_of(calls[0]) == name and not number_of_states(main)
 
 
 def bytes_beside(placed: ir.Module, name: str) -> int:

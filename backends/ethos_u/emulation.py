@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator import ExecutionReport, execute
-from tosaic.backends.ethos_u.emulator.memory import DMA_UNIT
+from tosaic.backends.ethos_u.emulator.memory import DMA_UNIT, Span
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion
 from tosaic.support.errors import SimulatorError
 
@@ -47,8 +47,7 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
         if array.shape != port.shape or array.dtype != port.dtype:
             raise SimulatorError(f"input {index} is {port.dtype}{port.shape}, got {array.dtype}{array.shape}")
         memory[port.region][port.address : port.address + port.size] = np.frombuffer(array.tobytes(), np.uint8)
-    written = {_CONSTANTS, *(port.region for port in region.inputs)}
-    report = execute(region.command_stream, memory, region.accelerator, written=written)
+    report = execute(region.command_stream, memory, region.accelerator, written=written_before(region.inputs))
     outputs = []
     for port in region.outputs:
         octets = memory[port.region][port.address : port.address + port.size]
@@ -56,9 +55,19 @@ def emulate(region: NpuRegion, inputs: Sequence[np.ndarray]) -> Emulation:
     return Emulation(outputs, report)
 
 
+def written_before(inputs: Sequence[NpuPort]) -> Iterator[int | Span]:
+    """What holds data before a run: the constants, and the inputs, as far as DMA reads."""
+    yield _CONSTANTS
+    for port in inputs:
+        yield port.region, port.address, _whole(port.address + port.size)
+
+
 def _extent(ports: Sequence[NpuPort]) -> int:
     """Bytes of a region of ports, in whole units of DMA, which reads that far beyond the end of a tensor."""
-    end = max((port.address + port.size for port in ports), default=0)
+    return _whole(max((port.address + port.size for port in ports), default=0))
+
+
+def _whole(end: int) -> int:
     return -(-end // DMA_UNIT) * DMA_UNIT
 
 

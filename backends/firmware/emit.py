@@ -460,6 +460,7 @@ class _Source:
             f"            [{region}] = {{(void *)({pointer}), {size}}},"
             for region, (pointer, size) in sorted(regions.items())
         ]
+        copied = {port for port in (*call.inputs, *call.outputs) if self._program.is_copied(number, port)}
         return _function(
             f"static int npu_{number}(const {self._name}_instance *self)",
             [
@@ -474,9 +475,9 @@ class _Source:
                 *rows,
                 "        },",
                 "    };",
-                *(self._copy(number, port, into=True) for port in call.inputs if not call.is_bound(port)),
+                *(self._copy(number, port, into=True) for port in call.inputs if port in copied),
                 "    const int status = tosaic_npu_invoke(&call);",
-                *(self._copy(number, port, into=False) for port in call.outputs if not call.is_bound(port)),
+                *(self._copy(number, port, into=False) for port in call.outputs if port in copied),
                 "    return status;",
             ],
         )

@@ -115,16 +115,27 @@ def plan_memory(
     placed = _best(blocks, leads, [memory.size for memory in target.layout.arena])
     if placed is None:
         raise _out_of_memory(program, blocks, leads, target)
-    return MemoryPlan({p.block.name: p for p in sorted(placed, key=lambda p: p.block.name)}, target.layout.arena)
+    return MemoryPlan(_with_homes(program, placed), target.layout.arena)
 
 
 def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
     """Every block in a place of its own."""
-    placements, end = dict[str, Placement](), 0
+    placed, end = list[Placement](), 0
     for block in program_blocks(program, 1):
-        placements[block.name] = Placement(block, 0, end)
+        placed.append(Placement(block, 0, end))
         end = aligned(end + block.size)
-    return MemoryPlan(placements, (memory,))
+    return MemoryPlan(_with_homes(program, placed), (memory,))
+
+
+def _with_homes(program: Program, placed: Sequence[Placement]) -> dict[str, Placement]:
+    """The placements by name, with those of buffers that lie in the working memory of calls."""
+    found, spans = {p.block.name: p for p in placed}, lifetimes(program)
+    for name, (number, address) in program.homes.items():
+        around = found[scratch_name(number)]
+        first, last = spans[name]
+        block = replace(around.block, name=name, size=program.buffers[name].size, first=first, last=last)
+        found[name] = Placement(block, around.memory, around.offset + address)
+    return dict(sorted(found.items()))
 
 
 def fits(blocks: Sequence[Block], leads: Leads, size: int) -> bool:
@@ -143,20 +154,24 @@ def scratch_room(program: Program) -> list[int]:
 
 
 def program_blocks(program: Program, memories: int) -> list[Block]:
-    """All blocks of a program."""
+    """All blocks of a program; a call's working memory is one with the buffers that lie in it."""
+    spans, homes = lifetimes(program), program.homes
     blocks = [
         Block(name, program.buffers[name].size, first, last, memories)
-        for name, (first, last) in lifetimes(program).items()
+        for name, (first, last) in spans.items()
+        if name not in homes
     ]
     for number, call in enumerate(program.calls):
         if isinstance(call, KernelCall):
             sizes = {SCRATCH_REGION: call.kernel.scratch_bytes}
         else:
             sizes = {SCRATCH_REGION: call.scratch_bytes, FAST_REGION: call.fast_bytes, **program.port_regions(call)}
+        inside = [spans[name] for name, (home, _) in homes.items() if home == number]
         for region, size in sizes.items():
             if size:
                 allowed = 1 if region == FAST_REGION else memories
-                blocks.append(Block(scratch_name(number, region), size, number, number, allowed))
+                moments = [number, *(moment for span in inside if region == SCRATCH_REGION for moment in span)]
+                blocks.append(Block(scratch_name(number, region), size, min(moments), max(moments), allowed))
     stay = set(_kept_for_windows(program))
     return [replace(block, first=-1, last=len(program.calls)) if block.name in stay else block for block in blocks]
 
@@ -194,7 +209,7 @@ Leads = Mapping[tuple[str, str], int | None]
 
 def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
     """The inputs that die in the call that writes an output, where that may lie over them."""
-    spans = lifetimes(program)
+    spans = {name: span for name, span in lifetimes(program).items() if name not in program.homes}
     found: dict[tuple[str, str], int | None] = {}
     for number, call in enumerate(program.calls):
         if not isinstance(call, KernelCall):
@@ -204,7 +219,7 @@ def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
             old, new = reads[shared.input], program.storage(call.outputs[shared.output])
             dies = old in spans and spans[old][1] == number and reads.count(old) == 1
             fits = shared.lead is not None or program.buffers[new].size <= program.buffers[old].size
-            if dies and fits and spans[new][0] == number:
+            if dies and fits and new in spans and spans[new][0] == number:
                 found[old, new] = shared.lead
     return found
 
@@ -430,6 +445,10 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
         memory = plan.memories[place.memory]
         if place.offset % ALIGNMENT or not 0 <= place.offset <= place.end <= memory.size:
             raise BackendError(f"the memory plan puts `{name}` at {place.offset:#x} of {memory.name}")
+    for name, (number, address) in program.homes.items():
+        place, around = plan.placements[name], plan.placements[scratch_name(number)]
+        if (place.memory, place.offset) != (around.memory, around.offset + address):
+            raise BackendError(f"the memory plan puts `{name}` elsewhere than `{program.calls[number].name}` has it")
     arena = {name for name, buffer in program.buffers.items() if buffer.value is None and name != program.fed}
     inputs = [name for each in program.inputs if (name := program.storage(each.buffer)) in arena]
     states = [state.buffer for state in program.states]
@@ -440,6 +459,7 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
         writes = [program.storage(name) for name in call.writes]
         scratch = [name for name in plan.placements if name.startswith(f"call {number} ")]
         shared = call.kernel.in_place if isinstance(call, KernelCall) else ()
+        together = {scratch_name(number), *(name for name, (home, _) in program.homes.items() if home == number)}
         for name in reads:
             if name in arena:
                 read(name, call.name)
@@ -452,6 +472,7 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
                 if old in arena and reads.count(old) == 1 and may_lie_over(lead, plan.placements[old].offset, at)
             }
             others = {*reads, *writes, *scratch} - {name} - harmless
+            others -= together if name in together else set()
             if any(other in plan.placements and _overlap(plan, name, other) for other in others):
                 raise BackendError(f"in `{call.name}`, `{name}` overlaps memory that the call uses")
         for name in (*scratch, *writes):

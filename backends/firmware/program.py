@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -82,8 +84,8 @@ class NpuCall:
     """A command stream on the NPU.
 
     Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A
-    higher region with one port, at address 0, is that port's buffer itself. Every other port is copied, inputs before
-    the call and outputs after it.
+    higher region with one port, at address 0, is that port's buffer itself. A buffer may lie where a port is in region
+    1 (`Program.homes`). Every other port is copied, inputs before the call and outputs after it.
 
     Args:
         command_stream: the register command words, little-endian.
@@ -149,6 +151,35 @@ class Program:
         while name in self.aliases:
             name = self.aliases[name]
         return name
+
+    @cached_property
+    def homes(self) -> dict[str, tuple[int, int]]:
+        """The buffers that lie in the working memory of an NPU call: the call's number, and the port's address there.
+
+        Such an input is read by nothing else, as the call may overwrite it.
+        """
+        reads = Counter(self.storage(name) for call in self.calls for name in call.reads)
+        kept = {self.storage(each.buffer) for each in self.states} | {self.fed}
+        kept |= {self.storage(name) for copy in self.copies for name in (copy.source, copy.target)}
+        kept |= {name for name, buffer in self.buffers.items() if buffer.value is not None}
+        results = {self.storage(each.buffer) for each in self.outputs}
+        found: dict[str, tuple[int, int]] = {}
+        for number, call in enumerate(self.calls):
+            if not isinstance(call, NpuCall):
+                continue
+            alone = [port for port in call.inputs if (n := self.storage(port.buffer)) not in results and reads[n] == 1]
+            for port in (*alone, *call.outputs):
+                storage = self.storage(port.buffer)
+                if port.region == SCRATCH_REGION and storage not in kept and storage not in found:
+                    found[storage] = number, port.address
+        return found
+
+    def is_copied(self, number: int, port: Port) -> bool:
+        """Whether a port of a call has memory of its own beside its buffer."""
+        call = self.calls[number]
+        assert isinstance(call, NpuCall)
+        at_home = self.homes.get(self.storage(port.buffer)) == (number, port.address)
+        return not call.is_bound(port) and not (at_home and port.region == SCRATCH_REGION)
 
     @property
     def fed_call(self) -> tuple[KernelCall, Fed] | None:

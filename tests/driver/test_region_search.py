@@ -14,8 +14,8 @@ from tosaic.backends.ethos_u.vela import VelaOptions, compile_region
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.passes import first_difference, random_inputs
 from tosaic.placement import place_on
-from tosaic.region_search import better_regions, bytes_beside
-from tosaic.support.functions import functions_on, standalone
+from tosaic.region_search import better_regions, bytes_beside, is_alone
+from tosaic.support.functions import functions_on, note_states, standalone
 from tosaic.support.mlir import ir
 from tosaic.targets import find_target
 
@@ -92,3 +92,31 @@ def test_the_target_says_what_vela_assumes(tosaic, tmp_path):
 def test_unknown_sections_are_named(refused, tmp_path, option, value, message):
     words = refused("compile", "zoo:dscnn", "--target", "corstone-300", option, value, "-o", tmp_path / "build")
     assert message in words and "did you mean" in words
+
+
+def narrowing() -> ir.Module:
+    """Three 1x1 convolutions, of which the first reads the most."""
+    rng, graph = np.random.default_rng(0), Graph()
+    x = graph.input((1, 16, 16, 64))
+    for channels in (32, 32, 16):
+        y = graph.conv2d(x, rng.integers(-127, 127, (channels, 1, 1, x.type.shape[-1])), np.zeros(channels))
+        x = graph.requantize(y, "i8", 0.002)
+    return graph.module(x)
+
+
+def test_inputs_and_outputs_of_all_of_a_model_lie_in_its_working_memory():
+    target, module = find_target("corstone-300"), narrowing()
+    placed = place_on(target, [module], [random_inputs(module, 0)])
+    (region,) = placed.regions.values()
+    assert {port.region for port in (*region.inputs, *region.outputs)} == {1}
+    usual = compile_region(serialize(narrowing()), "ethos-u55-128")
+    assert region.cycles <= usual.cycles
+    assert region.scratch_bytes < usual.scratch_bytes + usual.inputs[0].size
+
+
+def test_a_state_keeps_regions_apart():
+    module = wide()
+    placed = place_on(find_target("corstone-300"), [module], [random_inputs(module, 0)])
+    assert is_alone(placed.module, "npu_0")
+    note_states(placed.module, 1)
+    assert not is_alone(placed.module, "npu_0")

@@ -15,7 +15,7 @@ from tosaic.backends.ethos_u.emulator.conv import convolve, convolve_depthwise
 from tosaic.backends.ethos_u.emulator.elementwise import elementwise
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.hazards import Hazards
-from tosaic.backends.ethos_u.emulator.memory import Access, Memory
+from tosaic.backends.ethos_u.emulator.memory import Access, Memory, Span
 from tosaic.backends.ethos_u.emulator.pool import pool
 from tosaic.backends.ethos_u.emulator.registers import command_name
 from tosaic.backends.ethos_u.emulator.resize import resize
@@ -57,7 +57,7 @@ def execute(
     memory: dict[int, np.ndarray],
     accelerator: str,
     *,
-    written: Iterable[int] = (0, 3),
+    written: Iterable[int | Span] = (0, 3),
 ) -> ExecutionReport:
     """Run a command stream to its STOP, sequentially, and check what the hardware would do in parallel.
 
@@ -65,8 +65,8 @@ def execute(
         command_stream: a COP1 or COP2 container, or the bare command words.
         memory: uint8 array behind each region's base pointer; changed in place.
         accelerator: what the stream was compiled for, e.g. `ethos-u55-128`.
-        written: the regions that hold data from the start (constants and inputs); reading a byte of another region
-            before something wrote it is an error.
+        written: what holds data from the start (constants and inputs): regions, or bytes of one, (region, begin, end);
+            reading another byte before something wrote it is an error.
 
     Raises:
         EmulationError: the stream or its weights are damaged, it uses memory outside its regions or that nothing has

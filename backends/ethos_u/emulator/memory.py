@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,19 +28,25 @@ class Access:
         return (self.write or other.write) and not apart
 
 
+Span: TypeAlias = tuple[int, int, int]
+
+
 class Memory:
     """Byte arrays by region.
 
     Args:
         regions: uint8 arrays, changed in place.
-        written: the regions whose bytes all hold data from the start.
+        written: what holds data from the start: regions, or bytes of one, (region, begin, end).
         lut_bytes: size of the look-up table memory.
     """
 
-    def __init__(self, regions: dict[int, np.ndarray], written: Iterable[int], lut_bytes: int) -> None:
+    def __init__(self, regions: dict[int, np.ndarray], written: Iterable[int | Span], lut_bytes: int) -> None:
         self._bytes = {**regions, LUT: np.zeros(lut_bytes, np.uint8)}
-        ready = set(written)
-        self._written = {number: np.full(len(data), number in ready) for number, data in self._bytes.items()}
+        self._written = {number: np.zeros(len(data), bool) for number, data in self._bytes.items()}
+        for known in written:
+            region, begin, end = (known, 0, None) if isinstance(known, int) else known
+            if region in self._written:
+                self._written[region][begin:end] = True
         self.accesses: list[Access] = []
 
     def take_accesses(self) -> list[Access]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,10 +60,11 @@ def programs(draw, sharing: bool = True) -> Program:
             [Overlap(0, 0, draw(st.sampled_from([None, 0, 32, 1000])))] if sharing and draw(st.booleans()) else []
         )
         if draw(st.integers(0, 3)) == 0:
-            read = tuple(Port(name, 3, 0) for name in reads[:1])
-            written_to = tuple(Port(name, 4, 3008 * i) for i, name in enumerate(names))
-            fast = draw(st.integers(0, 500))
-            calls.append(NpuCall(f"npu{number}", b"", b"", draw(st.integers(0, 500)), fast, read, written_to))
+            inside, fast = draw(st.booleans()), draw(st.integers(0, 500))
+            read = tuple(Port(name, 1 if inside else 3, 0) for name in reads[:1])
+            written_to = tuple(Port(name, 1 if inside else 4, 3008 * i) for i, name in enumerate(names))
+            scratch = 3008 * len(names) if inside else draw(st.integers(0, 500))
+            calls.append(NpuCall(f"npu{number}", b"", b"", scratch, fast, read, written_to))
         else:
             calls.append(kernel(reads, names, draw(st.sampled_from([0, 0, 100, 2000])), in_place))
         written += names
@@ -103,6 +105,53 @@ def test_the_checker_sees_a_moved_block(made, data):
     onto = Placement(plan.placements[a].block, 0, plan.placements[b].offset)
     with pytest.raises(BackendError):
         check_plan(made, MemoryPlan({**plan.placements, a: onto}, plan.memories))
+
+
+def npu_call(name: str, reads: Sequence[str], writes: Sequence[str], scratch: int, step: int = 1600) -> NpuCall:
+    """Its ports lie in its working memory: what it reads one behind the other, and over that what it writes."""
+    inputs, outputs = (tuple(Port(n, 1, step * i) for i, n in enumerate(names)) for names in (reads, writes))
+    return NpuCall(name, b"", b"", scratch, 0, inputs, outputs)
+
+
+def test_what_an_npu_reads_and_writes_lies_in_its_working_memory():
+    made = program({"x": 1600, "y": 1600}, [npu_call("npu", ["x"], ["y"], 3200)], outputs=["y"])
+    plan = plan_memory(made, board(1 << 20))
+    check_plan(made, plan)
+    assert plan.arena_bytes == 3200
+    assert plan.placements["x"].offset == plan.placements["y"].offset == plan.placements["call 0 region 1"].offset
+
+
+def test_what_another_call_reads_too_is_copied_into_the_working_memory():
+    calls = [npu_call("npu", ["x"], ["y"], 3200), kernel(["x", "y"], ["z"])]
+    made = program({"x": 1600, "y": 1600, "z": 16}, calls, outputs=["z"])
+    plan = plan_memory(made, board(1 << 20))
+    check_plan(made, plan)
+    (read,), (written,) = calls[0].inputs, calls[0].outputs
+    assert made.is_copied(0, read) and not made.is_copied(0, written)
+    assert plan.arena_bytes == 1600 + 3200 + 16
+
+
+def test_the_checker_sees_a_tensor_that_lies_elsewhere_than_the_npu_has_it():
+    made = program({"x": 1600, "y": 1600}, [npu_call("npu", ["x"], ["y"], 3200)], outputs=["y"])
+    plan = plan_memory(made, board(1 << 20))
+    moved = {**plan.placements, "y": replace(plan.placements["y"], offset=1600)}
+    with pytest.raises(BackendError, match="puts `y` elsewhere than `npu` has it"):
+        check_plan(made, replace(plan, placements=moved))
+
+
+def test_the_checker_sees_working_memory_over_what_lies_in_it_too_early():
+    calls = [
+        kernel([], ["x"]),
+        kernel([], ["other"]),
+        npu_call("npu", ["x"], ["y"], 1600),
+        kernel(["other", "y"], ["z"]),
+    ]
+    made = program({"x": 1600, "y": 1600, "z": 16, "other": 1600}, calls, outputs=["z"])
+    plan = plan_memory(made, board(1 << 20))
+    check_plan(made, plan)
+    moved = {**plan.placements, "other": replace(plan.placements["other"], offset=plan.placements["x"].offset)}
+    with pytest.raises(BackendError, match="loses `x`"):
+        check_plan(made, replace(plan, placements=moved))
 
 
 def test_a_chain_needs_its_largest_pair():
