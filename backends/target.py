@@ -156,6 +156,7 @@ class Target:
         name: what the user types, e.g. `corstone-300`.
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
         memory_mode, system_config: how Vela sees the memories; None as is usual for the accelerator.
+        flash_size: the most bytes that code, constants and data may take; None for what their memories hold.
     """
 
     name: Name
@@ -165,6 +166,7 @@ class Target:
     accelerator: Name | None = None
     memory_mode: Name | None = None
     system_config: Name | None = None
+    flash_size: int | None = None
 
     @property
     def trials(self) -> Layout:

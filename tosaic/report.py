@@ -273,7 +273,9 @@ def fit_result(points: Sequence[Point]) -> dict:
 
 def print_fit(points: Sequence[Point]) -> None:
     """Each way to run a model: what it takes, drawn too, and what runs strip by strip."""
-    table = Table("way", "--arena-size", "", "cost", "of the fastest", "", "MACs", "calls in streams", box=None)
+    table = Table(
+        "way", "--arena-size", "", "flash", "cost", "of the fastest", "", "MACs", "calls in streams", box=None
+    )
     largest, dearest = max(point.arena for point in points), max(point.cost for point in points)
     fastest, products = points[0].cost, min(point.products for point in points)
     for number, point in enumerate(points, 1):
@@ -282,6 +284,7 @@ def print_fit(points: Sequence[Point]) -> None:
             str(number),
             f"{point.arena:,}",
             Bar(largest, 0, point.arena, width=_BAR),
+            f"{point.flash:,}",
             f"{point.cost:,.0f}",
             f"{point.cost / fastest if fastest else 1:.3f}",
             Bar(dearest, 0, point.cost, width=_BAR),

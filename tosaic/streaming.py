@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+
+import numpy as np
 
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
@@ -18,6 +22,7 @@ from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.build import build_firmware, out_of_flash
 from tosaic.backends.firmware.crowding import Crowd, crowd
 from tosaic.backends.firmware.memory_plan import (
     MemoryPlan,
@@ -28,7 +33,7 @@ from tosaic.backends.firmware.memory_plan import (
     program_blocks,
 )
 from tosaic.backends.firmware.program import KernelCall, Program
-from tosaic.backends.target import Memory
+from tosaic.backends.target import Memory, Target
 from tosaic.passes.place.join import join
 from tosaic.support.errors import Error, OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
@@ -50,6 +55,10 @@ _STEPS = (7 / 8, 15 / 16, 31 / 32, 63 / 64)
 _TRIES = 12
 """Ways whose memory is planned until one can do without gaps."""
 _UNLIMITED = 1 << 30
+_PENALTIES = (0.0, 1.0, 10.0, 100.0, 1e4)
+"""What a byte of flash is deemed to cost, in turn until a way has no more than it may."""
+_CODE = 1024
+"""Bytes of a kernel's code, about."""
 _SLACK = 3
 """Hops of a window before its rows move to the start of their buffers."""
 _NEAR = 1.01
@@ -137,13 +146,14 @@ class Fit:
 
     Args:
         bytes: the most that is live at once; what an arena needs at least.
-        cost: in the tuner's objective.
+        cost: in the tuner's objective; `weighed` with what its flash is deemed to cost.
     """
 
     segments: tuple[Segment, ...]
     bytes: int
     cost: float
     measured: bool
+    weighed: float = 0.0
 
     @property
     def streams(self) -> tuple[Segment, ...]:
@@ -157,12 +167,14 @@ class Point:
 
     Args:
         arena: bytes; as `--arena-size` they are enough.
+        flash: bytes of code, constants and data.
         cost: in the tuner's objective, with the arena in the fastest memory.
         products: multiply-accumulates; those of the model but where a stream computes something twice.
         streams: the functions that each stream executes together.
     """
 
     arena: int
+    flash: int
     cost: float
     products: int
     streams: tuple[tuple[str, ...], ...]
@@ -238,6 +250,8 @@ class Fitter:
         self._tasks_of: dict[Segment, KernelTask | StreamTask] = {}
         self._known_conflicts: list[Conflict] = []
         self._conflicts: list[Conflict] = []
+        self._flash: dict[tuple[Segment, ...], int] = {}
+        self._penalty = 0.0
 
     # What is asked.
 
@@ -248,7 +262,7 @@ class Fitter:
         """
         while (hoped := self._cheapest(limit)) is not None and not hoped.measured:
             known = self._cheapest(limit, measured=True)
-            if known is not None and known.cost <= _NEAR * hoped.cost:
+            if known is not None and known.weighed <= _NEAR * hoped.weighed:
                 return known
             if rough := self._rough(hoped):
                 self._size(rough)
@@ -277,7 +291,7 @@ class Fitter:
         fit = planned.fit
         streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
         products = sum(self._products[call] * share for s in fit.segments for call, share in self._shares(s))
-        return Point(planned.arena, fit.cost, round(products), streams)
+        return Point(planned.arena, self._flash_of(planned), fit.cost, round(products), streams)
 
     def chosen(self) -> Fitted:
         """The fastest way to run the program that fits the fastest memory of the arena; but for windows that move on,
@@ -292,6 +306,9 @@ class Fitter:
         planned = self._planned_within(fastest.size, self.fastest_within)
         if planned is not None:
             return planned.fitted
+        most = self._tuner.target.flash_size
+        if most is not None and self._flash:
+            raise out_of_flash(self._program, most, f"the smallest way known takes {min(self._flash.values())} B")
         if slower and not self._fed:
             return self.as_it_is()
         try:
@@ -307,6 +324,35 @@ class Fitter:
         return self.as_it_is()
 
     def _planned_within(self, size: int, search: Callable[[int], Fit | None]) -> Planned | None:
+        """What a search for so many live bytes finds whose plan has no more than `size`, and which has no more flash
+        than it may; None without it."""
+        most, found = self._tuner.target.flash_size, None
+        for self._penalty in _PENALTIES if most is not None else (0.0,):
+            planned = self._planned(size, search)
+            if planned is None or most is None or self._flash_of(planned) <= most:
+                found = planned
+                break
+        self._penalty = 0.0
+        return found
+
+    def _flash_of(self, planned: Planned) -> int:
+        """Bytes of code, constants and data of a way as it is built."""
+        if planned.fit.segments not in self._flash:
+            tuner, program = self._tuner, self._program_of(planned.fitted)
+            buffers = [program.buffers[state.buffer] for state in program.states]
+            with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+                built = build_firmware(
+                    program,
+                    replace(self._roomy, flash_size=None),
+                    Path(folder),
+                    include=tuner.headers,
+                    libraries=tuner.libraries,
+                    states=[np.zeros(buffer.shape, buffer.dtype) for buffer in buffers],
+                )
+            self._flash[planned.fit.segments] = built.flash_bytes
+        return self._flash[planned.fit.segments]
+
+    def _planned(self, size: int, search: Callable[[int], Fit | None]) -> Planned | None:
         """What a search for so many live bytes finds whose plan has no more than `size`; None without it.
 
         Where a plan cannot do without gaps, the segments that have none together are not taken together again.
@@ -419,9 +465,13 @@ class Fitter:
 
     def _plan_of(self, fitted: Fitted) -> MemoryPlan:
         """The plan of the memory, however large."""
-        roomy = replace(self._tuner.target.layout.arena[0], size=1 << 30)
-        layout = replace(self._tuner.target.layout, arena=(roomy,))
-        return plan_memory(self._program_of(fitted), replace(self._tuner.target, layout=layout))
+        return plan_memory(self._program_of(fitted), self._roomy)
+
+    @property
+    def _roomy(self) -> Target:
+        """The target with memory for any arena."""
+        layout = self._tuner.target.layout
+        return replace(self._tuner.target, layout=replace(layout, arena=(replace(layout.arena[0], size=_UNLIMITED),)))
 
     def _program_of(self, fitted: Fitted) -> Program:
         sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
@@ -466,7 +516,10 @@ class Fitter:
                         continue
                     whole = fit.measured and price.measured
                     most = max(fit.bytes, price.bytes)
-                    joined = Fit((*fit.segments, segment), most, fit.cost + price.cost, whole)
+                    weighed = (
+                        fit.weighed + price.cost + (self._penalty and self._penalty * self._bytes_of_flash(segment))
+                    )
+                    joined = Fit((*fit.segments, segment), most, fit.cost + price.cost, whole, weighed)
                     if beyond not in known or _by_cost(joined) < _by_cost(known[beyond]):
                         known[beyond] = joined
         return min(best[count].values(), key=_by_cost, default=None)
@@ -586,6 +639,16 @@ class Fitter:
             stage = self._stages[call]
             assert stage is not None
             yield call, plan.stream.stages[number].bytes / stage.bytes
+
+    def _bytes_of_flash(self, segment: Segment) -> int:
+        """What a segment takes of flash, about."""
+        if segment.rows:
+            plan = self._plan(segment)
+            own = self._own_sources(plan, segment)
+            kernels = 1 + sum(len(plan.calls[number]) for number, _ in own)
+            return sum(len(source.params) for _, source in own) + _CODE * kernels
+        call = self._program.calls[segment.first]
+        return len(call.kernel.params) + _CODE if isinstance(call, KernelCall) else 0
 
     def _waits(self, size: int) -> float:
         """What one reading of so many bytes of params costs beyond the instructions."""
@@ -821,7 +884,7 @@ class Fitter:
 
 
 def _by_cost(fit: Fit) -> tuple[float, int]:
-    return fit.cost, fit.bytes
+    return fit.weighed, fit.bytes
 
 
 def _texts(stage: Stage, rows: int) -> list[str]:

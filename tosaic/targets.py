@@ -42,6 +42,7 @@ def find_target(
     constants: str | None = None,
     memory_mode: str | None = None,
     system_config: str | None = None,
+    flash_size: int | None = None,
 ) -> Target:
     """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
 
@@ -50,6 +51,7 @@ def find_target(
         arena_size: the most bytes that the arena may take.
         constants: the memory that holds weights and command streams, and no longer any of the arena.
         memory_mode, system_config: what Vela shall assume of the memories, by its names.
+        flash_size: the most bytes that code, constants and data may take.
 
     Raises:
         Error: no such target, accelerator, memory, mode or configuration, and the message names the nearest; or the
@@ -80,7 +82,7 @@ def find_target(
         first = target.layout.arena[0]
         limited = replace(first, size=min(first.size, arena_size))
         target = replace(target, layout=replace(target.layout, arena=(limited,)))
-    return target
+    return target if flash_size is None else replace(target, flash_size=flash_size)
 
 
 def with_constants_in(name: str, target: Target) -> Layout:

@@ -18,10 +18,10 @@ from tosaic.backends.firmware.emit import Constants, emit_header, emit_selftest,
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
 from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
-from tosaic.backends.firmware.program import Call, Interface, NpuCall, Program
+from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.target import Core, Target
-from tosaic.support.errors import BackendError
+from tosaic.support.errors import BackendError, OutOfMemoryError
 from tosaic.support.names import Dtype, Name
 from tosaic.support.processes import run_tool
 from tosaic.support.quantization import Quantization
@@ -147,7 +147,7 @@ def build_firmware(
         plan: where everything lies; the smallest one found without it.
 
     Raises:
-        OutOfMemoryError: the arena does not fit the target.
+        OutOfMemoryError: the arena does not fit the target, or the image its flash.
         BackendError: a kernel does not compile, or the image does not link.
         Error: no model can be called so.
     """
@@ -169,6 +169,9 @@ def build_firmware(
     write_kit(folder / "kit", name, target.core, [archive, *drivers], licenses)
     _simulator_main(program, name, target, folder)
     _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
+    flash_bytes = _flash_bytes(folder / "model.elf")
+    if target.flash_size is not None and flash_bytes > target.flash_size:
+        raise out_of_flash(program, target.flash_size, f"it takes {flash_bytes} B")
     stack_bytes = _stack_bytes(name, target, folder, has_npu)
     _write_headers(name, header(stack_bytes=stack_bytes), folder / "kit" / "include")
     (folder / "memory_plan.txt").write_text(plan.table() + "\n")
@@ -180,7 +183,7 @@ def build_firmware(
         arena_bytes=plan.arena_bytes,
         memories={memory.name: used for memory, used in zip(plan.memories, plan.used, strict=True)},
         plan=tuple(_planned(placement, plan) for placement in plan.placements.values()),
-        flash_bytes=_flash_bytes(folder / "model.elf"),
+        flash_bytes=flash_bytes,
         stack_bytes=stack_bytes,
         licenses={part.of: part.spdx for part in licenses},
         fed_rows=program.fed_rows,
@@ -319,6 +322,19 @@ def _stack_bytes(name: str, target: Target, folder: Path, has_npu: bool) -> int 
 def _flash_bytes(elf: Path) -> int:
     text, data = run_tool("arm-none-eabi-size", [elf]).splitlines()[1].split()[:2]
     return int(text) + int(data)
+
+
+def out_of_flash(program: Program, size: int, why: str) -> OutOfMemoryError:
+    """The error of a firmware that needs more flash than it may take; the message names who has most constants."""
+    kernels = [call for call in program.calls if isinstance(call, KernelCall)]
+    worst = max(kernels, key=lambda call: len(call.kernel.params), default=None)
+    beside = f"; `{worst.name}` has {len(worst.kernel.params)} B of constants" if worst else ""
+    return OutOfMemoryError(
+        f"the firmware needs more flash than {size} B",
+        where=worst.where if worst else "",
+        why=why + beside,
+        hint="a larger --flash-size, or a model of fewer weights",
+    )
 
 
 def _tensor(program: Program, interface: Interface) -> Tensor:

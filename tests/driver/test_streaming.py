@@ -80,7 +80,20 @@ def test_the_front_trades_memory_for_speed_and_its_ways_can_be_built(streamed, s
     assert sizes[-1] <= limit
     assert sizes == sorted(sizes, reverse=True)
     assert any(len(stream) > 1 for stream in points[-1]["streams"])
+    assert all(20_000 > point["flash"] > 10_000 for point in points)
     assert Build.load(folder).manifest.firmware.arena_bytes <= sizes[1] < sizes[0]
+
+
+def test_the_front_tells_flash_and_a_limit_of_it_holds(streamed, refused, succeed, tmp_path):
+    whole, small, _ = streamed
+    records, limit = ("--records", f"{small['build']}/../records.db"), whole["flash_bytes"] - 1
+    build = succeed("compile", MODEL, *records, "--flash-size", limit, "-o", tmp_path / "build")
+    assert build["flash_bytes"] <= limit
+    assert succeed("run", build["build"])["exact"]
+    message = refused("compile", MODEL, *records, "--flash-size", 5000, "-o", tmp_path / "none")
+    assert "the firmware needs more flash than 5000 B" in message
+    least = re.search(r"the smallest way known takes (\d+) B; `conv2d_\w+` has (\d+) B of constants", message)
+    assert least is not None and int(least[2]) < int(least[1]) < whole["flash_bytes"]
 
 
 def test_what_calls_nothing_is_run_in_one_way(succeed, tosaic, refused, tmp_path):
