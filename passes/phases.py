@@ -73,13 +73,13 @@ _CLEAN = UpstreamPass("cse")
 _INLINE = UpstreamPass("inline{default-pipeline=},symbol-dce")
 
 
-def npu_phases(target: str) -> tuple[Phase, ...]:
+def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
     """The alternatives of the phase `npu` for a target or an accelerator, of which its costs choose: as it is; in four
-    dimensions, with transposes and convolutions in their cheapest form; with transposes sunk through reshapes before
-    that."""
+    dimensions, with sums, transposes and convolutions in their cheapest form; with transposes sunk through reshapes
+    before that. Where they shall be `small`, nothing takes another form that needs more memory for fewer cycles."""
     sinking = (SinkThroughReshapes(), RaiseTransposes(), TransposesToReshapes())
     cheapest = (
-        SumsToConvolutions(target),
+        *(() if small else (SumsToConvolutions(target),)),
         CheapestTransposeConvolutions(target),
         CheapestConvolutions(target),
         ColumnsToChannels(target),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -355,7 +356,7 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     _refuse_streaming(options, file.input_names[len(file.input_names) - states :])
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     meaning, alternatives = _run_passes(options, stations, file.module, dumping)
-    inputs = random_inputs(alternatives[0], options.tuning.seed)
+    inputs = random_inputs(alternatives.usual[0], options.tuning.seed)
     inputs = inputs[: len(inputs) - states]
     if options.calibration is not None:
         examples = tuple(map(torch.from_numpy, inputs))
@@ -408,9 +409,16 @@ def _statistics(array: np.ndarray) -> InputStatistics:
     return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
 
 
+class _Alternatives(NamedTuple):
+    """Forms of a module of which placement takes one; `smaller` makes those that need less memory."""
+
+    usual: list[ir.Module]
+    smaller: Callable[[], list[ir.Module]] = list
+
+
 def _run_passes(
     options: CompileOptions, stations: Stations, module: ir.Module, dumping: Sequence[Callback]
-) -> tuple[bytes, list[ir.Module]]:
+) -> tuple[bytes, _Alternatives]:
     """The integer module, and the forms that the passes before placement give it."""
     with stations.station("passes"):
         meaning = b""
@@ -421,26 +429,31 @@ def _run_passes(
             if name == "quantize":
                 meaning = bytecode(module)
         if accelerator is None:
-            return meaning, [module]
-        distinct: dict[bytes, ir.Module] = {}
-        for phase in npu_phases(accelerator):
-            alternative = copy_of(module)
-            run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
-            distinct.setdefault(bytecode(alternative), alternative)
-        return meaning, list(distinct.values())
+            return meaning, _Alternatives([module])
+
+        def formed(small: bool) -> list[ir.Module]:
+            distinct: dict[bytes, ir.Module] = {}
+            for phase in npu_phases(accelerator, small):
+                alternative = copy_of(module)
+                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
+                distinct.setdefault(bytecode(alternative), alternative)
+            return list(distinct.values())
+
+        return meaning, _Alternatives(formed(small=False), lambda: formed(small=True))
 
 
 def _place(
     options: CompileOptions,
     stations: Stations,
-    alternatives: Sequence[ir.Module],
+    alternatives: _Alternatives,
     sample: Sequence[np.ndarray],
     dumping: Sequence[Callback],
 ) -> tuple[Placement, Samples]:
     with stations.station("place"):
-        samples = model_samples(alternatives[0], sample, options.tuning.seed)
+        samples = model_samples(alternatives.usual[0], sample, options.tuning.seed)
         verifying = _verifying(options, place_phase())
-        return place_on(options.target, alternatives, samples, [*dumping, *verifying]), samples
+        callbacks: list[Callback] = [*dumping, *verifying]
+        return place_on(options.target, alternatives.usual, samples, callbacks, alternatives.smaller), samples
 
 
 def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -45,12 +45,14 @@ def place_on(
     alternatives: Sequence[ir.Module],
     samples: Sequence[Sequence[np.ndarray]],
     callbacks: Sequence[Callback] = (),
+    smaller: Callable[[], Sequence[ir.Module]] = tuple,
 ) -> Placement:
     """Divide a copy of the cheapest of `alternatives` between the target's processors; `callbacks` see each attempt.
 
-    The cheapest leaves the fewest ops to the CPU, and takes the NPU the fewest cycles. Ops that Vela refuses move to
-    the CPU, its reason with them; so does the op with which a region's command stream begins to compute something else
-    than the reference model, on what the region reads when the model is given one of `samples`.
+    The cheapest leaves the fewest ops to the CPU, and takes the NPU the fewest cycles; where it exceeds the fastest
+    memory of the arena, those of `smaller` are tried too, and the least excess comes before cycles. Ops that Vela
+    refuses move to the CPU, its reason with them; so does the op with which a region's command stream begins to compute
+    something else than the reference model, on what the region reads when the model is given one of `samples`.
 
     Raises:
         PassError: placement broke its invariant.
@@ -60,8 +62,12 @@ def place_on(
         placed = copy_of(module)
         run_phase(placed, place_phase(), callbacks)
         return Placement(placed, module)
+
     attempts = [compiled(copy_of(module), target, callbacks) for module in alternatives]
-    return settled(min(attempts, key=_cost), target, samples, callbacks)
+    if _excess(min(attempts, key=_cost), target):
+        attempts += [compiled(copy_of(module), target, callbacks) for module in smaller()]
+    best = min(attempts, key=lambda attempt: (_ops_on_cpu(attempt), _excess(attempt, target), _cost(attempt)))
+    return settled(best, target, samples, callbacks)
 
 
 def settled(
@@ -124,8 +130,22 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
 
 def _cost(placement: Placement) -> tuple[int, int]:
     """Ops on the CPU, and cycles of the NPU."""
-    on_cpu = sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
-    return on_cpu, sum(region.cycles for region in placement.regions.values())
+    return _ops_on_cpu(placement), sum(region.cycles for region in placement.regions.values())
+
+
+def _ops_on_cpu(placement: Placement) -> int:
+    return sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
+
+
+def _excess(placement: Placement, target: Target) -> int:
+    """Bytes that a region takes beyond the fastest memory of the arena, with the tensors that are live beside it."""
+
+    def taken(name: str, region: NpuRegion) -> int:
+        beside = 0 if is_alone(placement.module, name) else bytes_beside(placement.module, name)
+        return region.scratch_bytes + region.fast_bytes + beside
+
+    most = max((taken(name, region) for name, region in placement.regions.items()), default=0)
+    return max(0, most - target.layout.arena[0].size)
 
 
 def _refuted(placement: Placement, read: Reads) -> dict[int, str]:

@@ -114,6 +114,21 @@ def test_inputs_and_outputs_of_all_of_a_model_lie_in_its_working_memory():
     assert region.scratch_bytes < usual.scratch_bytes + usual.inputs[0].size
 
 
+def test_where_memory_is_short_forms_that_need_less_are_tried(monkeypatch):
+    modules, asked = [wide(), narrowing()], []
+
+    def smaller() -> list[ir.Module]:
+        asked.append(True)
+        return modules[1:]
+
+    samples = [random_inputs(modules[0], 0)]
+    place_on(find_target("corstone-300"), modules[:1], samples, smaller=smaller)
+    assert not asked
+    monkeypatch.setattr(placement, "settled", lambda attempt, *_: attempt)
+    placed = place_on(find_target("corstone-300", arena_size=26_000), modules[:1], samples, smaller=smaller)
+    assert asked and "16x16x64" in str(placed.module)
+
+
 def test_a_state_keeps_regions_apart():
     module = wide()
     placed = place_on(find_target("corstone-300"), [module], [random_inputs(module, 0)])
