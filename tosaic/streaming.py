@@ -672,7 +672,7 @@ class Fitter:
     def _made_stages(self, make: Callable[[ir.Operation], Stage | None]) -> list[Stage | None]:
         known, tasks = functions(self._placed), self._tasks
         return [
-            make(known[name]) if name in tasks and tasks[name].exact and _takes_bytes(known[name]) else None
+            make(known[name]) if name in tasks and tasks[name].exact and _has_data(known[name], tasks[name]) else None
             for name in self._names
         ]
 
@@ -833,7 +833,18 @@ class Fitter:
             constants = None if number in kept else self._tuner.target.layout.constants
             strips += self._strips(plan, number, whole, constants, segment.lean, like.get(call))
             like[call] = strips[-1]
-        return StreamTask(str(function), core, plan, tuple(strips), tuple(kept))
+        return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))
+
+    def _inputs(self, segment: Segment, stream: Stream) -> tuple[bytes, ...]:
+        """What a stream takes in the model, as far as its calls know; none where random bytes do."""
+        known = dict[str, bytes]()
+        for number in range(segment.first, segment.last + 1):
+            reads = map(self._program.storage, self._program.calls[number].reads)
+            known |= zip(reads, self._tasks[self._names[number]].inputs, strict=False)
+        if not known:
+            return ()
+        sizes = {name: self._program.buffers[name].size for name in stream.inputs}
+        return tuple(known.get(name) or np.random.default_rng(0).bytes(size) for name, size in sizes.items())
 
     def _strips(
         self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int, known: Strip | None
@@ -903,9 +914,10 @@ def _read_by_rows(stages: Sequence[Stage], reads: Sequence[Sequence[str]], names
                 yield name
 
 
-def _takes_bytes(function: ir.Operation) -> bool:
-    """Whether a function takes int8 only, for which random data may stand."""
-    return all(str(element_type(argument)) == "i8" for argument in body_of(function).arguments)
+def _has_data(function: ir.Operation, task: KernelTask) -> bool:
+    """Whether there is something to try a function of int8 or int16 on: random bytes, or what it takes in the model."""
+    kinds = {str(element_type(argument)) for argument in body_of(function).arguments}
+    return kinds <= {"i8"} or (kinds <= {"i8", "i16"} and bool(task.inputs))
 
 
 def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:

@@ -46,6 +46,16 @@ def test_streams_fit_into_the_limit_and_are_exact(streamed, succeed):
     assert report["exact"]
 
 
+def test_streams_of_int16_fit_into_half_and_are_exact(streamed, succeed, tmp_path):
+    """They are tried on what the model makes of its input."""
+    records, limit = f"{streamed[1]['build']}/../records.db", 48 * 16 * (48 + 16) * 2 // 2
+    options = ("--activations", "int16", "--records", records, "--arena-size", limit)
+    build = succeed("compile", MODEL, *options, "-o", tmp_path / "build")
+    assert build["arena_bytes"] <= limit
+    assert any("stream" in kernel["name"] for kernel in build["kernels"])
+    assert succeed("run", build["build"], "--random", 2)["exact"]
+
+
 def test_a_lean_kernel_takes_no_record_of_the_generic_lowering(tmp_path):
     """Another compilation may have left one, as cheap as can be."""
     g = Graph()

@@ -40,7 +40,7 @@ class Search(ABC):
     def __init__(self, space: Space, rng: random.Random, score: Score, hints: Sequence[Schedule] = ()) -> None:
         self.space, self.rng, self.score, self.hints = space, rng, score, hints
         self.costs: dict[Schedule, float] = {}
-        self._seen: set[Schedule] = set()
+        self._seen: dict[Schedule, None] = {}
         self._unseen = dict.fromkeys(space.schedules()) if space.assignments <= ENUMERABLE else None
         self._scan = space.scan()
 
@@ -63,7 +63,7 @@ class Search(ABC):
 
     def _mark(self, schedules: Iterable[Schedule]) -> None:
         for schedule in schedules:
-            self._seen.add(schedule)
+            self._seen[schedule] = None
             if self._unseen is not None:
                 self._unseen.pop(schedule, None)
 

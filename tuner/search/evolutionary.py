@@ -15,8 +15,12 @@ from tosaic.tuner.space import Schedule, Space
 
 RANKED_WHOLE = 1_024
 POPULATION = 128
-GENERATIONS = 4
-ELITE_SHARE = 0.2
+FRESH = 24
+CHILDREN = 64
+GENERATIONS = 3
+ELITE = 24
+# Predictions nearer than this, a thousandth of the best speed, are alike.
+ALIKE = 0.002
 CROSSOVER_SHARE = 0.4
 RANDOM_SHARE = 0.25
 
@@ -25,10 +29,11 @@ RANDOM_SHARE = 0.25
 class Evolutionary(Search):
     """Descendants of the best measured schedules, picked by the cost model.
 
-    Some are picked by chance against its blind spots, half of them near the best.
-
-    The scheme of Ansor (arXiv:2006.06762, section 5.1). The first proposals are the space's default, what is good on
-    similar tasks, and the first schedule of every variant. A small space is ranked as a whole instead of being evolved.
+    The scheme of Ansor (arXiv:2006.06762, section 5.1), with a population that lives on from proposal to proposal and
+    is joined by some schedules drawn at random each time. What the model cannot tell from a measured schedule is not
+    tried before all else. Some proposals are picked by chance against the model's blind spots, half of them near the
+    best measured ones. The first proposals are the space's default, what is good on similar tasks, and the first
+    schedule of every variant. A small space is ranked as a whole instead of being evolved.
     """
 
     name: ClassVar[str] = "evolutionary"
@@ -38,6 +43,7 @@ class Evolutionary(Search):
         super().__init__(space, rng, score, hints)
         firsts = [first for variant in space.variants if (first := variant.first()) is not None]
         self._starters = list(dict.fromkeys([*firsts[:1], *hints, *firsts[1:]]))
+        self._population: list[Schedule] = []
 
     def choose(self, count: int) -> Iterable[Schedule]:
         if self._unseen is not None and len(self._unseen) <= count:
@@ -61,27 +67,41 @@ class Evolutionary(Search):
         return sorted(measured, key=lambda schedule: self.costs[schedule])[:count]
 
     def _guided(self, count: int, but: Sequence[Schedule]) -> list[Schedule]:
+        """The `count` unseen schedules that the model likes best, of those alike one, and none alike a seen one."""
         small = self._unseen is not None and len(self._unseen) <= RANKED_WHOLE
-        candidates = self._rank(list(self._unseen)) if small and self._unseen else self._evolve()
-        taken = set(but)
-        return [schedule for schedule in candidates if schedule not in taken][:count]
+        candidates = list(self._unseen) if small and self._unseen else self._evolved()
+        seen = list(dict.fromkeys([*self._seen, *but]))
+        scores = self.score([*seen, *candidates])
+        if scores is None:
+            return []
+        kinds = np.round(scores / ALIKE).tolist()
+        known, worth = set(kinds[: len(seen)]), scores[len(seen) :]
+        chosen: list[Schedule] = []
+        for i in np.argsort(-worth, kind="stable"):
+            if len(chosen) == count:
+                break
+            if kinds[len(seen) + i] not in known and candidates[i] not in self._seen:
+                known.add(kinds[len(seen) + i])
+                chosen.append(candidates[i])
+        return chosen
 
-    def _rank(self, schedules: list[Schedule]) -> list[Schedule]:
-        """Best first by the model; nothing while it knows nothing."""
-        scores = self.score(schedules)
-        return [] if scores is None else [schedules[i] for i in np.argsort(-scores, kind="stable")]
-
-    def _evolve(self) -> list[Schedule]:
-        """The unseen ones among some generations of candidates, best first."""
-        elite = self._elite(int(POPULATION * ELITE_SHARE))
-        population = self._rank([*elite, *self._random(POPULATION - len(elite))])
-        candidates = dict.fromkeys(population)
+    def _evolved(self) -> list[Schedule]:
+        """The population after some generations, joined by its newest children."""
+        fresh = self._random(FRESH if self._population else POPULATION)
+        elite = self._elite(ELITE)
+        population = self._fittest([*elite, *self._population, *fresh])
         for _ in range(GENERATIONS if population else 0):
             odds = list(itertools.accumulate(1 / (1 + rank) for rank in range(len(population))))
-            children = dict.fromkeys(self._child(population, odds) for _ in range(POPULATION))
-            candidates.update(children)
-            population = self._rank(list(dict.fromkeys([*elite, *children])))[:POPULATION]
-        return self._rank([schedule for schedule in candidates if schedule not in self._seen]) if candidates else []
+            children = [self._child(population, odds) for _ in range(CHILDREN)]
+            population = self._fittest([*population, *children])
+        self._population = [s for s in population if s not in self._seen]
+        return population
+
+    def _fittest(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        """The best of different schedules by the model, best first; none while it knows nothing."""
+        different = list(dict.fromkeys(schedules))
+        scores = self.score(different)
+        return [] if scores is None else [different[i] for i in np.argsort(-scores, kind="stable")[:POPULATION]]
 
     def _child(self, population: list[Schedule], odds: list[float]) -> Schedule:
         mother, father = self.rng.choices(population, cum_weights=odds, k=2)

@@ -139,6 +139,8 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     k = dict(knobs)
     rows, columns = map(int, str(k["tile"]).split("x"))
     turn = min(4 // rows, what.geometry.columns)
+    if (int(k["strips"]) - 1) * rows >= what.geometry.rows:
+        raise BackendError(f"{what.geometry.rows} rows have no {k['strips']} strips of {rows}")
     nest = what.nest.apply("split", "out", "y", "ys", min(rows * int(k["strips"]), what.geometry.rows))
     nest = nest.apply("split", "out", "ys", "yi", rows)
     around, inside, loop = ["y", "c", "ys"], ["x", "xt", "yi", "xi"], str(k["loop"])
@@ -146,13 +148,17 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     if block < what.channels:
         nest, blocks = nest.apply("split", "out", "c", "ci", block), ["c"]
     if loop.startswith("row"):
-        unroll = min(int(loop.removeprefix("row by ") if " " in loop else 1), what.geometry.columns // turn)
+        unroll = int(loop.removeprefix("row by ") if " " in loop else 1)
+        if unroll * turn > what.geometry.columns:
+            raise BackendError(f"a row of {what.geometry.columns} has no {unroll} turns of {turn}")
         nest = nest.apply("split", "out", "x", "xu", turn * unroll)
         around, inside = [*around, "x"], ["xu", "xt", "yi", "xi"]
     elif loop.startswith("channels"):
         around = ["y", "ys", "c"]
-        part = turn * int(loop.removeprefix("channels of ") if " " in loop else what.geometry.columns)
-        if part < what.geometry.columns:
+        if " " in loop:
+            part = turn * int(loop.removeprefix("channels of "))
+            if part >= what.geometry.columns:
+                raise BackendError(f"a row of {what.geometry.columns} has no parts of {part}")
             nest = nest.apply("split", "out", "x", "xu", part)
             around, inside = ["y", "ys", "x", "c"], ["xu", "xt", "yi", "xi"]
     nest = nest.apply("split", "out", inside[0], "xt", turn).apply("split", "out", "xt", "xi", columns)

@@ -39,10 +39,10 @@ def installed(tmp_path, monkeypatch):
         "Metadata-Version: 2.1\nName: difference\nVersion: 1.0\n"
     )
     (tmp_path / "difference-1.0.dist-info" / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(tmp_path)
     for registry in (FAMILIES, LANE_ROWS):
         monkeypatch.setattr(registry, "_known", registry.known())
         monkeypatch.setattr(registry, "_complete", False)
+    monkeypatch.syspath_prepend(tmp_path)  # not before: what is known then would hold the page's own
 
 
 def test_every_schedule_of_the_page_is_exact_and_its_best_wins(installed, tmp_path):
