@@ -41,7 +41,6 @@ class Resize(KernelFamily):
     """
 
     name = "resize"
-    rank = -1
 
     def match(self, function: ir.Operation) -> Workload | None:
         ops = computing_ops(function)

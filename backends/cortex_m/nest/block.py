@@ -108,8 +108,9 @@ class Ordered:
 def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
     """List scheduling on the core's timings.
 
-    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, and then fewer
-    loads are hoisted. Of a short turn, the best of several such orders is taken; where there is none, what is given.
+    Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
+    for what is under way, and then fewer loads are hoisted. Of a short turn, the best of several such orders is taken;
+    where there is none, what is given.
 
     Args:
         pipeline: timings; None keeps the order that is given.
@@ -123,6 +124,8 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
         for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PREFERENCES):
+            if spare and homes_of:
+                break
             try:
                 order = _Order(graph, most, spare, prefers, pipeline).run()
                 homes_of.setdefault(order, _allocate(graph, order))
