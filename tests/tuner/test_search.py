@@ -3,12 +3,13 @@ import math
 import random
 from functools import partial
 
+import numpy as np
 import pytest
-from synthetic import Gemm, Line, record
+from synthetic import POWERS, Gemm, Line, record
 
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
-from tosaic.tuner.space import Space, Variant
+from tosaic.tuner.space import Schedule, Space, Variant
 
 KINDS = ["evolutionary", "exhaustive", "random"]
 
@@ -106,6 +107,21 @@ def test_what_is_good_on_similar_tasks_comes_right_after_the_default():
     hints = list(itertools.islice(task.space.variants[1].schedules(), 7, 10))
     search = STRATEGIES.find("evolutionary")(task.space, random.Random(5), lambda _: None, hints)
     assert search.propose(4) == [task.space.default(), *hints]
+
+
+def test_of_what_the_model_cannot_tell_apart_one_is_tried_and_none_that_is_like_a_measured_one():
+    """The score tells `rows` alone, and only 16 of them was never measured."""
+    task = Gemm()
+
+    def score(schedules):
+        return np.array([float(dict(schedule.knobs).get("rows", 0)) for schedule in schedules])
+
+    search = STRATEGIES.find("evolutionary")(task.space, random.Random(0), score)
+    search.observe(task.space.default(), 1.0)
+    first = dict(next(iter(task.space.variants[1].schedules())).knobs)
+    for rows in set(POWERS) - {16}:
+        search.observe(Schedule.of("tiled", **(first | {"rows": rows})), 1.0)
+    assert [schedule["rows"] for schedule in search._guided(20, ())] == [16]
 
 
 def test_equal_seeds_propose_equally():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import mve_layers
 import numpy as np
@@ -16,7 +17,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.patches import Patches
-from tosaic.tuner.space import Space
+from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Depthwise()
 
@@ -81,6 +82,16 @@ def test_weights_without_zeros_take_their_own_bytes_and_stay_exact(tmp_path):
     saved = len(cases["params"].source.params) - len(cases["scratch"].source.params)
     assert saved >= 64 * (16 - 9)
     assert all(outcome.exact for outcome in run_cases(list(cases.values()), tmp_path))
+
+
+def test_legal_loops_and_strips_print_different_code():
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 5, 32), (3, 3), pad=(1, 1, 1, 1))
+    (variant,) = [one for one in layer.space(FAMILY).variants if {"loop", "strips"} <= set(one.knobs)]
+    first = {name: choices[0] for name, choices in variant.knobs.items()}
+    every = [first | {"loop": loop, "strips": n} for loop, n in product(variant.knobs["loop"], variant.knobs["strips"])]
+    legal = [Schedule.of(variant.name, **one) for one in every if variant.legal(one)]
+    assert 1 < len(legal) < len(every)
+    assert len({layer.case(FAMILY, schedule).source.text for schedule in legal}) == len(legal)
 
 
 def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room():
