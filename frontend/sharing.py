@@ -109,8 +109,11 @@ class _Sharing:
             return
         other = operands[operands.index(own) - 1]
         ratio = self._scale(own) / self._scale(other)
-        wanted = round(ratio * _FACTORS) / _FACTORS if ratio <= 1 else _FACTORS / round(_FACTORS / ratio)
-        if wanted and abs(wanted / ratio - 1) <= _MOST_STRETCH:
+        factor = round(_FACTORS * min(ratio, 1 / ratio))
+        if not factor:
+            return
+        wanted = factor / _FACTORS if ratio <= 1 else _FACTORS / factor
+        if abs(wanted / ratio - 1) <= _MOST_STRETCH:
             own.stretch(wanted / ratio)
 
     def _is_read_by_one(self, observer: RangeObserver) -> bool:

@@ -201,14 +201,14 @@ def _swap_results(program: Program) -> Program:
 
 
 def _overlap(patch: pytest.MonkeyPatch) -> None:
-    right = firmware_build.plan_memory
+    right = compilation.plan_memory
 
     def overlapping(*arguments: Any) -> Any:
         plan = right(*arguments)
         places = {name: replace(place, offset=0, memory=0) for name, place in plan.placements.items()}
         return replace(plan, placements=places)
 
-    patch.setattr(firmware_build, "plan_memory", overlapping)
+    patch.setattr(compilation, "plan_memory", overlapping)
     patch.setattr(firmware_build, "check_plan", lambda program, plan: None)
 
 
