@@ -9,6 +9,7 @@ from synthetic import POWERS, Gemm, Line, record
 
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
+from tosaic.tuner.search.evolutionary import Evolutionary
 from tosaic.tuner.space import Schedule, Space, Variant
 
 KINDS = ["evolutionary", "exhaustive", "random"]
@@ -121,6 +122,7 @@ def test_of_what_the_model_cannot_tell_apart_one_is_tried_and_none_that_is_like_
     first = dict(next(iter(task.space.variants[1].schedules())).knobs)
     for rows in set(POWERS) - {64}:
         search.observe(Schedule.of("tiled", **(first | {"rows": rows})), 1.0)
+    assert isinstance(search, Evolutionary)
     assert [schedule["rows"] for schedule in search._guided(20, ())] == [64]
 
 

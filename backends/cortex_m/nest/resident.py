@@ -55,7 +55,7 @@ class Resident(Kernel):
         loops = self.nest.stages["out"]
         return list(loops[: loops.index(self._loop("no"))])
 
-    @property
+    @cached_property
     def tile(self) -> tuple[int, int]:
         return self._loop("xi").extent, self._loop("ni").extent
 
