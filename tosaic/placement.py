@@ -62,12 +62,15 @@ def place_on(
         placed = copy_of(module)
         run_phase(placed, place_phase(), callbacks)
         return Placement(placed, module)
-
     attempts = [compiled(copy_of(module), target, callbacks) for module in alternatives]
     if _excess(min(attempts, key=_cost), target):
         attempts += [compiled(copy_of(module), target, callbacks) for module in smaller()]
-    best = min(attempts, key=lambda attempt: (_ops_on_cpu(attempt), _excess(attempt, target), _cost(attempt)))
-    return settled(best, target, samples, callbacks)
+
+    def in_all(attempt: Placement) -> tuple[int, int, int]:
+        on_cpu, cycles = _cost(attempt)
+        return on_cpu, _excess(attempt, target), cycles
+
+    return settled(min(attempts, key=in_all), target, samples, callbacks)
 
 
 def settled(
@@ -130,11 +133,8 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
 
 def _cost(placement: Placement) -> tuple[int, int]:
     """Ops on the CPU, and cycles of the NPU."""
-    return _ops_on_cpu(placement), sum(region.cycles for region in placement.regions.values())
-
-
-def _ops_on_cpu(placement: Placement) -> int:
-    return sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
+    on_cpu = sum(len(computing_ops(function)) for function in functions_on("cpu", placement.module).values())
+    return on_cpu, sum(region.cycles for region in placement.regions.values())
 
 
 def _excess(placement: Placement, target: Target) -> int:

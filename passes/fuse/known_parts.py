@@ -71,10 +71,10 @@ def _apart(concat: ir.Operation, chain: Sequence[ir.Operation]) -> Replacement:
 
 def _applied(op: ir.Operation, part: ir.Value, axis: int, start: int, end: int) -> ir.Value:
     """What an op makes of a part of what it reads, from `start` to `end` along the axis."""
-    operands, kind = [], element_type(op.results[0])
+    operands, read, kind = [], _read(op), element_type(op.results[0])
     for operand in op.operands:
         values = constant_value(operand)
-        if operand == _read(op):
+        if operand == read:
             operands.append(part)
         elif op.name == "tosa.add" and values is not None and values.ndim and values.shape[axis] > 1:
             operands.append(constant(np.take(values, range(start, end), axis)))

@@ -12,14 +12,14 @@ import numpy as np
 
 from tosaic.passes.integers import RANGES, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, convolved, copied, to_cheapest
 from tosaic.support.attributes import bool_of, enum_of
-from tosaic.support.mlir import constant, constant_value, element_type, ir, numpy_dtype, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, reshape, tensor, zero_point
+from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of
+from tosaic.support.tosa_builder import rebuild, reshape, tensor, zero_point
 from tosaic.support.values import producer, users
 
 _MOST_WEIGHT = 127
-_SUMS = {"i8": "i32", "i16": "i48"}
+_NARROW = ("i8", "i16")
 _FACTOR_BITS, _LEAST_SHIFT = 15, 2  # of RESCALE where it reads i48
 
 
@@ -76,7 +76,7 @@ def _affine(value: ir.Value) -> _Affine | None:
         return None
     if op.name == "tosa.rescale":
         scale, channels = rescale_of(op), shape_of(value)[-1:]
-        if scale is None or scale.source not in _SUMS or not scale.by_one or scale.output_zp:
+        if scale is None or scale.source not in _NARROW or not scale.by_one or scale.output_zp:
             return None
         one, nothing = np.ones(channels, np.int64), np.zeros(channels, np.int64)
         return _Affine(op.operands[0], scale.input_zp, one, nothing, (op,))
@@ -86,7 +86,7 @@ def _affine(value: ir.Value) -> _Affine | None:
     if op.name == "tosa.add":
         inner = _affine(x)
         return inner and replace(inner, offsets=inner.offsets + row, ops=(*inner.ops, op))
-    return _Affine(x, 0, row, np.zeros_like(row), (op,)) if str(element_type(x)) in _SUMS else None
+    return _Affine(x, 0, row, np.zeros_like(row), (op,)) if str(element_type(x)) in _NARROW else None
 
 
 def _with_row(op: ir.Operation) -> tuple[ir.Value, np.ndarray | None]:
@@ -114,16 +114,11 @@ def _scale(op: ir.Operation) -> tuple[np.ndarray, ...] | None:
 
 def _convolved(op: ir.Operation, affine: _Affine, scale: tuple[np.ndarray, ...], x: ir.Value) -> ir.Value:
     """The RESCALE of a 1x1 kernel's sums, by the multipliers and shifts of `scale` if there are any."""
-    channels, kind = len(affine.weights), element(_SUMS[str(element_type(x))])
+    channels = len(affine.weights)
     image = (1, 1, math.prod(shape_of(x)[:-1]), channels)
-    weights, bias = affine.weights.astype(np.int8).reshape(1, 1, channels, 1), affine.offsets
-    operands = [
-        reshape(x, image), constant(weights), constant(bias.astype(numpy_dtype(kind)), kind),
-        zero_point(affine.zero, element_type(x)), zero_point(0, "i8"),
-    ]  # fmt: skip
-    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": kind}
-    sums = emit("depthwise_conv2d", operands, image, kind, **window)
+    weights = affine.weights.astype(np.int8).reshape(1, 1, channels, 1)
+    sums = convolved(reshape(x, image), weights, image, affine.zero, affine.offsets, "depthwise_conv2d")
     scales = list(map(constant, scale)) or copied(list(op.operands)[1:3])
-    zeros = [zero_point(0, kind), *copied([op.operands[4]])]
+    zeros = [zero_point(0, element_type(sums)), *copied([op.operands[4]])]
     result = rebuild(op, [sums, *scales, *zeros], tensor(image, element_type(op.results[0])), scale32=not scale)
     return reshape(result, shape_of(op.results[0]))

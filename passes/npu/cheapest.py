@@ -12,7 +12,7 @@ from tosaic.passes.npu.costs import COSTS, Cost
 from tosaic.passes.rewrite import Pattern, Replacement, pattern, rewrite
 from tosaic.support.errors import unknown_name
 from tosaic.support.functions import body_of, computing_ops, inputs_of, main_of
-from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, shape_of
+from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, shape_of
 from tosaic.support.tosa_builder import element, emit, rebuild, tensor, zero_point
 
 Form: TypeAlias = Callable[..., ir.Value]
@@ -20,6 +20,7 @@ Form: TypeAlias = Callable[..., ir.Value]
 Forms: TypeAlias = Callable[[ir.Operation], "tuple[Sequence[ir.Operation], Sequence[Form]]"]
 """The ops up to this one that other forms can replace, and these forms."""
 
+_SUMS = {"i8": "i32", "i16": "i48"}
 _CHOSEN: dict[tuple[Cost, tuple[str, ...]], int] = {}
 """Which form costs least, 0 for the ops as they stand, whatever their constants hold."""
 
@@ -75,16 +76,23 @@ def repeated(value: ir.Value, times: int) -> ir.Value:
     return constant(values if values.size == 1 else np.tile(values, times), element_type(value))
 
 
-def convolved(x: ir.Value, weights: np.ndarray, shape: Sequence[int], zero: int = 0) -> ir.Value:
-    """Sums of int8 by a CONV2D of stride 1 without bias or padding, as int32 of `shape`.
+def convolved(
+    x: ir.Value, weights: np.ndarray, shape: Sequence[int], zero: int = 0, bias: np.ndarray | int = 0,
+    name: str = "conv2d",
+) -> ir.Value:  # fmt: skip
+    """Sums by a CONV2D, or the convolution of another name, of stride 1 without padding, as int32 of `shape`; of int16
+    as int48.
 
     Args:
-        weights: int8, (outputs, rows, columns, channels).
+        weights: int8, (outputs, rows, columns, channels); of a DEPTHWISE_CONV2D (rows, columns, channels, 1).
         zero: the zero point of `x`.
+        bias: of each output, or of all.
     """
-    operands = [x, constant(weights), constant(np.zeros(len(weights), np.int32))]
-    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element("i32")}
-    return emit("conv2d", [*operands, zero_point(zero, "i8"), zero_point(0, "i8")], shape, "i32", **window)
+    sums = element(_SUMS[str(element_type(x))])
+    offsets = constant(np.broadcast_to(bias, shape[-1:]).astype(numpy_dtype(sums)), sums)
+    zeros = [zero_point(zero, element_type(x)), zero_point(0, "i8")]
+    window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": sums}
+    return emit(name, [x, constant(weights), offsets, *zeros], shape, sums, **window)
 
 
 def rescaled(op: ir.Operation, sums: ir.Value, times: int) -> ir.Value:

@@ -12,14 +12,13 @@ import numpy as np
 
 from tosaic.passes.integers import Rescale, rescale_of
 from tosaic.passes.module_pass import ModulePass, register
-from tosaic.passes.npu.cheapest import Form, copied, to_cheapest
+from tosaic.passes.npu.cheapest import Form, convolved, copied, to_cheapest
 from tosaic.support.functions import inputs_of
-from tosaic.support.mlir import constant, ir, shape_of
-from tosaic.support.tosa_builder import element, emit, rebuild, rescale, zero_point
+from tosaic.support.mlir import ir, shape_of
+from tosaic.support.tosa_builder import emit, rebuild, rescale
 from tosaic.support.values import producer, users
 
 _MOST_WEIGHT, _LEAST_SHIFT = 127, 2
-_WINDOW = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
 
 
 @register
@@ -112,19 +111,10 @@ def _convolved(
     both = emit("concat", [part.again(values) for part in parts], (*image, 2 * channels), "i8", axis=3)
     kernel = np.concatenate([np.eye(channels) * weight for weight in weights], axis=1).astype(np.int8)
     offset = -sum(part.zero * weight for part, weight in zip(parts, weights, strict=True))
-    operands = [both, constant(kernel[:, None, None]), constant(np.full(channels, offset, np.int32))]
-    sums = emit(
-        "conv2d", [*operands, zero_point(0, "i8"), zero_point(0, "i8")], (*image, channels), "i32",
-        acc_type=element("i32"), **_WINDOW,
-    )  # fmt: skip
+    sums = convolved(both, kernel[:, None, None], (*image, channels), bias=offset)
     return rescale(sums, "i8", [scale.multiplier], [scale.shift - bits], output_zp=scale.output_zp)
 
 
 def _copy(image: ir.Value) -> ir.Value:
-    channels = shape_of(image)[-1]
-    operands = [image, constant(np.ones((1, 1, channels, 1), np.int8)), constant(np.zeros(channels, np.int32))]
-    sums = emit(
-        "depthwise_conv2d", [*operands, zero_point(0, "i8"), zero_point(0, "i8")], shape_of(image), "i32",
-        acc_type=element("i32"), **_WINDOW,
-    )  # fmt: skip
-    return rescale(sums, "i8", [1 << 30], [30])
+    ones = np.ones((1, 1, shape_of(image)[-1], 1), np.int8)
+    return rescale(convolved(image, ones, shape_of(image), name="depthwise_conv2d"), "i8", [1 << 30], [30])

@@ -76,6 +76,11 @@ def declaration(intrinsic: str) -> str:
     return f"ALIAS(__builtin_arm_mve_{name}) {intrinsic};"
 
 
+def declarations(intrinsics: str) -> str:
+    """C that declares intrinsics of MVE, given their prototypes, one a line."""
+    return "".join(f"{declaration(line)}\n" for line in intrinsics.splitlines())
+
+
 # What arm_mve.h would declare, which clang takes longer to read than a kernel to compile.
 PRELUDE = """\
 #include <stdint.h>
@@ -90,7 +95,7 @@ typedef VECTOR(4) int32_t int32x4_t;
 typedef VECTOR(4) uint32_t uint32x4_t;
 typedef struct { int8x16_t val[4]; } int8x16x4_t;
 typedef uint16_t mve_pred16_t;
-""" + "".join(f"{declaration(line)}\n" for line in _INTRINSICS.splitlines())
+""" + declarations(_INTRINSICS)
 
 COPY = """\
 INLINE void copy(int8_t *to, const int8_t *from, int bytes)

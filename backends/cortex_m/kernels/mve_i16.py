@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, declaration
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, declarations
 from tosaic.backends.cortex_m.kernels.mve_match import INT32, constants_after_first, dtype_of
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
@@ -37,7 +37,7 @@ int32x4_t vmullbq_int_s16(int16x8_t, int16x8_t)
 int32x4_t vmulltq_int_s16(int16x8_t, int16x8_t)
 int32x4_t vqshlq_s32(int32x4_t, int32x4_t)"""
 
-PRELUDE_I16 = PRELUDE + "".join(f"{declaration(line)}\n" for line in _INTRINSICS.splitlines())
+PRELUDE_I16 = PRELUDE + declarations(_INTRINSICS)
 
 
 @dataclass(frozen=True)

@@ -239,5 +239,12 @@ def number(workload: Workload, name: str) -> int:
     return value
 
 
+def numbers(workload: Workload, name: str) -> tuple[int, ...]:
+    """An attribute of a workload that is several integers."""
+    value = workload.attributes[name]
+    assert isinstance(value, tuple), f"{name} of {workload.key} is one value"
+    return value
+
+
 def _text(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve import declaration, shift_factors, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import declarations, shift_factors, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import PRELUDE_I16, widened
-from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, dtype_of, is_chain, match_window, workload
+from tosaic.backends.cortex_m.kernels.mve_match import (
+    constants_after_first,
+    dtype_of,
+    is_chain,
+    match_window,
+    numbers,
+    workload,
+)
 from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, ints_of
@@ -46,7 +53,7 @@ class Pool(KernelFamily):
             return ()
         attributes = workload.attributes
         narrow = attributes["average"] and attributes["element"] == "i8"
-        halves = narrow and np.prod(_integers(attributes["kernel"])) <= _HALF_WINDOW
+        halves = narrow and np.prod(numbers(workload, "kernel")) <= _HALF_WINDOW
         knobs = {"vectors": (4, 2, 1)}
         return tuple(Variant(name, knobs) for name in (("halves", "channels") if halves else ("channels",)))
 
@@ -55,7 +62,7 @@ class Pool(KernelFamily):
         return _write(workload, int(schedule["vectors"]), halves)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        result, kernel = _integers(workload.attributes["result"]), _integers(workload.attributes["kernel"])
+        result, kernel = numbers(workload, "result"), numbers(workload, "kernel")
         outputs = float(np.prod(result))
         return {
             "outputs": outputs,
@@ -137,9 +144,9 @@ def _workload(
 def _write(workload: Workload, vectors: int, halves: bool) -> KernelSource:
     attributes = workload.attributes
     element, result_element = str(attributes["element"]), str(attributes["result_element"])
-    batch, height, width, channels = _integers(attributes["shape"])
-    _, rows, columns, _ = _integers(attributes["result"])
-    kernel, stride, pad = (_integers(attributes[name]) for name in ("kernel", "stride", "pad"))
+    batch, height, width, channels = numbers(workload, "shape")
+    _, rows, columns, _ = numbers(workload, "result")
+    kernel, stride, pad = (numbers(workload, name) for name in ("kernel", "stride", "pad"))
     lanes = 8 if halves else GROUP if attributes["average"] else 128 // _WIDTHS[element]
     vector = f"int{128 // lanes}x{lanes}_t"
     source, result = f"int{_WIDTHS[element]}_t", f"int{_WIDTHS[result_element]}_t"
@@ -237,14 +244,7 @@ def scaled_sums(constants: Mapping[str, np.ndarray], element: str, halves: bool)
     return [*words, "INLINE int16x8_t scaled(int16x8_t v)", "{", f"  return {result};", "}"]
 
 
-def _integers(value: object) -> tuple[int, ...]:
-    assert isinstance(value, tuple)
-    return value
-
-
-_PRELUDE = "".join(
-    f"{declaration(line)}\n"
-    for line in """\
+_PRELUDE = declarations("""\
 int16x8_t vldrbq_z_s16(const int8_t *, mve_pred16_t)
 int32x4_t vldrbq_s32(const int8_t *)
 int32x4_t vldrbq_z_s32(const int8_t *, mve_pred16_t)
@@ -252,5 +252,4 @@ int32x4_t vldrhq_s32(const int16_t *)
 int32x4_t vldrhq_z_s32(const int16_t *, mve_pred16_t)
 void vstrbq_p_s16(int8_t *, int16x8_t, mve_pred16_t)
 int32x4_t vmovlbq_s16(int16x8_t)
-int32x4_t vmovltq_s16(int16x8_t)""".splitlines()
-)
+int32x4_t vmovltq_s16(int16x8_t)""")

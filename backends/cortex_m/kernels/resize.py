@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve import declaration, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import declarations, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_i16 import PRELUDE_I16
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Epilogue,
@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     dtype_of,
     is_chain,
     match_epilogue,
+    numbers,
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
@@ -62,13 +63,11 @@ class Resize(KernelFamily):
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
             return ()
-        few = _integers(workload.attributes["result"])[3] < _LANES
+        few = numbers(workload, "result")[3] < _LANES
         return tuple(Variant(name, {}) for name in (("columns", "channels") if few else ("channels", "columns")))
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        shape, result, scale, offset = (
-            _integers(workload.attributes[name]) for name in ("shape", "result", "scale", "offset")
-        )
+        shape, result, scale, offset = (numbers(workload, name) for name in ("shape", "result", "scale", "offset"))
         params, row = Params(), shape[2] * shape[3]
         if schedule.variant == "columns":
             params.add(_neighbors(shape, result, scale, offset))
@@ -100,7 +99,7 @@ class Resize(KernelFamily):
         return KernelSource(symbol, "c", text, bytes(params), round_up(row, _LANES) * 2)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        result, shape = (_integers(workload.attributes[name]) for name in ("result", "shape"))
+        result, shape = (numbers(workload, name) for name in ("result", "shape"))
         outputs = float(np.prod(result))
         gathered = outputs if schedule.variant == "columns" else 0.0
         return {"outputs": outputs, "reads": 2.0 * result[1] * shape[2] * shape[3], "gathered": gathered}
@@ -178,14 +177,7 @@ def _neighbors(shape: Sequence[int], result: Sequence[int], scale: Sequence[int]
     return np.stack(padded).reshape(4, -1, _LANES).transpose(1, 0, 2).astype(np.uint16)
 
 
-def _integers(value: object) -> tuple[int, ...]:
-    assert isinstance(value, tuple)
-    return value
-
-
-_PRELUDE = "".join(
-    f"{declaration(line)}\n"
-    for line in """\
+_PRELUDE = declarations("""\
 int16x8_t vldrbq_z_s16(const int8_t *, mve_pred16_t)
 uint16x8_t vldrhq_u16(const uint16_t *)
 int16x8_t vldrhq_gather_shifted_offset_s16(const int16_t *, uint16x8_t)
@@ -193,5 +185,4 @@ int16x8_t vmulq_n_s16(int16x8_t, int16_t)
 int16x8_t vmlaq_n_s16(int16x8_t, int16x8_t, int16_t)
 void vstrbq_p_s16(int8_t *, int16x8_t, mve_pred16_t)
 int32x4_t vmovlbq_s16(int16x8_t)
-int32x4_t vmovltq_s16(int16x8_t)""".splitlines()
-)
+int32x4_t vmovltq_s16(int16x8_t)""")

@@ -146,7 +146,7 @@ class ElementwiseKernel:
 
     @property
     def _copied(self) -> int:
-        return round_up(len(bytes(self._printed.memory.params)), VECTOR) * (self.nest.places["params"] == "scratch")
+        return round_up(len(self._printed.memory.params), VECTOR) * (self.nest.places["params"] == "scratch")
 
     @cached_property
     def _printed(self) -> _Printed:
