@@ -194,12 +194,14 @@ class Fitted:
     members: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def to_tune(self) -> dict[str, KernelTask]:
-        """The tasks of kernels: of functions, and of the strips of streams under names of their own."""
-        found = {name: task for name, task in self.tasks.items() if isinstance(task, KernelTask)}
-        for name, task in self.tasks.items():
-            for part in task.strips if isinstance(task, StreamTask) else ():
-                found[f"{name} {part.stage} {part.rows}"] = part.task
+    def to_tune(self) -> list[tuple[KernelTask, int]]:
+        """The tasks of kernels, of functions and of the strips of streams, with their calls in an inference."""
+        found = []
+        for task in self.tasks.values():
+            if isinstance(task, StreamTask):
+                found += [(strip.task, task.plan.calls[strip.stage][strip.rows]) for strip in task.strips]
+            else:
+                found.append((task, 1))
         return found
 
 
@@ -652,10 +654,8 @@ class Fitter:
 
     def _waits(self, size: int) -> float:
         """What one reading of so many bytes of params costs beyond the instructions."""
-        if self._tuner.objective != "cycles":
-            return 0.0
         counts = {"constants_read": float(size), "streams": 2.0}
-        return Site(self._tuner.target.layout.constants).waits(counts, self._tuner.target.core.pipeline)
+        return Site(self._tuner.constants).waits(counts, self._tuner.target.core.pipeline)
 
     # What is known of calls.
 
@@ -819,7 +819,7 @@ class Fitter:
     def _new_task(self, segment: Segment) -> KernelTask | StreamTask:
         if not segment.rows:
             whole = self._tasks[self._names[segment.first]]
-            return _lean(whole, self._tuner.target.layout.constants, segment.lean)
+            return _lean(whole, self._tuner.constants, segment.lean)
         plan = self._plan(segment)
         module = copy_of(self._placed)
         join(module, self._names[segment.first : segment.last + 1], "stream")
@@ -830,7 +830,7 @@ class Fitter:
         like: dict[int, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
-            constants = None if number in kept else self._tuner.target.layout.constants
+            constants = None if number in kept else self._tuner.constants
             strips += self._strips(plan, number, whole, constants, segment.lean, like.get(call))
             like[call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))

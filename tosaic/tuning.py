@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tosaic.backends.firmware.program import Program
 from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
-from tosaic.backends.target import Core, Target
+from tosaic.backends.target import Core, Memory, Target
 from tosaic.environment import ANY, environment
 from tosaic.measuring import LOCAL, bench
 from tosaic.options import KernelChoice, Tuning, default_records
@@ -111,6 +111,11 @@ class Tuner:
         licenses = self.library.licenses if self.library else ()
         return {name: Library(archive, tuple(licenses)) for name, archive in self.archives.items()}
 
+    @property
+    def constants(self) -> Memory | None:
+        """The memory that kernels wait for as they read their constants; None where the objective counts no waits."""
+        return self.target.layout.constants if self.objective == "cycles" else None
+
     def __enter__(self) -> Tuner:
         return self
 
@@ -143,8 +148,7 @@ class Tuner:
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
-        constants = self.target.layout.constants
-        return {name: replace(task, site=Site(constants, room.get(task.key))) for name, task in tasks.items()}
+        return {name: replace(task, site=Site(self.constants, room.get(task.key))) for name, task in tasks.items()}
 
     def fits(self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> bool:
         """Whether the target has the memory for a placed module with the default kernels of `tasks`."""
@@ -171,14 +175,14 @@ class Tuner:
         """The best trial of a task; None where it has none."""
         return best(self.database, task, self.objective)
 
-    def tune(self, tasks: Mapping[str, KernelTask], progress: Listener = silent) -> TuningResult:
-        """Spend the trial budget on `tasks`; every trial is recorded.
+    def tune(self, tasks: Iterable[tuple[KernelTask, int]], progress: Listener = silent) -> TuningResult:
+        """Spend the trial budget on `tasks`, each with its calls in an inference; every trial is recorded.
 
         Raises:
             DatabaseError: the records cannot be written.
         """
         return tune(
-            [(task, 1.0) for task in tasks.values() if task.exact],
+            [(task, float(calls)) for task, calls in tasks if task.exact],
             self.measure,
             self.database,
             trials=self.options.trials,
