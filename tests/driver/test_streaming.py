@@ -16,7 +16,8 @@ from tosaic.backends.firmware.build import simulator_objects
 from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, run_firmware
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.build import Build
-from tosaic.options import Tuning
+from tosaic.compilation import tune_model
+from tosaic.options import CompileOptions, Tuning
 from tosaic.running import difference_of_samples, reference_outputs
 from tosaic.streaming import _lean
 from tosaic.support.mlir import functions
@@ -24,6 +25,7 @@ from tosaic.targets import find_target
 from tosaic.tuner.database import Record
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule
+from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import Tuner
 
 MODEL = f"{NETS}:tall"
@@ -70,6 +72,31 @@ def test_a_lean_kernel_takes_no_record_of_the_generic_lowering(tmp_path):
         (whole,), (held,) = (tuner.choose({"conv": each}).values() for each in (task, lean))
     assert whole.schedule == generic and whole.source.scratch_bytes > 2048
     assert held.source.scratch_bytes <= 2048
+
+
+def test_kernels_of_streams_are_tuned_by_how_often_they_are_called(streamed, monkeypatch):
+    """The strips of three layers, which are held to one family, make 48 rows each."""
+    _, small, limit = streamed
+    asked: list[tuple[KernelTask, float]] = []
+
+    def tune(tasks, *_, **__) -> TuningResult:
+        asked.extend(tasks)
+        return TuningResult({}, 0, 0, {}, 0, 0.0, False)
+
+    monkeypatch.setattr("tosaic.tuning.tune", tune)
+    records = Path(small["build"]).parent / "records.db"
+    target = find_target("cortex-m55", arena_size=limit)
+    tune_model(CompileOptions(MODEL, target, tuning=Tuning(trials=1, records=records)))
+    rows = [(int(task.name.split("x")[1]), calls) for task, calls in asked if task.families]
+    assert (1, 8.0) in rows and sum(height * calls for height, calls in rows) == 3 * 48
+    assert {calls for task, calls in asked if not task.families} == {1.0}
+
+
+def test_an_objective_without_waits_guesses_without_them(tmp_path):
+    target = find_target("cortex-m55")
+    for objective, memory in (("cycles", target.layout.constants), ("core-cycles", None), ("instructions", None)):
+        with Tuner(target, Tuning(objective=objective, records=tmp_path / "records.db"), None) as tuner:
+            assert tuner.constants == memory
 
 
 def test_every_op_of_a_stream_is_in_the_report(streamed):
