@@ -227,5 +227,5 @@ def _estimate(counts: Mapping[str, float]) -> float:
     turn = vectors + counts["moved"] + counts["shifted"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
     starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"] + 10 * counts["streams"]
-    packed = counts["packed"] / 4 + counts["block_columns"] / 2
+    packed = counts["packed"] / 8 + counts["block_columns"] / 2
     return turn + alone + starts + packed + 11 * counts["expanded"]

@@ -473,13 +473,13 @@ class PatchKernel:
             "{",
             f"  to += {geometry.pad[2] * self.pixel};",
         ]
-        for row in range(PATCH):
+        for row in range(self._packed_rows):
             lines.append(
                 f"  const int8_t *r{row} = (unsigned)(y + {row}) < {geometry.height} ? "
                 f"in + (y + {row}) * {row_bytes} : zeros;"
             )
-        loads = ", ".join(f"vldrbq_s8(r{row})" for row in range(PATCH))
-        advance = ", ".join(f"r{row} += 16" for row in range(PATCH))
+        loads = self._four("vldrbq_s8(@)")
+        advance = ", ".join(f"r{row} += 16" for row in range(self._packed_rows))
         lines += [
             f"  for (int i = 0; i < {whole}; i++, {advance}, to += 64)",
             f"    vst4q_s8(to, (int8x16x4_t){{{{{loads}}}}});",
@@ -488,9 +488,17 @@ class PatchKernel:
             right = f"vldrbq_z_s8(@, vctp8q({rest}))"
             if geometry.pad[3]:
                 right = f"vpselq_s8({right}, vdupq_n_s8(*zeros), vctp8q({rest}))"
-            loads = ", ".join(right.replace("@", f"r{row}") for row in range(PATCH))
-            lines.append(f"  vst4q_s8(to, (int8x16x4_t){{{{{loads}}}}});")
+            lines.append(f"  vst4q_s8(to, (int8x16x4_t){{{{{self._four(right)}}}}});")
         return [*lines, "}"]
+
+    @property
+    def _packed_rows(self) -> int:
+        """Rows of a strip's groups that a window meets: all four, or as many as the only group has."""
+        return PATCH if self.patches.row_groups > 1 else self.patches.extent[0]
+
+    def _four(self, load: str) -> str:
+        """C of what VST4 interleaves, given what is read at `@` of a row; the last one again where there are fewer."""
+        return ", ".join(load.replace("@", f"r{min(row, self._packed_rows - 1)}") for row in range(PATCH))
 
     def _pack_block_function(self, row_bytes: int) -> list[str]:
         """C of `pack` for a block of channels, which is whole vectors: column by column."""
@@ -500,15 +508,14 @@ class PatchKernel:
             "{",
             f"  to += {geometry.pad[2] * self.pixel};",
         ]
-        for row in range(PATCH):
+        for row in range(self._packed_rows):
             inside = f"(unsigned)(y + {row}) < {geometry.height}"
             lines.append(f"  const int8_t *r{row} = {inside} ? in + (y + {row}) * {row_bytes} : zeros;")
             lines.append(f"  const int step{row} = {inside} ? {geometry.channels} : 0;")
-        advance = ", ".join(f"r{row} += step{row}" for row in range(PATCH))
+        advance = ", ".join(f"r{row} += step{row}" for row in range(self._packed_rows))
         lines.append(f"  for (int x = 0; x < {geometry.width}; x++, {advance}, to += {self.pixel}) {{")
         for at in range(0, self.block, VECTOR):
-            loads = ", ".join(f"vldrbq_s8(r{row} + {at})" for row in range(PATCH))
-            lines.append(f"    vst4q_s8(to + {PATCH * at}, (int8x16x4_t){{{{{loads}}}}});")
+            lines.append(f"    vst4q_s8(to + {PATCH * at}, (int8x16x4_t){{{{{self._four(f'vldrbq_s8(@ + {at})')}}}}});")
         return [*lines, "  }", "}"]
 
     def _expand_function(self) -> list[str]:
@@ -925,7 +932,12 @@ class PatchKernel:
             "over_strips": self.over == "ys",
             "weights": computed * parts * len(self.patches.uses) * (self.over == "c"),
             "unrolled": self.unrolled,
-            "packed": groups * self.strips * patches.row_groups * PATCH * geometry.width * geometry.channels,
+            "packed": groups
+            * self.strips
+            * patches.row_groups
+            * (self._packed_rows + PATCH)
+            * geometry.width
+            * geometry.channels,
             "weight_vectors": len(patches.uses),
             "held": self.held,
             "ahead": self._hoisted,
