@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from tosaic.frontend.canonical import arguments
-from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Joined, Recurrent
+from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Clamp, Joined, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.recurrent import states_of
@@ -23,9 +23,10 @@ from tosaic.frontend.recurrent import states_of
 _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
-# The larger scale of a sum's operands is a power of two times the sum's unit, and the other a whole number times a
-# smaller power: where both powers are this far apart, both factors are weights of int8. No range may move by more than
-# its candidates lie apart.
+# A sum's operands are whole numbers of units of its result's scale / 2 ** bits, as many as fit weights of int8, and the
+# sum of units fits int16: one shift rounds it. Else the larger of their scales is a power of two times the sum's unit,
+# and the other a whole number times a smaller power. No range may move by more than its candidates lie apart.
+_UNIT_BITS, _MOST_UNITS = (7, 6, 5), 127
 _FACTORS, _MOST_STRETCH = 64, 1 / 60
 
 
@@ -70,6 +71,7 @@ class _Sharing:
 
     module: GraphModule
     finest: dict[RangeObserver, float] = field(default_factory=dict)
+    aligned: set[RangeObserver] = field(default_factory=set)
 
     def observer(self, node: object) -> RangeObserver | None:
         """The observer that `node` is a call of."""
@@ -100,21 +102,53 @@ class _Sharing:
             setattr(self.module.get_submodule(owner), name, other)
 
     def align(self, node: Node) -> None:
-        """Let the scales of a sum's operands have a ratio of few bits, where one of them is read by the sum alone."""
+        """Let a sum be one of few whole numbers, where one of its operands is read by it alone: see `_UNIT_BITS`."""
         operands = [found for one in node.all_input_nodes if (found := self.observer(one))]
         if len(operands) != 2 or operands[0] is operands[1] or any(one.dtype != torch.int8 for one in operands):
             return
-        own = next((one for one in operands if self._is_read_by_one(one)), None)
+        own = next((one for one in operands if one not in self.aligned and self._is_read_by_one(one)), None)
         if own is None:
             return
-        other = operands[operands.index(own) - 1]
+        for stretches in self._alignments(node, operands, own):
+            if all(abs(stretch - 1) <= _MOST_STRETCH for stretch in stretches.values()):
+                for observer, stretch in stretches.items():
+                    observer.stretch(stretch)
+                self.aligned |= {*operands, *stretches}
+                return
+
+    def _alignments(
+        self, node: Node, operands: Sequence[RangeObserver], own: RangeObserver
+    ) -> Iterator[dict[RangeObserver, float]]:
+        """What to stretch, and by what, so that a sum is one of few whole numbers; the best way first."""
+        other, total = operands[operands.index(own) - 1], self._total(node)
+        units = self._units(node, operands, total) if total and total not in (*operands, *self.aligned) else None
+        if units:
+            unit = self._scale(other) / units[other]
+            yield {one: unit * units[one] / self._scale(one) for one in units if one is not other}
         ratio = self._scale(own) / self._scale(other)
-        factor = round(_FACTORS * min(ratio, 1 / ratio))
-        if not factor:
-            return
-        wanted = factor / _FACTORS if ratio <= 1 else _FACTORS / factor
-        if abs(wanted / ratio - 1) <= _MOST_STRETCH:
-            own.stretch(wanted / ratio)
+        if factor := round(_FACTORS * min(ratio, 1 / ratio)) / _FACTORS:
+            yield {own: (factor if ratio <= 1 else 1 / factor) / ratio}
+
+    def _total(self, node: Node) -> RangeObserver | None:
+        """The observer of a sum's result, or of what a clamp alone makes of it."""
+        readers = list(node.users)
+        clamped = len(readers) == 1 and isinstance(op_quantization(readers[0]), Clamp)
+        return self.result(readers[0] if clamped else node)
+
+    def _units(
+        self, node: Node, operands: Sequence[RangeObserver], total: RangeObserver
+    ) -> dict[RangeObserver, int] | None:
+        """The units that a step of each operand and of the result is worth; None where they suit no int16."""
+        zeros = {one: int(one.calculate_qparams()[1].item()) for one in (*operands, total)}
+        signs = (1, -1 if node.target is torch.ops.aten.sub.Tensor else 1)
+        for bits in _UNIT_BITS:
+            units = {one: round(self._scale(one) / self._scale(total) * (1 << bits)) for one in operands}
+            terms = [(sign * units[one], zeros[one]) for one, sign in zip(operands, signs, strict=True)]
+            constant = (zeros[total] << bits) - sum(factor * zero for factor, zero in terms)
+            reach = sum(128 * abs(factor) for factor, _ in terms) + abs(constant)
+            if all(0 < each <= _MOST_UNITS for each in units.values()) and reach < 1 << 15:
+                return {**units, total: 1 << bits}
+        return None
 
     def _is_read_by_one(self, observer: RangeObserver) -> bool:
         calls = list(self._calls(observer))

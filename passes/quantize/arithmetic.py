@@ -19,6 +19,8 @@ from tosaic.support.values import producer
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
+# A step of the result in units of the sum, as a power of two, where both operands are whole numbers of them.
+_UNIT_BITS = (5, 6, 7)
 # A part of a result's step that no result shows.
 _UNSEEN = 1 / 64
 _FACTOR_BITS = {"i8": 15, "i16": 14}
@@ -40,11 +42,15 @@ class _Term:
         assert self.values is not None
         return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
+    def whole(self, unit: float, slack: float) -> int:
+        """The whole number of units that a step is worth, at most `slack` away from what it is; 0 for none."""
+        factor = self.quantization.scale / unit if self.quantization else 0.0
+        return round(factor) if abs(round(factor) - factor) <= slack else 0
+
     def in_unit(self, unit: float, slack: float = 0.0) -> ir.Value:
         """The operand as i32 in multiples of `unit`; a factor that is so near a whole number becomes that."""
         if self.stored is not None and self.quantization is not None:
-            factor = self.quantization.scale / unit
-            factor = round(factor) if abs(round(factor) - factor) <= slack and round(factor) else factor
+            factor = self.whole(unit, slack) or self.quantization.scale / unit
             return scale_by(self.stored, "i32", [factor], self.quantization.zero_point)
         assert self.values is not None
         return constant(np.rint(self.values / unit).astype(np.int32))
@@ -153,9 +159,10 @@ def _term(value: ir.Value) -> _Term | None:
 def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
-    The unit is fine, and the larger factor to it a power of two. So is the other a whole number, a product that rounds
-    nothing, where all that this can move is a small part of `scale`. Two operands of one scale are exact in it, and
-    Ethos-U reads them as they are.
+    Where both are whole numbers of a small part of `scale`, the result's, that is the unit: sums then fit 16 bits, and
+    a shift rounds them. Else the unit is fine, and the larger factor to it a power of two. So is the other a whole
+    number, a product that rounds nothing. A factor is taken to be whole where all that this can move is a small part of
+    `scale`. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -168,9 +175,10 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir
     if len(scales) == 1:
         return first.in_unit(first.magnitude), second.in_unit(first.magnitude), first.magnitude
     storage = storages.pop()
-    unit = 2 * largest / 2.0 ** _PRE_SHIFT[storage]
-    slack = _UNSEEN * scale / unit / 2.0 ** int(storage[1:])
-    return first.in_unit(unit, slack), second.in_unit(unit, slack), unit
+    unseen, fine = _UNSEEN * scale / 2.0 ** int(storage[1:]), 2 * largest / 2.0 ** _PRE_SHIFT[storage]
+    coarse = (scale / (1 << bits) for bits in _UNIT_BITS if scale)
+    unit = next((unit for unit in coarse if all(term.whole(unit, unseen / unit) for term in (first, second))), fine)
+    return first.in_unit(unit, unseen / unit), second.in_unit(unit, unseen / unit), unit
 
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:
