@@ -71,9 +71,9 @@ def _forms(op: ir.Operation) -> tuple[Sequence[ir.Operation], list[Form]]:
     if len(parts) < 2 or not any(part.made for part in parts) or parts[0].image == parts[1].image:
         return [op], []
     common = math.gcd(*(part.weight for part in parts))
-    bits = common.bit_length() - 1
+    bits = (common & -common).bit_length() - 1
     weights = [part.weight >> bits for part in parts]
-    if common != 1 << bits or max(weights) > _MOST_WEIGHT or scale.shift - bits < _LEAST_SHIFT:
+    if max(weights) > _MOST_WEIGHT or scale.shift - bits < _LEAST_SHIFT:
         return [op], []
     made = [one for part in parts for one in part.made]
     ops = [*made, *(each for each in widened if each is not None), add, op]
