@@ -19,8 +19,9 @@ from tosaic.support.values import producer
 
 # Head room of a sum in i32: 8 + 20 and 16 + 15 bits, less one because each term is scaled by at most 1/2.
 _PRE_SHIFT = {"i8": 20, "i16": 15}
-# A step of the result in units of the sum, as a power of two, where both operands are whole numbers of them.
-_UNIT_BITS = (5, 6, 7)
+# Parts of the result's step that both operands may be whole numbers of, as powers of two, and units in such a part:
+# Vela gives the operands of a sum 20 bits of room.
+_PART_BITS, _UNITS = (5, 6, 7), 1 << 13
 # A part of a result's step that no result shows.
 _UNSEEN = 1 / 64
 _FACTOR_BITS = {"i8": 15, "i16": 14}
@@ -42,15 +43,16 @@ class _Term:
         assert self.values is not None
         return float(np.abs(self.values).max(initial=0.0)) / 128 or LEAST_SCALE
 
-    def whole(self, unit: float, slack: float) -> int:
-        """The whole number of units that a step is worth, at most `slack` away from what it is; 0 for none."""
+    def whole(self, unit: float, slack: float, grain: int = 1) -> int:
+        """The units that a step is worth, a multiple of `grain` at most `slack` away from what it is; 0 for none."""
         factor = self.quantization.scale / unit if self.quantization else 0.0
-        return round(factor) if abs(round(factor) - factor) <= slack else 0
+        nearest = round(factor / grain) * grain
+        return nearest if abs(nearest - factor) <= slack else 0
 
-    def in_unit(self, unit: float, slack: float = 0.0) -> ir.Value:
-        """The operand as i32 in multiples of `unit`; a factor that is so near a whole number becomes that."""
+    def in_unit(self, unit: float, slack: float = 0.0, grain: int = 1) -> ir.Value:
+        """The operand as i32 in multiples of `unit`; a factor that is so near a multiple of `grain` becomes that."""
         if self.stored is not None and self.quantization is not None:
-            factor = self.whole(unit, slack) or self.quantization.scale / unit
+            factor = self.whole(unit, slack, grain) or self.quantization.scale / unit
             return scale_by(self.stored, "i32", [factor], self.quantization.zero_point)
         assert self.values is not None
         return constant(np.rint(self.values / unit).astype(np.int32))
@@ -159,10 +161,10 @@ def _term(value: ir.Value) -> _Term | None:
 def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir.Value, float] | None:
     """Both operands as i32 in a common unit, and the unit; None where they are not quantized alike.
 
-    Where both are whole numbers of a small part of `scale`, the result's, that is the unit: sums then fit 16 bits, and
-    a shift rounds them. Else the unit is fine, and the larger factor to it a power of two. So is the other a whole
-    number, a product that rounds nothing. A factor is taken to be whole where all that this can move is a small part of
-    `scale`. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
+    Where both are whole numbers of a small part of `scale`, the result's, so are they in the unit: but for zeros below,
+    sums then fit 16 bits, and a shift rounds them. Else the unit is fine, and the larger factor to it a power of two.
+    So is the other a whole number, a product that rounds nothing. A factor is taken to be whole where all that this can
+    move is a small part of `scale`. Two operands of one scale are exact in it, and Ethos-U reads them as they are.
     """
     first, second = _term(a), _term(b)
     if first is None or second is None:
@@ -176,9 +178,10 @@ def _aligned(a: ir.Value, b: ir.Value, scale: float = 0.0) -> tuple[ir.Value, ir
         return first.in_unit(first.magnitude), second.in_unit(first.magnitude), first.magnitude
     storage = storages.pop()
     unseen, fine = _UNSEEN * scale / 2.0 ** int(storage[1:]), 2 * largest / 2.0 ** _PRE_SHIFT[storage]
-    coarse = (scale / (1 << bits) for bits in _UNIT_BITS if scale)
-    unit = next((unit for unit in coarse if all(term.whole(unit, unseen / unit) for term in (first, second))), fine)
-    return first.in_unit(unit, unseen / unit), second.in_unit(unit, unseen / unit), unit
+    parts = (scale / (1 << bits) for bits in _PART_BITS if scale)
+    whole = (part for part in parts if first.whole(part, unseen / part) and second.whole(part, unseen / part))
+    unit, grain = next(((part / _UNITS, _UNITS) for part in whole), (fine, 1))
+    return first.in_unit(unit, unseen / unit, grain), second.in_unit(unit, unseen / unit, grain), unit
 
 
 def _factor(term: _Term, bits: int) -> tuple[ir.Value, float]:

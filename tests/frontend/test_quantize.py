@@ -364,19 +364,36 @@ def test_linear_layers_take_over_what_a_layer_norm_multiplies_and_adds(twice):
 
 
 class Residual(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, clamped: bool = False) -> None:
         super().__init__()
-        self.one, self.other = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.one, self.other, self.clamped = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1), clamped
 
     def forward(self, x):
         y = self.one(x)
-        return y + self.other(y)
+        total = y + self.other(y)
+        return total.relu() if self.clamped else total
 
 
-@pytest.mark.parametrize(("activations", "whole"), [("int8", True), ("int16", False)])
-def test_the_scales_of_a_sum_of_int8_have_a_ratio_of_few_bits(activations, whole):
-    program = quantize(captured(Residual(), 1, 3, 6, 6), activations)
+def scales_of_sum(program, clamped: bool) -> tuple[list[float], float]:
+    """The scales of the operands of the only ADD, and of its result or what RELU makes of it."""
     (add,) = [node for node in program.graph.nodes if node.target is torch.ops.aten.add.Tensor]
-    scales = [node.args[1] for node in add.args]
+    (reader,) = add.users
+    (result,) = reader.users if clamped else [reader]
+    return [node.args[1] for node in add.args], result.args[1]
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+@pytest.mark.parametrize(("activations", "whole"), [("int8", True), ("int16", False)])
+def test_the_operands_of_a_sum_of_int8_are_whole_numbers_of_a_part_of_its_step(activations, whole, clamped):
+    program = quantize(captured(Residual(clamped), 1, 3, 6, 6), activations)
+    scales, result = scales_of_sum(program, clamped)
+    units = [scale / result * 128 for scale in scales]
+    assert all(abs(each - round(each)) < 1e-3 for each in units) is whole
+
+
+def test_else_their_scales_have_a_ratio_of_few_bits(monkeypatch):
+    """Here as no number of units is let be."""
+    monkeypatch.setattr("tosaic.frontend.sharing._MOST_UNITS", 0)
+    scales, _ = scales_of_sum(quantize(captured(Residual(), 1, 3, 6, 6), "int8"), False)
     ratio = 64 * min(scales) / max(scales)
-    assert (abs(ratio - round(ratio)) < 1e-4) is whole
+    assert abs(ratio - round(ratio)) < 1e-4

@@ -160,15 +160,16 @@ def convolved(graph: Graph, x: ir.Value, channels: int, kernel: int = 1) -> ir.V
     return graph.requantize(graph.conv2d(x, weights, np.arange(channels) * 99, pad=pad), "i8", 0.002, output_zero=-5)
 
 
+@pytest.mark.parametrize("factors", [(1 << 19, 33 << 13), (106 << 13, 53 << 13)])
 @pytest.mark.parametrize("read_twice", [False, True])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_sum_of_images_as_a_convolution_of_both(read_twice, swapped, monkeypatch):
+def test_a_sum_of_images_as_a_convolution_of_both(read_twice, swapped, factors, monkeypatch):
     graph = Graph()
     x = graph.input((1, 6, 5, 8))
     one, other = convolved(graph, x, 16), convolved(graph, x, 16, 3)
     if read_twice:
         other = convolved(graph, one, 16, 3)
-    total = summed(graph, *((other, one) if swapped else (one, other)))
+    total = summed(graph, *((other, one) if swapped else (one, other)), factors)
     module = graph.module(total, *([one] if read_twice else []))
     others = forms(module, "sums-to-convolutions", monkeypatch)
     assert len(others) == 2

@@ -120,6 +120,21 @@ def test_terms_of_one_scale_are_summed_as_they_are(name):
     assert off_by(got, ideal(real, ("i8:f32, 0.03507:5", 0.03507, 5)))[0] <= 1
 
 
+@pytest.mark.parametrize(("units", "bits"), [((50, 77), 7), ((50, 76), 6), ((8, 12), 5)])
+def test_terms_that_are_whole_parts_of_the_result_s_step_are_rounded_by_a_shift(units, bits):
+    b = Casts()
+    scales = [0.05 * each / 128 for each in units]
+    x, y = (b.input((4, 64), f"i8:f32, {scale!r}:{zero}") for scale, zero in zip(scales, (3, -11), strict=True))
+    module = b.module(b.requantized(b.op("tosa.add", [x, y], (4, 64)), "i8:f32, 0.05:5"))
+    data = [integers(seed, (4, 64)) for seed in (1, 2)]
+    (got,) = run(module, data)
+    rescales = [rescale_of(op) for op in walk(module) if op.name == "tosa.rescale"]
+    factors = [one.multiplier / 2**one.shift for one in rescales if one]
+    assert factors == [*(each << 13 + bits - 7 for each in units), 1 / (1 << 13 + bits)]
+    total = sum((d.astype(int) - z) * each for d, z, each in zip(data, (3, -11), units, strict=True))
+    np.testing.assert_array_equal(got, np.clip((total + 64 >> 7) + 5, -128, 127))
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_extrema_of_tensors(name):
     b = Casts()
