@@ -51,7 +51,11 @@ _CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memor
 
 
 def quantize(
-    capture: Capture, activations: str = "int8", exclude: Sequence[str] = (), int16: Sequence[str] = ()
+    capture: Capture,
+    activations: str = "int8",
+    exclude: Sequence[str] = (),
+    int16: Sequence[str] = (),
+    npu: bool = False,
 ) -> ExportedProgram:
     """Quantize a captured model: int8 weights per channel, int32 biases, activations as asked.
 
@@ -60,6 +64,7 @@ def quantize(
         activations: `int8` (affine) or `int16` (symmetric).
         exclude: modules (`encoder.0`), ops (`softmax`), or ops of a module (`encoder.0:softmax`) that stay float32.
         int16: the same of what has int16 activations.
+        npu: whether scales are chosen for an Ethos-U, not for a Cortex-M alone.
 
     Raises:
         ModelError: `activations` is unknown, or a name names nothing.
@@ -77,7 +82,7 @@ def quantize(
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
         prepared = prepare_pt2e(module, quantizer)
         calibrate(prepared, capture.calibration)
-        share_formats(prepared, len(capture.states))
+        share_formats(prepared, len(capture.states), npu)
         make_room_for_biases(prepared)
         measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
         converted = convert_pt2e(prepared)

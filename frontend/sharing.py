@@ -23,14 +23,15 @@ from tosaic.frontend.recurrent import states_of
 _GAIN_DB = 3.0
 _GAIN_BESIDE_DB = 20.0
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor)
-# A sum's operands are whole numbers of units of its result's scale / 2 ** bits, as many as fit weights of int8, and the
-# sum of units fits int16: one shift rounds it. Else the larger of their scales is a power of two times the sum's unit,
-# and the other a whole number times a smaller power. No range may move by more than its candidates lie apart.
+# A sum's operands are whole numbers of units of its result's scale / 2 ** bits, and the sum of units fits int16: one
+# shift rounds it. Else, and on an NPU, the larger of their scales is a power of two times the sum's unit, and the other
+# a whole number times a smaller power: where both powers are this far apart, both factors are weights of int8. No range
+# may move by more than its candidates lie apart.
 _UNIT_BITS, _MOST_UNITS = (7, 6, 5), 127
 _FACTORS, _MOST_STRETCH = 64, 1 / 60
 
 
-def share_formats(prepared: GraphModule, states: int = 0) -> None:
+def share_formats(prepared: GraphModule, states: int = 0, npu: bool = False) -> None:
     """Give averages their operand's format, and operands that of what they are joined to, where their own gains little;
     the state before the first step of a recurrent layer that of the states after each; what is kept between calls that
     of what takes its place; and what was always zero that of what it is combined with, which it shall not drown.
@@ -40,8 +41,9 @@ def share_formats(prepared: GraphModule, states: int = 0) -> None:
     Args:
         prepared: a calibrated graph in which each of these tensors has an observer of its own; some are replaced.
         states: the last arguments, and the last results that take their places.
+        npu: whether sums are for an Ethos-U, which shifts an operand and scales the other.
     """
-    sharing = _Sharing(prepared)
+    sharing = _Sharing(prepared, npu)
     for node in list(prepared.graph.nodes):
         op, result = op_quantization(node), sharing.result(node)
         if isinstance(op, Recurrent):
@@ -70,6 +72,7 @@ class _Sharing:
     """The observers of a graph, by the nodes that call them."""
 
     module: GraphModule
+    npu: bool
     finest: dict[RangeObserver, float] = field(default_factory=dict)
     aligned: set[RangeObserver] = field(default_factory=set)
 
@@ -121,8 +124,8 @@ class _Sharing:
     ) -> Iterator[dict[RangeObserver, float]]:
         """What to stretch, and by what, so that a sum is one of few whole numbers; the best way first."""
         other, total = operands[operands.index(own) - 1], self._total(node)
-        units = self._units(node, operands, total) if total and total not in (*operands, *self.aligned) else None
-        if units:
+        free = total is not None and total not in (*operands, *self.aligned) and not self.npu
+        if total and free and (units := self._units(node, operands, total)):
             unit = self._scale(other) / units[other]
             yield {one: unit * units[one] / self._scale(one) for one in units if one is not other}
         ratio = self._scale(own) / self._scale(other)

@@ -313,7 +313,8 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         )
     _refuse_streaming(options, [state.name for state in captured.states])
     with stations.station("quantize"):
-        program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16)
+        npu = options.target.accelerator is not None
+        program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16, npu)
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
         note_states(module, len(captured.states))

@@ -391,9 +391,9 @@ def test_the_operands_of_a_sum_of_int8_are_whole_numbers_of_a_part_of_its_step(a
     assert all(abs(each - round(each)) < 1e-3 for each in units) is whole
 
 
-def test_else_their_scales_have_a_ratio_of_few_bits(monkeypatch):
-    """Here as no number of units is let be."""
-    monkeypatch.setattr("tosaic.frontend.sharing._MOST_UNITS", 0)
-    scales, _ = scales_of_sum(quantize(captured(Residual(), 1, 3, 6, 6), "int8"), False)
+def test_for_an_npu_their_scales_have_a_ratio_of_few_bits():
+    scales, result = scales_of_sum(quantize(captured(Residual(), 1, 3, 6, 6), "int8", npu=True), False)
     ratio = 64 * min(scales) / max(scales)
     assert abs(ratio - round(ratio)) < 1e-4
+    units = [scale / result * 128 for scale in scales]
+    assert any(abs(each - round(each)) > 1e-3 for each in units)
