@@ -124,7 +124,8 @@ class Depthwise(KernelFamily):
         return _verified(_problem(workload), schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return _verified(_problem(workload), schedule.knobs).counts()
+        counts = _verified(_problem(workload), schedule.knobs).counts()
+        return self.site.priced(counts, _estimate(counts), core.pipeline)
 
 
 def _problem(workload: Workload) -> Problem:
