@@ -123,6 +123,10 @@ class Site:
         """Cycles that a kernel waits for its params, of which it counts `constants_read` bytes in `streams`."""
         return waited(self.constants, counts["constants_read"], counts["streams"], pipeline)
 
+    def priced(self, counts: Mapping[str, float], cycles: float, pipeline: Pipeline | None) -> dict[str, float]:
+        """Counts of a kernel, with the `cycles` that they promise, alone and with what it waits for its params."""
+        return {**counts, "estimate": cycles, "estimate_with_waits": cycles + self.waits(counts, pipeline)}
+
 
 ANYWHERE = Site()
 

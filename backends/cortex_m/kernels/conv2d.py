@@ -21,7 +21,7 @@ from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
-from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
+from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
@@ -76,7 +76,8 @@ class Conv2d(KernelFamily):
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return scheduled(_contraction(workload, core), schedule, core).counts()
+        counts = scheduled(_contraction(workload, core), schedule, core).counts()
+        return self.site.priced(counts, estimate(counts), core.pipeline)
 
 
 def _contraction(workload: Workload, core: Core) -> Contraction:

@@ -46,10 +46,10 @@ class Depthwise(KernelFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
-    packed before the channels are walked, `loop` what the hardware loop walks over, `held` how many weight vectors
-    stay in registers, `ahead` loads that are executed one turn ahead (`patches.ALL_AHEAD`: all code of the first sums),
-    `weights` where these get the zeros between them: in the params, or at each call in scratch memory, `patch` its rows
-    x columns; `block` channels are packed together.
+    packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
+    turns each, in its block), `held` how many weight vectors stay in registers, `ahead` loads that are executed a turn
+    ahead (`patches.ALL_AHEAD`: all code of the first sums), `weights` where these get the zeros between them: in the
+    params, or at each call in scratch memory, `patch` its rows x columns; `block` channels are packed together.
     """
 
     name = "depthwise_conv2d"
@@ -92,6 +92,11 @@ class Depthwise(KernelFamily):
                 "channels of 3",
                 "channels of 2",
                 "strips",
+                "strips of 8",
+                "strips of 6",
+                "strips of 4",
+                "strips of 3",
+                "strips of 2",
                 "row",
                 "row by 2",
                 "row by 3",
@@ -106,7 +111,7 @@ class Depthwise(KernelFamily):
         first = remembered_guess("depthwise", problem, lambda: _first(what, knobs, core, self.site))
         if first is None:
             return ()
-        return (beginning_with(first, "patches", knobs, partial(_verified, what)),)
+        return (beginning_with(first, "patches", knobs, partial(_distinct, what)),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants, params = _problem(workload), workload.constants, Params()
@@ -124,7 +129,8 @@ class Depthwise(KernelFamily):
         return _verified(_problem(workload), schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return _verified(_problem(workload), schedule.knobs).counts()
+        counts = _verified(_problem(workload), schedule.knobs).counts()
+        return self.site.priced(counts, _estimate(counts), core.pipeline)
 
 
 def _problem(workload: Workload) -> Problem:
@@ -153,14 +159,14 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
             raise BackendError(f"a row of {what.geometry.columns} has no {unroll} turns of {turn}")
         nest = nest.apply("split", "out", "x", "xu", turn * unroll)
         around, inside = [*around, "x"], ["xu", "xt", "yi", "xi"]
-    elif loop.startswith("channels"):
-        around = ["y", "ys", "c"]
+    else:
+        around = ["y", "ys", "c"] if loop.startswith("channels") else around
         if " " in loop:
-            part = turn * int(loop.removeprefix("channels of "))
+            part = turn * int(loop.rpartition(" ")[2])
             if part >= what.geometry.columns:
                 raise BackendError(f"a row of {what.geometry.columns} has no parts of {part}")
             nest = nest.apply("split", "out", "x", "xu", part)
-            around, inside = ["y", "ys", "x", "c"], ["xu", "xt", "yi", "xi"]
+            around, inside = [*around[:-1], "x", around[-1]], ["xu", "xt", "yi", "xi"]
     nest = nest.apply("split", "out", inside[0], "xt", turn).apply("split", "out", "xt", "xi", columns)
     around = [*blocks, *("ci" if blocks and axis == "c" else axis for axis in around)]
     nest = nest.apply("order", "out", *around, *inside)
@@ -171,6 +177,12 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
     return kernel
+
+
+def _distinct(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> None:
+    """Verify a schedule, and that it holds no more weight vectors than there are, which would print the same code."""
+    if _verified(what, knobs).held < int(dict(knobs)["held"]):
+        raise BackendError(f"there are no {dict(knobs)['held']} weight vectors")
 
 
 @lru_cache(maxsize=256)
@@ -217,7 +229,7 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, s
             kernel = PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline)
             if site.holds(kernel.counts()):
                 kernel.functions()
-                return guess
+                return {**guess, "held": kernel.held}
     return None
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve import with_symbol
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry, match_f32, workload
-from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.nest.floats import LANES, PRELUDE_F32
+from tosaic.backends.cortex_m.kernels.mve_match import F32, Geometry, match_f32, workload
+from tosaic.backends.cortex_m.nest.floats import LANES
+from tosaic.backends.cortex_m.nest.joins import ProductsF32
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.cortex_m.nest.taps import Taps, scheduled, sketch
+from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
@@ -23,7 +22,7 @@ from tosaic.tuner.space import Schedule, Variant
 class DepthwiseF32(KernelFamily):
     """DEPTHWISE_CONV2D, f32 times constant f32, one output a channel, optional CLAMP.
 
-    Its one variant is the sketch of `nest.taps`.
+    Its variants are those of `nest.windows`.
     """
 
     name = "depthwise_conv2d_f32"
@@ -37,27 +36,25 @@ class DepthwiseF32(KernelFamily):
         if geometry.channels < LANES or weights.shape[3] != 1:
             return None
         attributes = {**vars(geometry), "clamped": bool(np.isfinite(bounds).any())}
-        bias = np.broadcast_to(bias, (geometry.channels,))
-        return workload(self.name, attributes, {"weights": weights[..., 0], "bias": bias, "bounds": bounds})
+        constants = {"weights": weights.reshape(-1, geometry.channels), "range": bounds}
+        return workload(self.name, attributes, {**constants, "bias": np.broadcast_to(bias, (geometry.channels,))})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = sketch(_taps(workload), self.site, core.pipeline) if "mve.fp" in core.isa else None
-        return (found,) if found else ()
+        return sketches(_windows(workload), self.site, core.pipeline) if "mve.fp" in core.isa else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        kernel, params = scheduled(_taps(workload), schedule, core.pipeline), Params()
-        constants = workload.constants
-        packed = constants["bounds"], kernel.pack_weights(constants["weights"]), kernel.pack_bias(constants["bias"])
-        _, weights, bias = (f"(const float *)(params + {params.add(array)})" for array in packed)
-        symbol, text = with_symbol(self.name, PRELUDE_F32 + "\n".join(kernel.text(weights, bias)))
-        return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes)
+        what, constants = _windows(workload), workload.constants
+        packed = ProductsF32.pack(*(constants[name][..., what.channel_order()] for name in ("weights", "bias")))
+        return scheduled(what, schedule, core.pipeline).source(self.name, constants["range"], packed)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return scheduled(_taps(workload), schedule, core.pipeline).nest.trace
+        return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return scheduled(_taps(workload), schedule, core.pipeline).counts()
+        return scheduled(_windows(workload), schedule, core.pipeline).counts()
 
 
-def _taps(workload: Workload) -> Taps:
-    return Taps(Geometry.of(workload.attributes), bool(workload.attributes["clamped"]))
+def _windows(workload: Workload) -> Windows:
+    return Windows(
+        Geometry.of(workload.attributes), ProductsF32(F32.itemsize, F32.itemsize, bool(workload.attributes["clamped"]))
+    )

@@ -26,7 +26,7 @@ from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
-from tosaic.backends.cortex_m.nest.sketches import scheduled, sketches
+from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
@@ -82,7 +82,8 @@ class Matmul(KernelFamily):
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
-        return {**counts, "packed": float(batch * kernel.what.channels * kernel.what.depth)}
+        packed = float(batch * kernel.what.channels * kernel.what.depth)
+        return {**counts, "packed": packed, "estimate": estimate(counts)}
 
 
 def _contraction(workload: Workload, core: Core) -> Contraction:

@@ -13,20 +13,13 @@ _INTRINSICS = """\
 int8x16_t vldrbq_s8(const int8_t *)
 int8x16_t vldrbq_z_s8(const int8_t *, mve_pred16_t)
 int32x4_t vldrwq_s32(const int32_t *)
-int8x16_t vldrbq_gather_offset_s8(const int8_t *, uint8x16_t)
 int8x16_t vldrbq_gather_offset_z_s8(const int8_t *, uint8x16_t, mve_pred16_t)
 int32x4_t vshlq_n_s32(int32x4_t, int)
-int32x4_t vldrbq_gather_offset_s32(const int8_t *, uint32x4_t)
 int16x8_t vldrbq_gather_offset_s16(const int8_t *, uint16x8_t)
 int16x8_t vldrbq_gather_offset_z_s16(const int8_t *, uint16x8_t, mve_pred16_t)
-int32x4_t vldrwq_gather_offset_s32(const int32_t *, uint32x4_t)
 void vstrbq_s8(int8_t *, int8x16_t)
 void vstrbq_p_s8(int8_t *, int8x16_t, mve_pred16_t)
 void vstrbq_s16(int8_t *, int16x8_t)
-void vstrbq_s32(int8_t *, int32x4_t)
-void vstrbq_p_s32(int8_t *, int32x4_t, mve_pred16_t)
-void vstrbq_scatter_offset_s32(int8_t *, uint32x4_t, int32x4_t)
-void vstrbq_scatter_offset_p_s32(int8_t *, uint32x4_t, int32x4_t, mve_pred16_t)
 void vst4q_s8(int8_t *, int8x16x4_t)
 mve_pred16_t vctp8q(uint32_t)
 mve_pred16_t vctp16q(uint32_t)
@@ -35,39 +28,16 @@ int8x16_t vpselq_s8(int8x16_t, int8x16_t, mve_pred16_t)
 int8x16_t vdupq_n_s8(int8_t)
 int32x4_t vdupq_n_s32(int32_t)
 uint16x8_t vidupq_n_u16(uint32_t, int)
-uint32x4_t vidupq_n_u32(uint32_t, int)
-int8x16_t vuninitializedq_s8(void)
-int16x8_t vuninitializedq_s16(void)
 int8x16_t vreinterpretq_s8_s32(int32x4_t)
 int32x4_t vreinterpretq_s32_s8(int8x16_t)
-uint8x16_t vreinterpretq_u8_s8(int8x16_t)
-uint32x4_t vreinterpretq_u32_s32(int32x4_t)
-uint32x4_t vdupq_n_u32(uint32_t)
-uint32x4_t vandq_u32(uint32x4_t, uint32x4_t)
-int32_t vmladavq_s8(int8x16_t, int8x16_t)
-int32_t vmladavaq_s8(int32_t, int8x16_t, int8x16_t)
 int32_t vaddvaq_s8(int32_t, int8x16_t)
 int32_t vaddvaq_s16(int32_t, int16x8_t)
 uint16x8_t vmulq_n_u16(uint16x8_t, uint16_t)
-uint32x4_t vmulq_n_u32(uint32x4_t, uint32_t)
-uint32x4_t vaddq_n_u32(uint32x4_t, uint32_t)
-int32x4_t vaddq_s32(int32x4_t, int32x4_t)
-int32x4_t vaddq_n_s32(int32x4_t, int32_t)
 int16x8_t vqaddq_n_s16(int16x8_t, int16_t)
-int32x4_t vqdmulhq_s32(int32x4_t, int32x4_t)
 int32x4_t vqdmulhq_n_s32(int32x4_t, int32_t)
-int32x4_t vrshlq_s32(int32x4_t, int32x4_t)
 int32x4_t vrshlq_n_s32(int32x4_t, int32_t)
-int32x4_t vshlq_s32(int32x4_t, int32x4_t)
-int32x4_t vshlq_r_s32(int32x4_t, int32_t)
-int8x16_t vqmovnbq_s16(int8x16_t, int16x8_t)
-int8x16_t vqmovntq_s16(int8x16_t, int16x8_t)
 int16x8_t vqmovnbq_s32(int16x8_t, int32x4_t)
-int16x8_t vqmovntq_s32(int16x8_t, int32x4_t)
-int8x16_t vmaxq_s8(int8x16_t, int8x16_t)
-int8x16_t vminq_s8(int8x16_t, int8x16_t)
-int32x4_t vmaxq_s32(int32x4_t, int32x4_t)
-int32x4_t vminq_s32(int32x4_t, int32x4_t)"""
+int16x8_t vqmovntq_s32(int16x8_t, int32x4_t)"""
 
 
 def declaration(intrinsic: str) -> str:
@@ -122,32 +92,9 @@ def shift_factors(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray
     return multiplier.astype(np.int32), 31 - shift.astype(np.int32) - left, left
 
 
-def requantization_table(
-    multiplier: np.ndarray, shift: np.ndarray, order: np.ndarray, bias: np.ndarray, with_left: bool
-) -> np.ndarray:
-    """int32 (groups of 4 accumulators, fields, 4): bias, multiplier, right[, left], in the order of use.
-
-    Args:
-        multiplier: int32 (channels,).
-        shift: int8 (channels,).
-        order: the channel behind each accumulator; channels past the end get zeros.
-        bias: int32 (channels,).
-        with_left: whether the kernel shifts left first.
-    """
-    fields = [bias.astype(np.int32), *shift_factors(multiplier, shift)][: 3 + with_left]
-    table = np.stack([reorder(field, order) for field in fields])
-    return table.reshape(len(fields), -1, 4).transpose(1, 0, 2)
-
-
 def lookup_order(table: np.ndarray) -> np.ndarray:
     """A TABLE of 256 int8 in the order of its index read as uint8, for gathers by the bytes of a vector."""
     return np.roll(table, 128)
-
-
-def reorder(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """`values[order]` along the first axis, zero where `order` points past the end."""
-    missing = max(0, int(order.max()) + 1 - len(values))
-    return np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])[order]
 
 
 def with_symbol(kind: str, text: str) -> tuple[str, str]:

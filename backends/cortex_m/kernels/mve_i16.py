@@ -21,21 +21,10 @@ _LOWEST = -(1 << 15)
 _INTRINSICS = """\
 int16x8_t vldrhq_s16(const int16_t *)
 int16x8_t vldrhq_z_s16(const int16_t *, mve_pred16_t)
-int16x8_t vldrbq_s16(const int8_t *)
 void vstrhq_s16(int16_t *, int16x8_t)
-void vstrhq_p_s16(int16_t *, int16x8_t, mve_pred16_t)
-void vstrhq_s32(int16_t *, int32x4_t)
-void vstrhq_p_s32(int16_t *, int32x4_t, mve_pred16_t)
-int16x8_t vreinterpretq_s16_s32(int32x4_t)
 int16x8_t vdupq_n_s16(int16_t)
 int16x8_t vmaxq_s16(int16x8_t, int16x8_t)
-int16x8_t vminq_s16(int16x8_t, int16x8_t)
-int32_t vmladavq_s16(int16x8_t, int16x8_t)
-int32_t vmladavaq_s16(int32_t, int16x8_t, int16x8_t)
-int64_t vmlaldavaq_s16(int64_t, int16x8_t, int16x8_t)
-int32x4_t vmullbq_int_s16(int16x8_t, int16x8_t)
-int32x4_t vmulltq_int_s16(int16x8_t, int16x8_t)
-int32x4_t vqshlq_s32(int32x4_t, int32x4_t)"""
+int16x8_t vminq_s16(int16x8_t, int16x8_t)"""
 
 PRELUDE_I16 = PRELUDE + declarations(_INTRINSICS)
 
@@ -115,14 +104,3 @@ def is_wide(weights: np.ndarray, bias: np.ndarray) -> bool:
 def widened(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The multipliers and shifts of apply_scale_32 that give what those of apply_scale_16 give."""
     return multiplier.astype(np.int32) << 16, shift + np.int8(16)
-
-
-def scaled(value: str, left: bool) -> str:
-    """The expression of four int32 sums times `multiplier`, shifted `right`, of `shift_factors` of what is `widened`.
-
-    With 16-bit multipliers the spec does not bound the sums by the shift: one that leaves int32 on its way left is
-    beyond int16 in the end, so saturation keeps the clamped result.
-    """
-    if left:
-        value = f"vqshlq_s32({value}, left)"
-    return f"vrshlq_s32(vqdmulhq_s32({value}, multiplier), right)"

@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.kernels.pool import scaled_sums
+from tosaic.backends.cortex_m.nest.joins import Average
 from tosaic.backends.target import Core
 from tosaic.support.attributes import enum_of
 from tosaic.support.functions import computing_ops
@@ -76,7 +76,7 @@ class Resize(KernelFamily):
             columns = _by_channels(shape, result, scale, offset)
         batch, height, _, _ = shape
         lines = [
-            *scaled_sums(workload.constants, "i8", True),
+            *_scaled(Average.of(**workload.constants)),
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const void *params, void *scratch)",
             "{",
             "  int16_t *const restrict blend = scratch;",
@@ -118,6 +118,24 @@ def _scaling(epilogue: Epilogue) -> dict[str, np.ndarray]:
         "offset": np.array(0),
         "zero_point": np.array(epilogue.zero_point),
     }
+
+
+def _scaled(average: Average) -> list[str]:
+    """C of `scaled`: int8 from sums in int16, rounded once (TOSA 1.0, apply_scale_32)."""
+    product = f"vqdmulhq_n_s32(v, {average.multiplier})" if average.multiplier else "v"
+    even, odd = (f"rounded(vmovl{lane}q_s16(v))" for lane in "bt")
+    return [
+        "INLINE int32x4_t rounded(int32x4_t v)",
+        "{",
+        *([f"  v = vshlq_n_s32(v, {average.left});"] if average.left else []),
+        f"  return {f'vrshlq_n_s32({product}, {-average.right})' if average.right else product};",
+        "}",
+        "INLINE int16x8_t scaled(int16x8_t v)",
+        "{",
+        f"  v = vqaddq_n_s16(vqmovntq_s32(vqmovnbq_s32(v, {even}), {odd}), {average.zero_point});",
+        "  return vminq_s16(vmaxq_s16(v, vdupq_n_s16(-128)), vdupq_n_s16(127));",
+        "}",
+    ]
 
 
 def _at(axis: str, scale: Sequence[int], offset: int, extent: int) -> list[str]:

@@ -15,7 +15,7 @@ def assembly(
     entry: Iterable[str],
     turn: Iterable[str],
     leave: Iterable[str],
-    turns: int,
+    turns: int | str,
     changes: Sequence[str],
     reads: Sequence[str],
     clobbers: Sequence[str],
@@ -26,7 +26,7 @@ def assembly(
     """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
 
     Args:
-        turns: where it is 1, there is no loop.
+        turns: where it is 1, there is no loop; a C variable among `reads` where only the call knows.
         changes: C variables in general registers that the code changes; the text names them `%[variable]`.
         reads: those that it only reads.
         clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
@@ -35,10 +35,11 @@ def assembly(
         totals: C variables in vector registers that it changes; the text names them as it does constants.
     """
     body = [*turn]
-    if turns > 1:
-        body = [f"movw lr, #{turns}", "dls lr, lr", "1:", *body, "le lr, 1b"]
+    if turns not in (0, 1):
+        count = [f"dls lr, %[{turns}]"] if isinstance(turns, str) else [f"movw lr, #{turns}", "dls lr, lr"]
+        body = [*count, "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
-    low = set(_LOW.findall("\n".join(lines)))
+    low = low_registers(lines)
     outputs = ", ".join(
         [
             *(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes),
@@ -53,3 +54,8 @@ def assembly(
     )
     changed = ", ".join(f'"{name}"' for name in ["memory", "lr", *vectors, *clobbers])
     return ["__asm__ volatile(", *lines, f"    : {outputs}", f"    : {inputs}", f"    : {changed});"]
+
+
+def low_registers(lines: Iterable[str]) -> set[str]:
+    """The C variables that instructions want in one of the lower eight registers."""
+    return set(_LOW.findall("\n".join(lines)))

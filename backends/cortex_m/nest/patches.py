@@ -590,13 +590,7 @@ class PatchKernel:
         each_strip = [f"for (int s = 0; s < {self.strips}; s++, strip += {self.strip_bytes}) {{"]
         shared = "lookup, weights, columns, places, zero_point, low, high"
         if self.over == "c":
-            last = geometry.columns - self.columns
-            calls = [
-                f"for (int part = 0; part < {geometry.columns}; part += {self.columns}) {{",
-                f"  const int x = part < {last} ? part : {last};",
-                f"  looped(strip + x * {step}, o + x * {channels}, factors, {shared});",
-                "}",
-            ]
+            calls = self._each_part(f"looped(strip + x * {step}, o + x * {channels}, factors, {shared});")
             return ["const int8_t *strip = scratch;", *self._strip(each_strip, output, calls)]
         shared = ", ".join([shared, *(f"w{i}" for i in range(self.held)), *self._factors])
         output += " + c"
@@ -606,21 +600,32 @@ class PatchKernel:
             *(f"const int32_t {name} = factors[{i}];" for i, name in enumerate(self._factors)),
             f"const int8_t *strip = scratch + {channel} * {PATCH};",
         ]
-        looped = [f"looped(strip, o, {shared});"] if self._looped else []
         if self.over == "x":
-            left = self._left
+            looped, left = [f"looped(strip, o, {shared});"] if self._looped else [], self._left
             rest = [f"single(strip, o, {shared});"] if left else []
             lines += self._strip(each_strip, output, [*rest, *looped])
         else:
-            if looped:
-                lines += self._strip(["{", "  const int s = 0;"], output, looped)
+            if self._looped:
+                calls = self._each_part(f"looped(strip + x * {step}, o + x * {channels}, {shared});")
+                lines += self._strip(["{", "  const int s = 0;"], output, calls)
             if self._looped < self.strips:
-                single = f"single(strip + s * {self.strip_bytes}, o, {shared});"
-                lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, [single])
+                at = f"strip + s * {self.strip_bytes} + x * {step}"
+                calls = self._each_part(f"single({at}, o + x * {channels}, {shared});")
+                lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, calls)
         each = (
             f"for (int c = 0; c < {self.block}; c++, weights += {self.weight_bytes}, factors += {self.what.fields}) {{"
         )
         return [each, *(f"  {line}" for line in lines), "}"]
+
+    def _each_part(self, call: str) -> list[str]:
+        """C of a call for each part of a row, which begins at column `x`; the last one starts early where it must."""
+        last = self.what.geometry.columns - self.columns
+        return [
+            f"for (int part = 0; part < {self.what.geometry.columns}; part += {self.columns}) {{",
+            f"  const int x = part < {last} ? part : {last};",
+            f"  {call}",
+            "}",
+        ]
 
     def _strip(self, head: list[str], output: str, calls: list[str]) -> list[str]:
         """C of the block that `head` opens: `calls` on strip `s`, the results of which begin at `output`."""
@@ -911,7 +916,7 @@ class PatchKernel:
         turns = computed * len(self.starts) * parts
         gathers, products = len(self._patch_offsets), patches.per_turn * len(patches.uses)
         shifted = products * (len(patches.cells) - 1) if patches.deep else 0
-        entries = self.strips * parts * self.blocks if self.over == "c" else self.what.channels * self._entries
+        entries = self.strips * parts * self.blocks if self.over == "c" else self.what.channels * self._entries * parts
         visits = groups * parts * (self.strips if self.over == "c" else 1)
         read = 4 * self.what.fields * self.what.channels * visits
         reloaded = turns * patches.per_turn * (len(patches.uses) - self.held)

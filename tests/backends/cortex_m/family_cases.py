@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
 from tosaic.support.mlir import functions, ir
+from tosaic.tuner.space import Schedule, Space
 
 Build = Callable[[Graph], ir.Value]
 """Appends a function to a graph; it builds the same one every time."""
@@ -45,15 +47,19 @@ def evaluate_all(cases: Mapping[str, Build], headroom: int = 0) -> dict[str, tup
 
 
 def outcomes_of(
-    cases: Mapping[str, Build], families: Sequence[str], folder: Path, headroom: int = 0
+    cases: Mapping[str, Build], families: Sequence[str], folder: Path, headroom: int = 0, samples: int | None = None
 ) -> dict[str, list[Outcome]]:
-    """What every schedule of each of `families` computes for every case on the board."""
-    expected = evaluate_all(cases, headroom)
+    """What every schedule of each of `families` computes for every case on the board.
+
+    Args:
+        samples: of large spaces, the default of each variant and so many others.
+    """
+    expected, choose = evaluate_all(cases, headroom), random.Random(0)
     trials, labels = [], []
     for name, build in cases.items():
         for family in families:
             task = task_of(build, (family,))
-            for schedule in task.space.schedules():
+            for schedule in task.space.schedules() if samples is None else _some(task.space, samples, choose):
                 assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
                 inputs, output = expected[name]
                 trials.append(Case(task.generate(schedule), inputs, [output], str(schedule)))
@@ -62,3 +68,9 @@ def outcomes_of(
     for name, outcome in zip(labels, run_cases(trials, folder), strict=True):
         found[name].append(outcome)
     return found
+
+
+def _some(space: Space, samples: int, choose: random.Random) -> Iterator[Schedule]:
+    """The default of each variant, and others drawn at random."""
+    yield from (first for variant in space.variants if (first := variant.first()))
+    yield from (space.sample(choose) for _ in range(samples))

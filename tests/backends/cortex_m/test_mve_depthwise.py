@@ -16,7 +16,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.patches import Patches
+from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, Patches
 from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Depthwise()
@@ -84,11 +84,27 @@ def test_weights_without_zeros_take_their_own_bytes_and_stay_exact(tmp_path):
     assert all(outcome.exact for outcome in run_cases(list(cases.values()), tmp_path))
 
 
-def test_legal_loops_and_strips_print_different_code():
-    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 5, 32), (3, 3), pad=(1, 1, 1, 1))
-    (variant,) = [one for one in layer.space(FAMILY).variants if {"loop", "strips"} <= set(one.knobs)]
+def test_loops_over_strips_of_parts_of_a_row_are_exact(tmp_path):
+    layer = mve_layers.depthwise(np.random.default_rng(9), (2, 11, 21, 16), (3, 3), pad=(1, 1, 1, 1))
+    (variant,) = [one for one in layer.space(FAMILY).variants if "strips" in one.knobs]
     first = {name: choices[0] for name, choices in variant.knobs.items()}
-    every = [first | {"loop": loop, "strips": n} for loop, n in product(variant.knobs["loop"], variant.knobs["strips"])]
+    loops = [loop for loop in variant.knobs["loop"] if str(loop).startswith("strips of ")]
+    every = [
+        {**first, "loop": loop, "strips": strips, "tile": tile, "held": held, "ahead": ahead}
+        for loop, strips, (tile, held), ahead in product(loops, (1, 3, 6), (("2x2", 4), ("1x1", 1)), (ALL_AHEAD, 1))
+    ]
+    cases = [layer.case(FAMILY, Schedule.of(variant.name, **one)) for one in every if variant.legal(one)]
+    assert len(cases) > 20
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("knobs", [("loop", "strips"), ("tile", "held")])
+def test_legal_schedules_print_different_code(knobs):
+    layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 5, 32), (3, 3), pad=(1, 1, 1, 1))
+    (variant,) = [one for one in layer.space(FAMILY).variants if set(knobs) <= set(one.knobs)]
+    first = {name: choices[0] for name, choices in variant.knobs.items()}
+    every = [first | dict(zip(knobs, choices, strict=True)) for choices in product(*map(variant.knobs.get, knobs))]
     legal = [Schedule.of(variant.name, **one) for one in every if variant.legal(one)]
     assert 1 < len(legal) < len(every)
     assert len({layer.case(FAMILY, schedule).source.text for schedule in legal}) == len(legal)

@@ -1,0 +1,471 @@
+"""How the elements of a window are joined, channels in the lanes of vectors, and what becomes of the result.
+
+A `Join` writes the code of a tile of outputs on names; `windows` says where loads and stores find what they name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
+from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.finish import Finish, update
+from tosaic.backends.cortex_m.nest.rows import F32
+
+_LETTER = {1: "b", 2: "h", 4: "w"}
+_WORD_REACH = 508
+# The products of even lanes come first.
+_EVEN_FIRST = np.array([0, 2, 4, 6, 1, 3, 5, 7])
+
+
+class Access(NamedTuple):
+    """A load or a store of a vector.
+
+    Args:
+        register: what is loaded or stored.
+        pointer: what points there; it moves on from turn to turn.
+        offset: bytes from where it stands when a turn begins.
+        reach: of an immediate offset, to either side.
+    """
+
+    mnemonic: str
+    register: str
+    pointer: str
+    offset: int
+    reach: int
+
+    def at(self, base: int) -> Instruction:
+        """The instruction while the pointer stands at `base`."""
+        return Instruction(
+            self.mnemonic, f"{{{self.register}}}, [{{{self.pointer}}}, #{self.offset - base}]", self._own
+        )
+
+    def moving(self, distance: int) -> Instruction:
+        """The instruction while the pointer stands at the offset; it moves the pointer on."""
+        operands = f"{{{self.register}}}, [{{{self.pointer}}}], #{distance}"
+        return Instruction(self.mnemonic, operands, (*self._own, self.pointer), (self.pointer,))
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        return () if "vst" in self.mnemonic else (self.register,)
+
+
+Code = list[Instruction | Access]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Outputs that are computed together, a vector or several of channels each.
+
+    Args:
+        rows, columns: for each row (column) of outputs, the rows (columns) of its window that lie inside of the image.
+        kernel, stride, dilation: of the window.
+        pitch: bytes of a pixel of the image and of the output.
+        vectors: of channels.
+        by_weights: whether each weight is read once, for all outputs; else each input is.
+        masked: whether only some lanes of the vector exist.
+        row_bytes: from a row of the image to the next where one pointer serves all; 0 where each row has its own.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    columns: tuple[tuple[int, ...], ...]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pitch: tuple[int, int]
+    vectors: int = 1
+    by_weights: bool = True
+    masked: bool = False
+    row_bytes: int = 0
+
+    @property
+    def outputs(self) -> list[tuple[int, int]]:
+        """(row, column) of the outputs."""
+        return list(itertools.product(range(len(self.rows)), range(len(self.columns))))
+
+    @property
+    def products(self) -> list[tuple[int, tuple[int, int], int]]:
+        """The number of the tap, the place of the input and the number of the output of every product, in an order that
+        reads each weight, or each input, once."""
+        found = []
+        for number, output in enumerate(self.outputs):
+            for tap in itertools.product(self.rows[output[0]], self.columns[output[1]]):
+                y, x = (o * s + k * d for o, s, k, d in zip(output, self.stride, tap, self.dilation, strict=True))
+                found.append((tap[0] * self.kernel[1] + tap[1], (y, x), number))
+        return sorted(found) if self.by_weights else sorted(found, key=lambda each: each[1:])
+
+    @property
+    def held_weights(self) -> int:
+        """Vectors of weights that are read at a time."""
+        if self.by_weights:
+            return 1
+        lines = zip((self.rows, self.columns), self.kernel, self.stride, strict=True)
+        return math.prod(min(len(positions), -(-taps // step)) for positions, taps, step in lines)
+
+    def windows(self, axis: int) -> list[tuple[int, ...]]:
+        """The input rows (axis 0) or columns that each output's window meets, counted from those of the first."""
+        lines, stride, dilation = (self.rows, self.columns)[axis], self.stride[axis], self.dilation[axis]
+        return [tuple(number * stride + tap * dilation for tap in taps) for number, taps in enumerate(lines)]
+
+    def access(self, stem: str, bits: tuple[int, int], register: str, at: tuple[int, int], vector: int = 0) -> Access:
+        """A load (`vldr`) or store (`vstr`) of a pixel's channels, elements of so many bits of memory and of a lane."""
+        (memory, lane), loads = bits, stem == "vldr"
+        pitch = self.pitch[0 if loads else 1]
+        each = memory // 8 * 8 * VECTOR // lane
+        offset, kind = at[1] * pitch + vector * each, f"s{lane}" if memory < lane else f"u{lane}"
+        reach = 127 * memory // 8
+        if loads and memory == lane and pitch % 4 == 0 and not self.masked:
+            memory, kind, reach = 32, "u32", _WORD_REACH
+        name = f"{stem}{_LETTER[memory // 8]}"
+        mnemonic = f"vpst\\n{name}t" if self.masked else name
+        pointer = f"{'p' if loads else 'o'}{at[0]}"
+        if loads and self.row_bytes:
+            pointer, offset = "p0", offset + at[0] * self.row_bytes
+        return Access(f"{mnemonic}.{kind if loads else lane}", register, pointer, offset, reach)
+
+
+@dataclass(frozen=True)
+class Join(ABC):
+    """How windows become results.
+
+    Args:
+        element, result: bytes of an element of the image and of the output.
+    """
+
+    element: int
+    result: int
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Bits of a lane while elements are joined."""
+
+    @property
+    def lanes(self) -> int:
+        """Channels of a vector."""
+        return 8 * VECTOR // self.bits
+
+    @property
+    def scalars(self) -> Mapping[str, str]:
+        """C of the numbers that the code names; `range` is int32, the head of the params."""
+        return {}
+
+    @property
+    def predicates(self) -> bool:
+        """Whether the code changes P0."""
+        return False
+
+    def constant_bytes(self, taps: int) -> int:
+        """Bytes of the constants of a vector of channels. What has any counts elements outside of the image as 0; what
+        has none leaves them out."""
+        return 0
+
+    @abstractmethod
+    def code(self, tile: Tile) -> Code:
+        """A tile of outputs. Rows of the image are at `p<row>`, rows of the output at `o<row>`, constants at `w`."""
+
+    def vectors(self, tile: Tile) -> int:
+        """Vector registers that a tile needs at least."""
+        return 1
+
+    def products(self, tile: Tile, code: Code, weights: Callable[[int], Access]) -> Iterator[tuple[str, str, int]]:
+        """The names of input and weight of every product, and the number of its output; `code` loads them before.
+
+        Args:
+            weights: the load of the weights of a tap.
+        """
+        known = set[str]()
+        for tap, at, output in tile.products:
+            x = f"x{output}" if tile.by_weights else f"x{at[0]}_{at[1]}"
+            weight, input_ = weights(tap), tile.access("vldr", (8 * self.element, self.bits), x, at)
+            code += [load for load in (weight, input_) if load.register not in known]
+            known |= {weight.register} if tile.by_weights else {weight.register, x}
+            yield x, weight.register, output
+
+
+@dataclass(frozen=True)
+class Average:
+    """A sum times a scale, rounded once (TOSA 1.0, apply_scale_32).
+
+    Args:
+        offset: what is taken from the sum first.
+        multiplier, left, right: as `shift_factors` gives them; `multiplier` 0 stands for a power of two, which `right`
+            holds as well.
+        zero_point: is added in the end.
+    """
+
+    offset: int
+    multiplier: int
+    left: int
+    right: int
+    zero_point: int
+
+    @staticmethod
+    def of(multiplier: np.ndarray, shift: np.ndarray, offset: np.ndarray, zero_point: np.ndarray) -> Average:
+        """The average that a RESCALE makes of sums, each argument of one element."""
+        factor, right, left = (int(each.item()) for each in shift_factors(multiplier, shift))
+        if factor.bit_count() == 1:
+            factor, right, left = 0, factor.bit_length() - 1 - int(shift.item()), 0
+        return Average(int(offset.item()), factor, left, -right, int(zero_point.item()))
+
+
+@dataclass(frozen=True)
+class Pool(Join):
+    """The greatest element, or, with an average, sums in lanes of 16 or of 32 bits.
+
+    Args:
+        average: None for the greatest.
+        narrow: whether sums fit into 16 bits.
+        centered: whether they do so less the offset of the average.
+    """
+
+    average: Average | None = None
+    narrow: bool = False
+    centered: bool = False
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.element if self.average is None else 16 if self.narrow else 32
+
+    @property
+    def first(self) -> int:
+        """What elements are joined to, if not to one another."""
+        if self.average is None:
+            return -(1 << 8 * self.element - 1)
+        return -self.average.offset if self.centered else 0
+
+    @property
+    def scalars(self) -> Mapping[str, str]:
+        if (average := self.average) is None:
+            return {}
+        found = {"offset": -average.offset, "multiplier": average.multiplier, "zero_point": average.zero_point}
+        return {name: str(number) for name, number in found.items() if number}
+
+    def join(self, to: str, left: str, right: str) -> Instruction:
+        """The instruction that joins two vectors."""
+        mnemonic = f"vadd.i{self.bits}" if self.average else f"vmax.s{self.bits}"
+        return Instruction(mnemonic, f"{{{to}}}, {{{left}}}, {{{right}}}", (to,), (to,) if to == left else ())
+
+    def load(self, tile: Tile, register: str, at: tuple[int, int], vector: int = 0) -> Access:
+        return tile.access("vldr", (8 * self.element, self.bits), register, at, vector)
+
+    def code(self, tile: Tile) -> Code:
+        return [each for vector in range(tile.vectors) for each in self._outputs(tile, vector)]
+
+    def _outputs(self, tile: Tile, vector: int) -> Code:
+        """The outputs of a vector of channels: columns of windows first, which neighbors share, as they share rows."""
+        code, known = Code(), dict[tuple[tuple[int, ...], tuple[int, ...]], str]()
+        windows, across = tile.windows(0), tile.windows(1)
+
+        def joined(rows: tuple[int, ...], columns: tuple[int, ...]) -> str:
+            """The vector of what stands in these rows and columns."""
+            if (rows, columns) not in known:
+                known[rows, columns] = name = f"v{vector}_{len(known)}"
+                if len(columns) > 1:
+                    code.append(self.join(name, *(joined(rows, part) for part in _halves(columns, across))))
+                elif len(rows) > 1:
+                    code.append(self.join(name, *(joined(part, columns) for part in _halves(rows, windows))))
+                else:
+                    code.append(self.load(tile, name, (min(rows), min(columns)), vector))
+            return known[rows, columns]
+
+        done = set()
+        for column in sorted({at for columns in across for at in columns}):
+            for row, rows in enumerate(windows):
+                for t, columns in enumerate(across):
+                    if column not in columns or (row, t) in done:
+                        continue
+                    joined(rows, (column,))
+                    if column == columns[-1]:
+                        value = joined(rows, columns)
+                        code += [update(f"vadd.i{self.bits}", value, "offset")] * (self.centered and bool(self.first))
+                        code += self.finish(tile, value, (row, t), vector)
+                        done.add((row, t))
+                    else:
+                        part = next(part for part in _halves(columns, across) if column in part)
+                        joined(rows, part[: part.index(column) + 1])
+        return code
+
+    def finish(self, tile: Tile, value: str, output: tuple[int, int], vector: int = 0) -> Code:
+        """From what is joined to the result in memory."""
+        store = tile.access("vstr", (8 * self.result, self.bits), value, output, vector)
+        if self.average is None:
+            return [store]
+        if not self.narrow:
+            code = self._rounded(value, self.average)
+            code += [update("vadd.i32", value, "zero_point")] * bool(self.average.zero_point)
+            for kind in ["s32", "s16"][: 3 - self.result]:
+                code.append(_in_place(f"vqmovnb.{kind}", value))
+            return [*code, store]
+        even = f"{value}b"
+        code = [Instruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
+        code += [each for half in (even, value) for each in self._rounded(half, self.average)]
+        code.append(_in_place("vqmovnb.s32", even))
+        code.append(Instruction("vqmovnt.s32", f"{{{even}}}, {{{value}}}", (even,), (even,)))
+        if self.result == 1:
+            code += [update("vqadd.s16", even, "zero_point")] * bool(self.average.zero_point)
+            code.append(_in_place("vqmovnb.s16", even))
+        return [*code, store._replace(register=even)]
+
+    def _rounded(self, value: str, average: Average) -> Code:
+        """Four sums, scaled."""
+        code = Code()
+        if average.offset and not self.centered:
+            code.append(update("vadd.i32", value, "offset"))
+        if average.left:
+            code.append(update("vshl.i32", value, f"#{average.left}"))
+        if average.multiplier:
+            code.append(update("vqdmulh.s32", value, "multiplier"))
+        if average.right:
+            code.append(update("vrshr.s32", value, f"#{average.right}"))
+        return code
+
+
+def _in_place(mnemonic: str, value: str) -> Instruction:
+    """An instruction on a vector that changes it."""
+    return Instruction(mnemonic, f"{{{value}}}, {{{value}}}", (value,), (value,))
+
+
+def _halves(part: tuple[int, ...], windows: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A window in two, what it shares with its neighbor apart; what is no window, its last apart."""
+    if part in windows:
+        number = windows.index(part)
+        other = windows[number ^ 1] if number ^ 1 < len(windows) else ()
+        shared = tuple(at for at in part if at in other)
+        rest = tuple(at for at in part if at not in other)
+        if shared and rest:
+            return (rest, shared) if rest[0] < shared[0] else (shared, rest)
+    return part[:-1], part[-1:]
+
+
+@dataclass(frozen=True)
+class ProductsI16(Join):
+    """Products of int16 with int8 weights, in sums of 32 bits; the factors of the channels lie behind their weights.
+
+    With 16-bit multipliers the spec does not bound the sums by the shift: one that leaves int32 on its way left is
+    beyond int16 in the end, so VQSHL keeps the clamped result.
+
+    Args:
+        final: how sums become results.
+        bounded: whether there is a lowest, and a greatest result.
+    """
+
+    final: Finish
+    bounded: tuple[bool, bool]
+
+    @property
+    def bits(self) -> int:
+        return 16
+
+    @property
+    def scalars(self) -> Mapping[str, str]:
+        return {name: f"range[{at}]" for at, name in enumerate(("low", "high"), 1) if self.bounded[at - 1]}
+
+    def constant_bytes(self, taps: int) -> int:
+        return self.lanes * taps + 2 * VECTOR * self.final.fields
+
+    def pack(self, weights: np.ndarray, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """uint8 (vectors, bytes) of int8 weights (taps, vectors, channels), and bias and scale (vectors, channels)."""
+        vectors, full = weights.shape[1], ((0, 0), (0, self.lanes - weights.shape[2]))
+        first = np.pad(weights.transpose(1, 0, 2), ((0, 0), *full)).reshape(vectors, -1)
+        scale = [np.pad(each, full)[:, _EVEN_FIRST] for each in (bias, multiplier, shift)]
+        factors = np.stack([self.final.factors(*each) for each in zip(*scale, strict=True)])
+        return np.concatenate([each.reshape(vectors, -1).view(np.uint8) for each in (first, factors)], axis=1)
+
+    def vectors(self, tile: Tile) -> int:
+        return 2 * len(tile.outputs) + tile.held_weights + 2
+
+    def code(self, tile: Tile) -> Code:
+        code, begun = Code(), set[int]()
+        for x, f, output in self.products(tile, code, self._weights):
+            for half in "bt":
+                total, product = f"{half}{output}", f"p{half}{output}"
+                to = product if output in begun else total
+                code.append(Instruction(f"vmull{half}.s16", f"{{{to}}}, {{{x}}}, {{{f}}}", (to,)))
+                code += [update("vadd.i32", total, product)] if to == product else []
+            begun.add(output)
+        empty = [f"{half}{n}" for n in range(len(tile.outputs)) if n not in begun for half in "bt"]
+        code += [Instruction("vmov.i32", f"{{{total}}}, #0", (total,)) for total in empty]
+        return [*code, *self._finish(tile)]
+
+    def _weights(self, tap: int) -> Access:
+        return Access("vldrb.s16", f"f{tap}", "w", self.lanes * tap, 127)
+
+    def _finish(self, tile: Tile) -> Code:
+        """From the sums of even (b) and odd (t) channels to results in memory."""
+        code, at, outputs = Code(), self.lanes * math.prod(tile.kernel), range(len(tile.outputs))
+        scale = "vqrdmulh.s32" if self.final.form == "round" else "vqdmulh.s32"
+        mnemonics = {"bias": "vadd.i32", "left": "vqshl.s32", "multiplier": scale, "right": "vrshl.s32"}
+        for number, (half, field) in enumerate(itertools.product("bt", self.final.names)):
+            code.append(Access("vldrw.u32", field, "w", at + VECTOR * number, _WORD_REACH))
+            code += [update(mnemonics[field], f"{half}{n}", field) for n in outputs]
+        for n in outputs:
+            code.append(Instruction("vqmovnb.s32", f"{{r{n}}}, {{b{n}}}", (f"r{n}",)))
+            code.append(Instruction("vqmovnt.s32", f"{{r{n}}}, {{t{n}}}", (f"r{n}",), (f"r{n}",)))
+        for bound, mnemonic in (("low", "vmax.s16"), ("high", "vmin.s16")):
+            if bound in self.scalars:
+                code.append(Instruction("vdup.16", f"{{q{bound}}}, {{{bound}}}", (f"q{bound}",)))
+                code += [update(mnemonic, f"r{n}", f"q{bound}") for n in outputs]
+        return [*code, *(tile.access("vstr", (16, 16), f"r{n}", output) for n, output in enumerate(tile.outputs))]
+
+
+@dataclass(frozen=True)
+class ProductsF32(Join):
+    """Fused products of floats, added to the bias, which lies before the weights of its channels.
+
+    Args:
+        bounded: whether there are bounds. NaN stays NaN, as mode PROPAGATE has it: nothing is greater.
+    """
+
+    bounded: bool
+
+    @property
+    def bits(self) -> int:
+        return 32
+
+    @property
+    def scalars(self) -> Mapping[str, str]:
+        return {"low": "range[0]", "high": "range[1]"} if self.bounded else {}
+
+    @property
+    def predicates(self) -> bool:
+        return self.bounded
+
+    def constant_bytes(self, taps: int) -> int:
+        return VECTOR * (1 + taps)
+
+    @staticmethod
+    def pack(weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """f32 (vectors, 1 + taps, 4) of weights (taps, vectors, channels) and bias (vectors, channels)."""
+        rows = np.concatenate([bias[:, None], weights.transpose(1, 0, 2)], axis=1)
+        return np.pad(rows, ((0, 0), (0, 0), (0, VECTOR // F32.element - bias.shape[1])))
+
+    def vectors(self, tile: Tile) -> int:
+        return len(tile.outputs) + tile.held_weights + 1
+
+    def code(self, tile: Tile) -> Code:
+        sums = [f"s{n}" for n in range(len(tile.outputs))]
+        code: Code = [self._constants("s0", 0)]
+        code += [Instruction("vmov", f"{{{total}}}, {{s0}}", (total,)) for total in sums[1:]]
+        for x, f, output in self.products(tile, code, lambda tap: self._constants(f"f{tap}", 1 + tap)):
+            total = sums[output]
+            code.append(Instruction(F32.more, f"{{{total}}}, {{{x}}}, {{{f}}}", (total,), (total,)))
+        for bound in self.scalars:
+            code.append(Instruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)))
+            for total in sums:
+                order = f"{{b}}, {{{total}}}" if bound == "low" else f"{{{total}}}, {{b}}"
+                code.append(Instruction("vpt.f32", f"gt, {order}\\nvmovt {{{total}}}, {{b}}", (total,), (total,)))
+        return [
+            *code,
+            *(tile.access("vstr", (32, 32), total, at) for total, at in zip(sums, tile.outputs, strict=True)),
+        ]
+
+    def _constants(self, register: str, number: int) -> Access:
+        return Access(F32.load[0], register, "w", VECTOR * number, F32.load[1])

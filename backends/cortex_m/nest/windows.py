@@ -1,0 +1,627 @@
+"""Windows in lanes as nests: pools and depthwise convolutions, a vector of channels at a time.
+
+    out[y, x, c] = join over ky, kx of image[y * down + ky, x * right + kx][c]
+
+The image is read where it lies. A hardware loop walks over the channels of a tile of outputs, whose windows are
+unrolled; tiles at the left and right edges have code of their own, and rows above and below are zeros, or the nearest
+ones where what lies outside does not count. Large windows are walked by the hardware loop instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.joins import Access, Code, Join, Pool, Tile
+from tosaic.backends.cortex_m.nest.nest import Nest
+from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
+from tosaic.backends.target import Pipeline
+from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Choice, Schedule, Variant
+
+_GENERAL, _LOW = 13, 8
+_MOST_ROWS = 6
+_MOST_OUTPUTS = 12
+# Instructions of a turn that LE can jump back over, and of all tiles.
+_MOST_INSTRUCTIONS, _MOST_CODE = 1000, 2000
+_MOST_TURNS = (1 << 16) - 1
+_COMPARED = 6
+# Times the fewest cycles, for which less code is preferred.
+_NEAR = 1.02
+_CALL = 12
+
+Lines = tuple[tuple[int, ...], ...]
+"""For each row or column of a tile, the rows or columns of its window that lie inside of the image."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What is computed: one output a channel.
+
+    Args:
+        geometry: of the window.
+        join: how elements become results.
+    """
+
+    geometry: Geometry
+    join: Join
+
+    @property
+    def lanes(self) -> int:
+        """Channels of a vector."""
+        return min(self.join.lanes, self.geometry.channels)
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return math.prod(self.geometry.kernel)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no window reaches beyond the image."""
+        return not any(self.geometry.pad)
+
+    def channel_order(self) -> list[list[int]]:
+        """The channels of each vector of constants; the last one starts early."""
+        last = self.geometry.channels - self.lanes
+        return [list(range(c, c + self.lanes)) for c in (min(c, last) for c in range(0, last + self.lanes, self.lanes))]
+
+    @property
+    def nest(self) -> Nest:
+        """The unscheduled stage."""
+        geometry, (tall, wide) = self.geometry, self.geometry.kernel
+        axes = {"y": geometry.rows, "x": geometry.columns, "c": geometry.channels, "ky": tall, "kx": wide}
+        return Nest.of(out=axes)
+
+    def scheduled(self, variant: str, k: Mapping[str, Choice]) -> Nest:
+        """The trace with its numbers filled in, applied."""
+        nest = self.nest.apply("split", "out", "c", "cv", self.lanes * int(k["vectors"]))
+        nest = nest.apply("split", "out", "cv", "ci", self.lanes)
+        if variant == "walk":
+            nest = nest.apply("order", "out", "y", "x", "c", "ky", "kx", "cv", "ci")
+            if self.whole and self.geometry.kernel[1] == self.geometry.width and self.taps <= _MOST_TURNS:
+                nest = nest.apply("fuse", "out", "ky", "kx")
+            return nest.apply("lanes", "out", "ci").apply("unroll", "out", "cv").apply("turn", "out", "kx")
+        nest = nest.apply("split", "out", "y", "yi", int(k["rows"])).apply("split", "out", "x", "xi", int(k["columns"]))
+        nest = nest.apply("order", "out", "y", "x", "c", "cv", "yi", "xi", "ky", "kx", "ci").apply("lanes", "out", "ci")
+        nest = nest.apply("unroll", "out", "cv", "yi", "xi", "ky", "kx").apply("turn", "out", "c")
+        nest = nest.apply("hold", "weights" if k["once"] == "weights" else "image", 1)
+        return nest.apply("hoist", "out", int(k["ahead"]))
+
+
+@dataclass(frozen=True)
+class WindowKernel:
+    """Scheduled windows, ready to print.
+
+    Args:
+        what: the problem.
+        nest: stage `out`, whose hardware loop walks over the channels, or over the window; of operand `weights`, or of
+            `image`, each vector is read once in a turn.
+        pipeline: timings of the core; None leaves instructions in the order of their meaning.
+    """
+
+    what: Windows
+    nest: Nest
+    pipeline: Pipeline | None
+
+    # What the nest says.
+
+    def _positions(self, name: str) -> int:
+        return next((loop.extent for loop in self.nest.stages["out"] if loop.name == name), 1)
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return self._positions("yi")
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of a tile."""
+        return self._positions("xi")
+
+    @cached_property
+    def vectors(self) -> int:
+        """Vectors of channels in a turn."""
+        return self.nest.loop("out", "cv").turns
+
+    @property
+    def _walks(self) -> bool:
+        """Whether the hardware loop walks over the window."""
+        return self.nest.loop("out", "kx").how == "turn"
+
+    @property
+    def _channels(self) -> int:
+        """Channels of a turn."""
+        return self.what.lanes * self.vectors
+
+    @property
+    def _masked(self) -> bool:
+        return self.what.lanes < self.what.join.lanes
+
+    @property
+    def _counts_outside(self) -> bool:
+        """Whether elements outside of the image are zeros, and not left out."""
+        return self.what.join.constant_bytes(self.what.taps) > 0
+
+    @cached_property
+    def _pitch(self) -> tuple[int, int]:
+        """Bytes of a pixel of the image and of the output."""
+        return self.what.geometry.channels * self.what.join.element, self.what.geometry.channels * self.what.join.result
+
+    @cached_property
+    def _row_bytes(self) -> tuple[int, int]:
+        """Bytes of a row of the image and of the output."""
+        return self.what.geometry.width * self._pitch[0], self.what.geometry.columns * self._pitch[1]
+
+    @cached_property
+    def _by_row(self) -> bool:
+        """Whether each row of the image has a pointer; else one has all, and tiles at the edges have their own code."""
+        geometry = self.what.geometry
+        taps = itertools.product(range(self.rows), range(geometry.kernel[0]))
+        return len({r * geometry.stride[0] + ky * geometry.dilation[0] for r, ky in taps}) <= _MOST_ROWS
+
+    # Tiles.
+
+    def _tiles(self, axis: int) -> list[tuple[int, Lines]]:
+        """The first output of each tile along an axis, the last one starting early, and its lines."""
+        geometry, size = self.what.geometry, (self.rows, self.columns)[axis]
+        count, extent = ((geometry.rows, geometry.height), (geometry.columns, geometry.width))[axis]
+        kernel, stride, dilation = (each[axis] for each in (geometry.kernel, geometry.stride, geometry.dilation))
+        found = []
+        for first in (min(at, count - size) for at in range(0, count, size)):
+            starts = [at * stride - geometry.pad[2 * axis] for at in range(first, first + size)]
+            inside = [[k for k in range(kernel) if 0 <= at + k * dilation < extent] for at in starts]
+            everything = axis == 0 and self._by_row
+            found.append((first, tuple(tuple(range(kernel) if everything else taps) for taps in inside)))
+        return found
+
+    def _runs(self, axis: int) -> list[tuple[int, int, int, Lines]]:
+        """(first output, tiles, last output, lines) of tiles in a row that have the same lines."""
+        found = []
+        for lines, tiles in itertools.groupby(self._tiles(axis), key=lambda tile: tile[1]):
+            starts = [start for start, _ in tiles]
+            found.append((starts[0], len(starts), starts[-1], lines))
+        return found
+
+    def _tile(self, rows: Lines, columns: Lines) -> Tile:
+        geometry = self.what.geometry
+        return Tile(
+            rows,
+            columns,
+            geometry.kernel,
+            geometry.stride,
+            geometry.dilation,
+            self._pitch,
+            self.vectors,
+            "weights" in self.nest.held,
+            self._masked,
+            0 if self._by_row else self._row_bytes[0],
+        )
+
+    @cached_property
+    def _shapes(self) -> list[tuple[Tile, int]]:
+        """The tiles that differ, and how many there are of each in an image."""
+        runs = itertools.product(self._runs(0), self._runs(1))
+        return [(self._tile(y[3], x[3]), y[1] * x[1]) for y, x in runs]
+
+    @property
+    def _turns(self) -> list[tuple[int, int]]:
+        """(first channel, turns) of all channels; the last turn starts early where it would pass their end."""
+        whole, rest = divmod(self.what.geometry.channels, self._channels)
+        return [(0, whole), *([(self.what.geometry.channels - self._channels, 1)] if rest else [])]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Zeros that stand for the pixels of a tile in a row outside of the image."""
+        geometry = self.what.geometry
+        if not (self._counts_outside and self._by_row and any(geometry.pad[:2])):
+            return 0
+        return round_up(((self.columns - 1) * geometry.stride[1] + geometry.span[1]) * self._pitch[0], VECTOR)
+
+    # The code.
+
+    def source(self, kind: str, scalars: np.ndarray | None = None, constants: np.ndarray | None = None) -> KernelSource:
+        """The kernel.
+
+        Args:
+            kind: prefix of its symbol.
+            scalars: 32-bit numbers behind `range`, at most four.
+            constants: of the vectors of channels, in their order.
+        """
+        geometry, zeros, params = self.what.geometry, self.scratch_bytes, Params()
+        for array in (scalars, constants):
+            if array is not None:
+                params.add(array)
+        functions, loops = self._walk() if self._walks else self._unrolled()
+        image_in, image_out = geometry.height * self._row_bytes[0], geometry.rows * self._row_bytes[1]
+        lines = [
+            *functions,
+            "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
+            "              int8_t *restrict scratch)",
+            "{",
+            "  const int32_t *range = (const int32_t *)params;",
+            f"  for (int i = 0; i < {zeros}; i += {VECTOR}) vstrbq_s8(scratch + i, vdupq_n_s8(0));" if zeros else "",
+            f"  for (int n = 0; n < {geometry.batch}; n++, in += {image_in}, out += {image_out}) {{",
+            *(f"    {line}" for line in loops),
+            "  }",
+            "}",
+            "",
+        ]
+        symbol, text = with_symbol(kind, PRELUDE + "\n".join(lines))
+        return KernelSource(symbol, "c", text, bytes(params), zeros)
+
+    def _unrolled(self) -> tuple[list[str], list[str]]:
+        """The functions of tiles, and the loops that call them."""
+        (down, _), (top, *_) = self.what.geometry.stride, self.what.geometry.pad
+        functions, loops = list[str](), list[str]()
+        for y, tiles, last, lines in self._runs(0):
+            touched = {row for window in self._tile(lines, ()).windows(0) for row in window}
+            rows = sorted(touched) if self._by_row else [0]
+            loops += _loop("y", y, tiles, self.rows, last)
+            loops += [f"  {line}" for row in rows for line in self._row(row, f"y * {down} + {row - top}")]
+            for x, count, end, columns in self._runs(1):
+                loops += [f"  {line}" for line in _loop("x", x, count, self.columns, end)]
+                for first, turns in self._turns:
+                    name = f"tile_{y}_{x}_{first}"
+                    functions += self._function(name, self._tile(lines, columns), turns, rows)
+                    loops.append(f"    {name}({', '.join(self._arguments(rows, first))});")
+                loops.append("  }")
+            loops.append("}")
+        return functions, loops
+
+    def _arguments(self, rows: Sequence[int], first: int) -> list[str]:
+        """C of the arguments of a tile from a channel on."""
+        geometry, join = self.what.geometry, self.what.join
+        (_, right), left, size = geometry.stride, geometry.pad[2], join.constant_bytes(self.what.taps)
+        inputs = [f"r{row} + (x * {right} - {left}) * step{row} + {first * join.element}" for row in rows]
+        constants = [f"params + {VECTOR + -(-first // self._channels) * size}"] if size else []
+        pixels = [f"((y + {r}) * {geometry.columns} + x)" for r in range(self.rows)]
+        outputs = [f"out + {pixel} * {self._pitch[1]} + {first * join.result}" for pixel in pixels]
+        return [*inputs, *constants, *outputs, *join.scalars.values()]
+
+    def _row(self, row: int, at: str) -> list[str]:
+        """C of where a row of the image lies, and of the bytes from a pixel of it to the next."""
+        height, (pixel, row_bytes) = self.what.geometry.height, (self._pitch[0], self._row_bytes[0])
+        name, step = f"const int8_t *r{row}", f"const int step{row}"
+        if not any(self.what.geometry.pad[:2]) or not self._by_row:
+            return [f"{name} = in + ({at}) * {row_bytes}; {step} = {pixel};"]
+        here = f"const int i{row} = {at};"
+        if self._counts_outside:
+            inside = f"(unsigned)i{row} < {height}"
+            return [
+                f"{here} {step} = {inside} ? {pixel} : 0;",
+                f"{name} = {inside} ? in + i{row} * {row_bytes} : scratch;",
+            ]
+        nearest = f"(i{row} < 0 ? 0 : i{row} < {height} ? i{row} : {height - 1})"
+        return [f"{here} {step} = {pixel}; {name} = in + {nearest} * {row_bytes};"]
+
+    def _function(self, name: str, tile: Tile, turns: int, rows: Sequence[int]) -> list[str]:
+        """C of a function that computes a tile, `turns` times so many channels, given pointers to rows of the image."""
+        code, bases = self._code(tile)
+        constants = ["w"] if self.what.join.constant_bytes(self.what.taps) else []
+        pointers = [*(f"p{row}" for row in rows), *constants, *(f"o{row}" for row in range(self.rows))]
+        return [
+            f"INLINE void {name}({self._parameters(pointers)})",
+            "{",
+            *(f"  {pointer} += {base};" for pointer, base in bases.items() if base),
+            *(f"  {line}" for line in self._statement(code, turns, list(bases))),
+            "}",
+        ]
+
+    def _parameters(self, pointers: Sequence[str]) -> str:
+        declared = [f"{'' if pointer[0] == 'o' else 'const '}int8_t *{pointer}" for pointer in pointers]
+        return ", ".join([*declared, *(f"int32_t {name}" for name in self.what.join.scalars)])
+
+    def _code(self, tile: Tile) -> tuple[list[Instruction], dict[str, int]]:
+        """The instructions of a turn, and where its pointers stand."""
+        join = self.what.join
+        size = {"p": join.element * self._channels, "o": join.result * self._channels}
+        return placed(join.code(tile), {**size, "w": join.constant_bytes(self.what.taps)})
+
+    def _statement(
+        self, code: Sequence[Instruction], turns: int | str, pointers: Sequence[str], sums: Sequence[str] = ()
+    ) -> list[str]:
+        """C of a statement that executes `turns` turns; `sums` are vectors that it changes."""
+        found = self._ordered(code, turns, pointers, sums, self.pipeline)
+        saves, scalars = self._masked or self.what.join.predicates, [*self.what.join.scalars, "left"]
+        loops = turns - 1 if found.entry and isinstance(turns, int) else turns
+        entry = ["vmrs r12, p0"] * saves + [f"vctp.{self.what.join.bits} %[left]"] * self._masked
+        leave = [*(found.last if found.entry else ()), *["vmsr p0, r12"] * saves]
+        text = " ".join([*entry, *found.entry, *found.turn])
+        reads = [name for name in scalars if f"%[{name}]" in text] + ([turns] if isinstance(turns, str) else [])
+        free = VECTORS[len(sums) :]
+        lines = assembly(
+            [*entry, *found.entry], found.turn, leave, loops, pointers, reads, ["r12"] * saves, (), free, sums
+        )
+        return [*[f"const int32_t left = {self.what.lanes};"] * self._masked, *lines]
+
+    def _ordered(
+        self,
+        code: Sequence[Instruction],
+        turns: int | str,
+        pointers: Sequence[str],
+        sums: Sequence[str],
+        pipeline: Pipeline | None,
+    ) -> Ordered:
+        registers = {name: f"%[{name}]" for name in (*pointers, *self.what.join.scalars)}
+        registers |= {name: f"%q[{name}]" for name in sums}
+        hoisted = self.nest.hoisted.get("out", 0) if turns != 1 and pipeline else 0
+        return ordered(Block(tuple(code), registers, VECTORS[len(sums) :]), pipeline, hoisted)
+
+    def _walk(self) -> tuple[list[str], list[str]]:
+        """The function of a window, and the loops that call it."""
+        geometry, (pixel, _), join = self.what.geometry, self._pitch, self._pool
+        (code, start), (leave, end) = self._walked
+        turns = self.nest.loop("out", "kx").extent if self.what.whole else "columns"
+        first = join.first & (1 << join.bits) - 1
+        initial = f"(int32_t){sum(first << shift for shift in range(0, 32, join.bits)):#x}"
+        function = [
+            f"INLINE void window({self._parameters(['p0', 'o0'])}, int rows, int columns)",
+            "{",
+            *(f"  int32x4_t {name} = vdupq_n_s32({initial});" for name in self._sums),
+            f"  p0 += {start['p0']}, o0 += {end['o0']};",
+            f"  for (; rows > 0; rows--, p0 += {self._row_bytes[0]} - columns * {pixel}) {{",
+            *(f"    {line}" for line in self._statement(code, turns, ["p0"], self._sums)),
+            "  }",
+            *(f"  {line}" for line in self._statement(leave, 1, ["o0"], self._sums)),
+            "}",
+        ]
+        last, taps = geometry.channels - self._channels, self.what.taps
+        fused = isinstance(turns, int) and turns == taps
+        extents = ["1", "1"] if fused else [f"{axis}1 - {axis}0" for axis in "yx"]
+        arguments = [f"in + (y0 * {geometry.width} + x0) * {pixel} + c * {join.element}"]
+        arguments += [f"out + (y * {geometry.columns} + x) * {self._pitch[1]} + c * {join.result}"]
+        loops = [
+            f"for (int y = 0; y < {geometry.rows}; y++)",
+            f"for (int x = 0; x < {geometry.columns}; x++) {{",
+            *(f"  {line}" for axis in (0, 1) for line in self._extent(axis)),
+            f"  for (int c_ = 0; c_ < {geometry.channels}; c_ += {self._channels}) {{",
+            f"    const int c = c_ < {last} ? c_ : {last};",
+            f"    window({', '.join([*arguments, *join.scalars.values(), *extents])});",
+            "  }",
+            "}",
+        ]
+        return function, loops
+
+    def _extent(self, axis: int) -> list[str]:
+        """C of the input rows or columns from, to that the window of an output meets."""
+        geometry, name = self.what.geometry, "yx"[axis]
+        first = f"{name} * {geometry.stride[axis]} - {geometry.pad[2 * axis]}"
+        extent, kernel = (geometry.height, geometry.width)[axis], geometry.kernel[axis]
+        low, high = f"{first} > 0 ? {first} : 0", f"{first} + {kernel} < {extent} ? {first} + {kernel} : {extent}"
+        return [f"const int {name}0 = {low}, {name}1 = {high};"]
+
+    @property
+    def _sums(self) -> list[str]:
+        """Names of what the hardware loop over windows joins to."""
+        return [f"s{v}" for v in range(self.vectors)] if self._walks else []
+
+    @property
+    def _pool(self) -> Pool:
+        if not isinstance(self.what.join, Pool):
+            raise BackendError("only pools are walked by the hardware loop")
+        return self.what.join
+
+    @cached_property
+    def _walked(self) -> tuple[tuple[list[Instruction], dict[str, int]], ...]:
+        """The instructions of a turn, and those that finish the sums, and where their pointers stand."""
+        tile, join, code, leave = self._tile(((0,),), ((0,),)), self._pool, Code(), Code()
+        for v in range(self.vectors):
+            code += [join.load(tile, f"x{v}", (0, 0), v), join.join(f"s{v}", f"s{v}", f"x{v}")]
+            leave += join.finish(tile, f"s{v}", (0, 0), v)
+        return placed(code, {"p": self._pitch[0]}), placed(leave, {"o": 0})
+
+    # What must hold.
+
+    def verify(self) -> None:
+        """Check what the printed code takes for granted.
+
+        Raises:
+            BackendError: the nest is not legal; the message says why.
+        """
+        self.verify_sizes()
+        if self._walks:
+            for code, bases in self._walked:
+                self._ordered(code, 1, list(bases), self._sums, None)
+            return
+        for tile, _ in self._shapes:
+            code, bases = self._code(tile)
+            self._ordered(code, 1, list(bases), (), None)
+
+    @property
+    def _largest(self) -> Tile:
+        return max((tile for tile, _ in self._shapes), key=lambda tile: len(tile.products))
+
+    def verify_sizes(self) -> None:
+        """What sizes alone tell of `verify`."""
+        geometry = self.what.geometry
+        if self._channels > geometry.channels:
+            raise BackendError(f"{geometry.channels} channels have no turns of {self._channels}")
+        if self._walks:
+            if self.vectors >= len(VECTORS) - 1 or geometry.dilation != (1, 1):
+                raise BackendError(f"{self.vectors} vectors of sums leave no registers")
+            return
+        needed = self.what.join.vectors(self._largest)
+        if needed > len(VECTORS):
+            raise BackendError(f"{self.rows} x {self.columns} outputs need {needed} vector registers")
+        outputs = self.rows * self.columns * self.vectors
+        if outputs > _MOST_OUTPUTS or outputs * self.what.taps > _MOST_INSTRUCTIONS:
+            raise BackendError(f"{outputs} windows of {self.what.taps} are too much to unroll")
+        issued = [len(self._code(tile)[0]) for tile, _ in self._shapes]
+        if max(issued) > _MOST_INSTRUCTIONS or sum(issued) > _MOST_CODE:
+            raise BackendError(f"tiles of {max(issued)} instructions, {sum(issued)} in all, are too long")
+        code, bases = self._code(self._largest)
+        general = len(bases) + len(self.what.join.scalars) + self._masked + (self._masked or self.what.join.predicates)
+        low = len(low_registers(each.text({name: f"%[{name}]" for name in bases}) for each in code))
+        if general > _GENERAL or low > _LOW:
+            raise BackendError(f"{general} general registers, {low} of them low ones, are too many")
+
+    def counts(self) -> dict[str, float]:
+        """What the code executes, for the cost model."""
+        geometry, join = self.what.geometry, self.what.join
+        found, turns = Counter[str](), sum(turns for _, turns in self._turns)
+        if self._walks:
+            calls = geometry.batch * geometry.rows * geometry.columns * turns
+            (turn, _), (leave, _) = self._walked
+            statements = 1 if self.nest.loop("out", "kx").extent == self.what.taps else geometry.kernel[0]
+            shapes = [(turn, calls * statements, self.what.taps // statements), (leave, calls, 1)]
+        else:
+            shapes = [(self._code(tile)[0], geometry.batch * count, turns) for tile, count in self._shapes]
+        for code, calls, turns in shapes:
+            found += Counter(
+                cycles=round(calls * (_CALL + turns * _pace(code))), turns=calls * turns, calls=calls, code=len(code)
+            )
+            found += Counter({pipe: number * calls * turns for pipe, number in _pipes(code).items()})
+        read = found["turns"] * join.constant_bytes(self.what.taps)
+        extra = {"scratch": self.scratch_bytes, "constants_read": read, "streams": found["calls"] if read else 0}
+        extra["ahead"] = self.nest.hoisted.get("out", 0)
+        return {name: float(value) for name, value in {**found, **extra}.items()}
+
+    @property
+    def measured_pace(self) -> float:
+        """Cycles of a turn in the order that the block has on the timings of the core, over those that counts take."""
+        if self.pipeline is None:
+            return 1
+        code, bases = self._walked[0] if self._walks else self._code(self._largest)
+        turn = self._ordered(code, 2, list(bases), self._sums, self.pipeline).turn
+        return (cycles_of(turn, self.pipeline, 2) - cycles_of(turn, self.pipeline, 1)) / _pace(code)
+
+
+def placed(code: Code, steps: Mapping[str, int]) -> tuple[list[Instruction], dict[str, int]]:
+    """The instructions of a turn, and where each pointer stands when it begins, as the offset of an access.
+
+    Accesses of a pointer in reach of one another share a position of it; the last of them moves it on.
+
+    Args:
+        steps: bytes that pointers move in a turn, by the first letter of their names.
+    """
+    runs: dict[str, list[list[tuple[int, Access]]]] = {}
+    for number, access in enumerate(code):
+        if isinstance(access, Access):
+            of_pointer = runs.setdefault(access.pointer, [[]])
+            if any(abs(other.offset - access.offset) > other.reach for _, other in of_pointer[-1]):
+                of_pointer.append([])
+            of_pointer[-1].append((number, access))
+    bases = {pointer: of_pointer[0][-1][1].offset for pointer, of_pointer in runs.items()}
+    found: dict[int, list[Instruction]] = {}
+    for pointer, of_pointer in runs.items():
+        ends = [run[-1][1] for run in of_pointer]
+        targets = [*(end.offset for end in ends[1:]), bases[pointer] + steps[pointer[0]]]
+        for run, end, target in zip(of_pointer, ends, targets, strict=True):
+            found |= {number: [access.at(end.offset)] for number, access in run}
+            distance = target - end.offset
+            if 0 < abs(distance) <= end.reach:
+                found[run[-1][0]] = [end.moving(distance)]
+            else:
+                found[run[-1][0]] += advance(pointer, distance)
+    return [i for n, each in enumerate(code) for i in ([each] if isinstance(each, Instruction) else found[n])], bases
+
+
+def _loop(name: str, first: int, turns: int, step: int, last: int) -> list[str]:
+    """C that begins a loop over tiles, of which the last may start early, or a block where there is one tile."""
+    if turns == 1:
+        return [f"{{ const int {name} = {first};"]
+    if last == first + (turns - 1) * step:
+        return [f"for (int {name} = {first}; {name} <= {last}; {name} += {step}) {{"]
+    head = f"for (int {name}_ = {first}; {name}_ < {last + step}; {name}_ += {step}) {{"
+    return [head, f"  const int {name} = {name}_ < {last} ? {name}_ : {last};"]
+
+
+_PIPES = {"vld": "loads", "vst": "loads", "vps": "loads", "vmu": "products", "vfm": "products", "vqd": "products"}
+
+
+def _pipes(code: Iterable[Instruction]) -> Counter[str]:
+    """Instructions by what they hold up."""
+    return Counter(_PIPES.get(i.mnemonic[:3], "vectors" if i.mnemonic[0] == "v" else "scalars") for i in code)
+
+
+def _pace(code: Sequence[Instruction]) -> int:
+    """Cycles of a turn as far as the pipes that it holds tell."""
+    pipes = _pipes(code)
+    return max(len(code), *(2 * pipes[name] for name in ("loads", "products", "vectors")))
+
+
+@lru_cache(maxsize=256)
+def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[Variant]:
+    """`unrolled`: the hardware loop walks over the channels. `walk`: over the windows of a pool, from pixel to pixel.
+
+    Knobs: `vectors` of channels in a turn; `rows` and `columns` of outputs in a tile; `once`, what is read once in a
+    turn, weights or elements of the image; `ahead`, loads executed one turn ahead. The first schedule of a variant, and
+    the first variant, promise the fewest cycles at the site.
+    """
+    geometry, pools = what.geometry, isinstance(what.join, Pool)
+    vectors = tuple(n for n in range(1, 7) if n == 1 or n * what.lanes <= geometry.channels) if pools else (1,)
+    knobs: dict[str, dict[str, tuple[Choice, ...]]] = {
+        "unrolled": {
+            "vectors": vectors,
+            "rows": tuple(range(1, min(4, geometry.rows) + 1)),
+            "columns": tuple(range(1, min(6, geometry.columns) + 1)),
+            "once": ("image",) if pools else ("weights", "image"),
+            "ahead": (2, 0, 1, 3, 4),
+        },
+        **({"walk": {"vectors": vectors}} if pools else {}),
+    }
+    found = []
+    for name, choices in knobs.items():
+        problem = (what, name, choices, site, pipeline)
+        if guess := remembered_guess("windows", problem, partial(_guess, *problem)):
+            found.append((guess[0], beginning_with(guess[1], name, choices, partial(_verified, what, name))))
+    return [variant for _, variant in sorted(found, key=lambda each: each[0])]
+
+
+def _guess(
+    what: Windows, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site, pipeline: Pipeline | None
+) -> list | None:
+    """[cycles, assignment] of the one that promises the fewest: of few, those in the order of the core."""
+    found = []
+    for chosen in itertools.product(*({**knobs, "ahead": knobs.get("ahead", (0,))[:1]}.values())):
+        guess = dict(zip(knobs, chosen, strict=False))
+        with suppress(BackendError):
+            kernel = WindowKernel(what, what.scheduled(name, guess), None)
+            kernel.verify_sizes()
+            counts = kernel.counts()
+            if site.holds(counts):
+                found.append((counts["cycles"] + site.waits(counts, pipeline), counts["code"], guess))
+    compared = []
+    for cycles, code, guess in sorted(found, key=lambda each: each[:2]):
+        for ahead in knobs.get("ahead", (0,))[:2]:
+            each = {**guess, "ahead": ahead} if "ahead" in knobs else guess
+            with suppress(BackendError):
+                kernel = replace(_verified(what, name, assigned(each)), pipeline=pipeline)
+                compared.append((cycles * kernel.measured_pace, code, each))
+        if len(compared) >= 2 * _COMPARED:
+            break
+    if not compared:
+        return None
+    least = min(cycles for cycles, _, _ in compared)
+    cycles, _, best = min((each for each in compared if each[0] <= _NEAR * least), key=lambda each: each[1])
+    return [cycles, best]
+
+
+def scheduled(what: Windows, schedule: Schedule, pipeline: Pipeline | None) -> WindowKernel:
+    """The kernel of a schedule out of `sketches`.
+
+    Raises:
+        BackendError: it is not legal.
+    """
+    return replace(_verified(what, schedule.variant, schedule.knobs), pipeline=pipeline)
+
+
+@lru_cache(maxsize=4096)
+def _verified(what: Windows, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> WindowKernel:
+    kernel = WindowKernel(what, what.scheduled(variant, dict(knobs)), None)
+    kernel.verify()
+    return kernel
