@@ -44,6 +44,7 @@ from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
+from tosaic.frontend.sums import align_sums
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
@@ -82,7 +83,8 @@ def quantize(
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
         prepared = prepare_pt2e(module, quantizer)
         calibrate(prepared, capture.calibration)
-        share_formats(prepared, len(capture.states), npu)
+        share_formats(prepared, len(capture.states))
+        align_sums(prepared, npu)
         make_room_for_biases(prepared)
         measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
         converted = convert_pt2e(prepared)
