@@ -27,7 +27,7 @@ from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_regist
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.joins import Access, Code, Join, Pool, Tile
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
+from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess, verified
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -578,7 +578,9 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
     for name, choices in knobs.items():
         problem = (what, name, choices, site, pipeline)
         if guess := remembered_guess("windows", problem, partial(_guess, *problem)):
-            found.append((guess[0], beginning_with(guess[1], name, choices, partial(_verified, what, name))))
+            found.append(
+                (guess[0], beginning_with(guess[1], name, choices, partial(verified, WindowKernel, what, name)))
+            )
     return [variant for _, variant in sorted(found, key=lambda each: each[0])]
 
 
@@ -600,7 +602,7 @@ def _guess(
         for ahead in knobs.get("ahead", (0,))[:2]:
             each = {**guess, "ahead": ahead} if "ahead" in knobs else guess
             with suppress(BackendError):
-                kernel = replace(_verified(what, name, assigned(each)), pipeline=pipeline)
+                kernel = replace(verified(WindowKernel, what, name, assigned(each)), pipeline=pipeline)
                 compared.append((cycles * kernel.measured_pace, code, each))
         if len(compared) >= 2 * _COMPARED:
             break
@@ -617,11 +619,4 @@ def scheduled(what: Windows, schedule: Schedule, pipeline: Pipeline | None) -> W
     Raises:
         BackendError: it is not legal.
     """
-    return replace(_verified(what, schedule.variant, schedule.knobs), pipeline=pipeline)
-
-
-@lru_cache(maxsize=4096)
-def _verified(what: Windows, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> WindowKernel:
-    kernel = WindowKernel(what, what.scheduled(variant, dict(knobs)), None)
-    kernel.verify()
-    return kernel
+    return replace(verified(WindowKernel, what, schedule.variant, schedule.knobs), pipeline=pipeline)
