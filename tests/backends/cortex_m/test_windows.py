@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels import pool
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.pool import Pool
-from tosaic.backends.cortex_m.nest.joins import Access, Tile
+from tosaic.backends.cortex_m.nest.joins import Access, Code, Tile
 from tosaic.backends.cortex_m.nest.joins import Pool as Join
 from tosaic.backends.cortex_m.nest.nest import parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.windows import placed, scheduled
@@ -67,7 +67,7 @@ def test_neighbors_share_what_their_windows_have_in_common():
 
 
 def test_accesses_in_reach_share_a_position_of_their_pointer():
-    code = [Access("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
+    code: Code = [Access("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
     instructions, bases = placed(code, {"p": 16})
     assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
         "vldrb.u8 {v0}, [{p0}, #-100]",
