@@ -32,12 +32,7 @@ int8x16_t vreinterpretq_s8_s32(int32x4_t)
 int32x4_t vreinterpretq_s32_s8(int8x16_t)
 int32_t vaddvaq_s8(int32_t, int8x16_t)
 int32_t vaddvaq_s16(int32_t, int16x8_t)
-uint16x8_t vmulq_n_u16(uint16x8_t, uint16_t)
-int16x8_t vqaddq_n_s16(int16x8_t, int16_t)
-int32x4_t vqdmulhq_n_s32(int32x4_t, int32_t)
-int32x4_t vrshlq_n_s32(int32x4_t, int32_t)
-int16x8_t vqmovnbq_s32(int16x8_t, int32x4_t)
-int16x8_t vqmovntq_s32(int16x8_t, int32x4_t)"""
+uint16x8_t vmulq_n_u16(uint16x8_t, uint16_t)"""
 
 
 def declaration(intrinsic: str) -> str:

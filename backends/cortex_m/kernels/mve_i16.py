@@ -1,4 +1,4 @@
-"""What the MVE kernels on int16 activations share: their prelude, what they recognize, and the requantization of sums.
+"""What the MVE kernels on int16 activations share: what they recognize, and the requantization of sums.
 
 RESCALE takes the i48 accumulators of int16 with 16-bit multipliers (TOSA 1.0, apply_scale_16). Where no input can bring
 a sum and its bias out of int32, the kernels compute in int32, which is exact.
@@ -10,23 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, declarations
 from tosaic.backends.cortex_m.kernels.mve_match import INT32, constants_after_first, dtype_of
 from tosaic.support.attributes import bool_of, enum_of, int_of
 from tosaic.support.mlir import element_type, ir
 
 INT16 = np.dtype(np.int16)
 _LOWEST = -(1 << 15)
-
-_INTRINSICS = """\
-int16x8_t vldrhq_s16(const int16_t *)
-int16x8_t vldrhq_z_s16(const int16_t *, mve_pred16_t)
-void vstrhq_s16(int16_t *, int16x8_t)
-int16x8_t vdupq_n_s16(int16_t)
-int16x8_t vmaxq_s16(int16x8_t, int16x8_t)
-int16x8_t vminq_s16(int16x8_t, int16x8_t)"""
-
-PRELUDE_I16 = PRELUDE + declarations(_INTRINSICS)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve import declarations, round_up, with_symbol
-from tosaic.backends.cortex_m.kernels.mve_i16 import PRELUDE_I16
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Epilogue,
     constants_after_first,
@@ -19,7 +18,9 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.nest.blends import Blends, scheduled, sketches
 from tosaic.backends.cortex_m.nest.joins import Average
+from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import enum_of
 from tosaic.support.functions import computing_ops
@@ -37,8 +38,7 @@ _MOST_OFFSET = (1 << 16) - 1
 class Resize(KernelFamily):
     """Images (N, H, W, C) between whose pixels others are blended, in sums that fit into sixteen bits.
 
-    Variant `channels` reads neighbors as vectors of their channels, `columns` gathers eight results' neighbors, which
-    suits few channels.
+    Its variants are those of `nest.blends`.
     """
 
     name = "resize"
@@ -55,54 +55,59 @@ class Resize(KernelFamily):
             return None
         scale, offset, _ = (tuple(int(number) for number in numbers) for numbers in operands)
         shape, result = shape_of(op.operands[0]), shape_of(op.results[0])
-        if scale[0] * scale[2] > _MOST_WEIGHT or shape[2] * shape[3] > _MOST_OFFSET:
+        if scale[0] * scale[2] > _MOST_WEIGHT or not _LANES <= shape[2] * shape[3] <= _MOST_OFFSET:
             return None
         attributes: dict[str, object] = {"shape": shape, "result": result, "scale": scale, "offset": offset}
         return workload(self.name, attributes, _scaling(epilogue))
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            return ()
-        few = numbers(workload, "result")[3] < _LANES
-        return tuple(Variant(name, {}) for name in (("columns", "channels") if few else ("channels", "columns")))
+        return sketches(_blends(workload), core.pipeline) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         shape, result, scale, offset = (numbers(workload, name) for name in ("shape", "result", "scale", "offset"))
-        params, row = Params(), shape[2] * shape[3]
-        if schedule.variant == "columns":
-            params.add(_neighbors(shape, result, scale, offset))
-            columns = _gathered(result)
+        kernel, params = scheduled(_blends(workload), schedule, core.pipeline), Params()
+        batch, height, width, channels = shape
+        average, row = kernel.what.average, width * channels
+        factors = f"{average.multiplier}, {average.zero_point}"
+        finished = [f"finished(scratch, params, out, 0, 0, {factors});", f"out += {result[2] * channels};"]
+        if kernel.gathers:
+            params.add(kernel.pack_neighbors(_neighbors(shape, result, scale, offset)))
         else:
-            columns = _by_channels(shape, result, scale, offset)
-        batch, height, _, _ = shape
+            neighbors = ", ".join(f"scratch + x{n} * {2 * channels}" for n in (0, 1))
+            finished = [
+                f"for (int x = 0; x < {result[2]}; x++, out += {channels}) {{",
+                *(f"  {line}" for line in _at("x", scale[2:], offset[1], width)),
+                f"  finished({neighbors}, out, {scale[2]} - dx, dx, {factors});",
+                "}",
+            ]
+        above, below = (f"in + (n * {height} + y{i}) * {row}" for i in (0, 1))
         lines = [
-            *_scaled(Average.of(**workload.constants)),
-            "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const void *params, void *scratch)",
+            *kernel.functions(),
+            "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
+            "              int8_t *restrict scratch)",
             "{",
-            "  int16_t *const restrict blend = scratch;",
             f"  for (int n = 0; n < {batch}; n++)",
             f"  for (int y = 0; y < {result[1]}; y++) {{",
             *(f"    {line}" for line in _at("y", scale[:2], offset[0], height)),
-            f"    const int8_t *const above = in + (n * {height} + y0) * {row};",
-            f"    const int8_t *const below = in + (n * {height} + y1) * {row};",
-            f"    for (int i = 0; i < {row}; i += {_LANES}) {{",
-            f"      const mve_pred16_t inside = vctp16q({row} - i);",
-            f"      const int16x8_t v = vmulq_n_s16(vldrbq_z_s16(above + i, inside), {scale[0]} - dy);",
-            "      vstrhq_s16(blend + i, vmlaq_n_s16(v, vldrbq_z_s16(below + i, inside), dy));",
-            "    }",
-            *(f"    {line}" for line in columns),
+            f"    blended({above}, {below}, scratch, {scale[0]} - dy, dy, {factors});",
+            *(f"    {line}" for line in finished),
             "  }",
             "}",
             "",
         ]
-        symbol, text = with_symbol("resize", PRELUDE_I16 + _PRELUDE + "\n".join(lines))
-        return KernelSource(symbol, "c", text, bytes(params), round_up(row, _LANES) * 2)
+        symbol, text = with_symbol("resize", PRELUDE + "\n".join(lines))
+        return KernelSource(symbol, "c", text, bytes(params), 2 * row)
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return scheduled(_blends(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        result, shape = (numbers(workload, name) for name in ("result", "shape"))
-        outputs = float(np.prod(result))
-        gathered = outputs if schedule.variant == "columns" else 0.0
-        return {"outputs": outputs, "reads": 2.0 * result[1] * shape[2] * shape[3], "gathered": gathered}
+        return scheduled(_blends(workload), schedule, core.pipeline).counts()
+
+
+def _blends(workload: Workload) -> Blends:
+    (_, rows, columns, channels), (_, _, width, _) = (numbers(workload, name) for name in ("result", "shape"))
+    return Blends(rows, columns, width, channels, Average.of(**workload.constants))
 
 
 def _is_uniform(rescale: ir.Operation) -> bool:
@@ -120,24 +125,6 @@ def _scaling(epilogue: Epilogue) -> dict[str, np.ndarray]:
     }
 
 
-def _scaled(average: Average) -> list[str]:
-    """C of `scaled`: int8 from sums in int16, rounded once (TOSA 1.0, apply_scale_32)."""
-    product = f"vqdmulhq_n_s32(v, {average.multiplier})" if average.multiplier else "v"
-    even, odd = (f"rounded(vmovl{lane}q_s16(v))" for lane in "bt")
-    return [
-        "INLINE int32x4_t rounded(int32x4_t v)",
-        "{",
-        *([f"  v = vshlq_n_s32(v, {average.left});"] if average.left else []),
-        f"  return {f'vrshlq_n_s32({product}, {-average.right})' if average.right else product};",
-        "}",
-        "INLINE int16x8_t scaled(int16x8_t v)",
-        "{",
-        f"  v = vqaddq_n_s16(vqmovntq_s32(vqmovnbq_s32(v, {even}), {odd}), {average.zero_point});",
-        "  return vminq_s16(vmaxq_s16(v, vdupq_n_s16(-128)), vdupq_n_s16(127));",
-        "}",
-    ]
-
-
 def _at(axis: str, scale: Sequence[int], offset: int, extent: int) -> list[str]:
     """C of the two rows (or columns) around a result's, and the weight of the second (TOSA 1.0, RESIZE)."""
     numerator, denominator = scale
@@ -149,40 +136,8 @@ def _at(axis: str, scale: Sequence[int], offset: int, extent: int) -> list[str]:
     ]
 
 
-def _by_channels(shape: Sequence[int], result: Sequence[int], scale: Sequence[int], offset: Sequence[int]) -> list[str]:
-    _, _, width, channels = shape
-    return [
-        f"for (int x = 0; x < {result[2]}; x++, out += {channels}) {{",
-        *(f"  {line}" for line in _at("x", scale[2:], offset[1], width)),
-        f"  const int16_t *const left = blend + x0 * {channels}, *const right = blend + x1 * {channels};",
-        f"  for (int c = 0; c < {channels}; c += {_LANES}) {{",
-        f"    const mve_pred16_t inside = vctp16q({channels} - c);",
-        f"    const int16x8_t v = vmulq_n_s16(vldrhq_z_s16(left + c, inside), {scale[2]} - dx);",
-        "    vstrbq_p_s16(out + c, scaled(vmlaq_n_s16(v, vldrhq_z_s16(right + c, inside), dx)), inside);",
-        "  }",
-        "}",
-    ]
-
-
-def _gathered(result: Sequence[int]) -> list[str]:
-    elements = result[2] * result[3]
-    return [
-        "const uint16_t *at = params;",
-        f"for (int i = 0; i < {elements}; i += {_LANES}, at += {4 * _LANES}) {{",
-        *(
-            f"  const int16x8_t {name} = vldrhq_gather_shifted_offset_s16(blend, vldrhq_u16(at + {first * _LANES}));"
-            for first, name in enumerate(("left", "right"))
-        ),
-        f"  const int16x8_t v = left * vldrhq_s16((const int16_t *)at + {2 * _LANES})"
-        f" + right * vldrhq_s16((const int16_t *)at + {3 * _LANES});",
-        f"  vstrbq_p_s16(out + i, scaled(v), vctp16q({elements} - i));",
-        "}",
-        f"out += {elements};",
-    ]
-
-
 def _neighbors(shape: Sequence[int], result: Sequence[int], scale: Sequence[int], offset: Sequence[int]) -> np.ndarray:
-    """uint16 (groups of 8 results of a row, 4, 8): where the left and the right neighbor lie, and their weights."""
+    """(4, elements of a row): where the left and the right neighbor lie, and their weights."""
     _, _, width, channels = shape
     at = np.arange(result[2]) * scale[3] + offset[1]
     floor, weight = np.divmod(at, scale[2])
@@ -190,17 +145,4 @@ def _neighbors(shape: Sequence[int], result: Sequence[int], scale: Sequence[int]
     for column in (floor, floor + 1):
         fields.append((column.clip(0, width - 1)[:, None] * channels + np.arange(channels)).reshape(-1))
     fields += [np.repeat(scale[2] - weight, channels), np.repeat(weight, channels)]
-    count = round_up(result[2] * channels, _LANES)
-    padded = [np.pad(field, (0, count - len(field))) for field in fields]
-    return np.stack(padded).reshape(4, -1, _LANES).transpose(1, 0, 2).astype(np.uint16)
-
-
-_PRELUDE = declarations("""\
-int16x8_t vldrbq_z_s16(const int8_t *, mve_pred16_t)
-uint16x8_t vldrhq_u16(const uint16_t *)
-int16x8_t vldrhq_gather_shifted_offset_s16(const int16_t *, uint16x8_t)
-int16x8_t vmulq_n_s16(int16x8_t, int16_t)
-int16x8_t vmlaq_n_s16(int16x8_t, int16x8_t, int16_t)
-void vstrbq_p_s16(int8_t *, int16x8_t, mve_pred16_t)
-int32x4_t vmovlbq_s16(int16x8_t)
-int32x4_t vmovltq_s16(int16x8_t)""")
+    return np.stack(fields)

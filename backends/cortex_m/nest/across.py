@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, with_symbol
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
+from tosaic.backends.cortex_m.nest.sketches import cheapest_first, verified
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -213,18 +212,7 @@ def sketches(what: Rows, pipeline: Pipeline | None) -> Sequence[Variant]:
         "rows": {"rows": tuple(range(1, min(len(_SUMS), what.rows) + 1)), "ahead": (0, 1, 2, 3, 4)},
         "vectors": {"vectors": tuple(n for n in (1, 2, 3, 4, 6, 8, 12, 16) if n <= most), "ahead": (0, 1, 2, 3, 4)},
     }
-    found = []
-    for name, choices in knobs.items():
-        guesses = []
-        for chosen in itertools.product(*choices.values()):
-            guess = dict(zip(choices, chosen, strict=True))
-            with suppress(BackendError):
-                counts = replace(_verified(what, name, assigned(guess)), pipeline=pipeline).counts()
-                guesses.append((counts["cycles"], counts["code"], guess))
-        if guesses:
-            cycles, _, best = min(guesses, key=lambda each: each[:2])
-            found.append((cycles, beginning_with(best, name, choices, partial(_verified, what, name))))
-    return [variant for _, variant in sorted(found, key=lambda each: each[0])]
+    return cheapest_first(RowsKernel, what, knobs, pipeline)
 
 
 def scheduled(what: Rows, schedule: Schedule, pipeline: Pipeline | None) -> RowsKernel:
@@ -233,11 +221,4 @@ def scheduled(what: Rows, schedule: Schedule, pipeline: Pipeline | None) -> Rows
     Raises:
         BackendError: it is not legal.
     """
-    return replace(_verified(what, schedule.variant, schedule.knobs), pipeline=pipeline)
-
-
-@lru_cache(maxsize=4096)
-def _verified(what: Rows, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> RowsKernel:
-    kernel = RowsKernel(what, what.scheduled(variant, dict(knobs)), None)
-    kernel.verify()
-    return kernel
+    return replace(verified(RowsKernel, what, schedule.variant, schedule.knobs), pipeline=pipeline)

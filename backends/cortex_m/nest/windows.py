@@ -20,14 +20,14 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.joins import Access, Code, Join, Pool, Tile
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
+from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess, verified
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -41,7 +41,7 @@ _MOST_TURNS = (1 << 16) - 1
 _COMPARED = 6
 # Times the fewest cycles, for which less code is preferred.
 _NEAR = 1.02
-_CALL = 12
+_CALL, _CYCLES_OF_A_COPIED_VECTOR = 12, 5
 
 Lines = tuple[tuple[int, ...], ...]
 """For each row or column of a tile, the rows or columns of its window that lie inside of the image."""
@@ -99,6 +99,7 @@ class Windows:
         nest = nest.apply("order", "out", "y", "x", "c", "cv", "yi", "xi", "ky", "kx", "ci").apply("lanes", "out", "ci")
         nest = nest.apply("unroll", "out", "cv", "yi", "xi", "ky", "kx").apply("turn", "out", "c")
         nest = nest.apply("hold", "weights" if k["once"] == "weights" else "image", 1)
+        nest = nest.apply("place", "weights", str(k["weights"]))
         return nest.apply("hoist", "out", int(k["ahead"]))
 
 
@@ -109,7 +110,7 @@ class WindowKernel:
     Args:
         what: the problem.
         nest: stage `out`, whose hardware loop walks over the channels, or over the window; of operand `weights`, or of
-            `image`, each vector is read once in a turn.
+            `image`, each vector is read once in a turn; `weights` lie in `params`, or in a copy in `scratch`.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -225,7 +226,20 @@ class WindowKernel:
 
     @property
     def scratch_bytes(self) -> int:
-        """Zeros that stand for the pixels of a tile in a row outside of the image."""
+        """Zeros, and the copy of the constants."""
+        return self._zeros + self._copied
+
+    @property
+    def _copied(self) -> int:
+        """Bytes of constants that are copied to scratch memory."""
+        if self.nest.places.get("weights") != "scratch":
+            return 0
+        groups = -(-self.what.geometry.channels // self.what.lanes)
+        return groups * self.what.join.constant_bytes(self.what.taps)
+
+    @property
+    def _zeros(self) -> int:
+        """Bytes of zeros that stand for the pixels of a tile in a row outside of the image."""
         geometry = self.what.geometry
         if not (self._counts_outside and self._by_row and any(geometry.pad[:2])):
             return 0
@@ -241,18 +255,21 @@ class WindowKernel:
             scalars: 32-bit numbers behind `range`, at most four.
             constants: of the vectors of channels, in their order.
         """
-        geometry, zeros, params = self.what.geometry, self.scratch_bytes, Params()
+        geometry, zeros, copied, params = self.what.geometry, self._zeros, self._copied, Params()
         for array in (scalars, constants):
             if array is not None:
                 params.add(array)
         functions, loops = self._walk() if self._walks else self._unrolled()
         image_in, image_out = geometry.height * self._row_bytes[0], geometry.rows * self._row_bytes[1]
         lines = [
+            *(COPY.splitlines() if copied else []),
             *functions,
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
             "              int8_t *restrict scratch)",
             "{",
             "  const int32_t *range = (const int32_t *)params;",
+            f"  const int8_t *constants = {f'scratch + {zeros}' if copied else f'params + {VECTOR}'};",
+            f"  copy(scratch + {zeros}, params + {VECTOR}, {copied});" if copied else "",
             f"  for (int i = 0; i < {zeros}; i += {VECTOR}) vstrbq_s8(scratch + i, vdupq_n_s8(0));" if zeros else "",
             f"  for (int n = 0; n < {geometry.batch}; n++, in += {image_in}, out += {image_out}) {{",
             *(f"    {line}" for line in loops),
@@ -261,7 +278,7 @@ class WindowKernel:
             "",
         ]
         symbol, text = with_symbol(kind, PRELUDE + "\n".join(lines))
-        return KernelSource(symbol, "c", text, bytes(params), zeros)
+        return KernelSource(symbol, "c", text, bytes(params), self.scratch_bytes)
 
     def _unrolled(self) -> tuple[list[str], list[str]]:
         """The functions of tiles, and the loops that call them."""
@@ -287,7 +304,7 @@ class WindowKernel:
         geometry, join = self.what.geometry, self.what.join
         (_, right), left, size = geometry.stride, geometry.pad[2], join.constant_bytes(self.what.taps)
         inputs = [f"r{row} + (x * {right} - {left}) * step{row} + {first * join.element}" for row in rows]
-        constants = [f"params + {VECTOR + -(-first // self._channels) * size}"] if size else []
+        constants = [f"constants + {-(-first // self._channels) * size}"] if size else []
         pixels = [f"((y + {r}) * {geometry.columns} + x)" for r in range(self.rows)]
         outputs = [f"out + {pixel} * {self._pitch[1]} + {first * join.result}" for pixel in pixels]
         return [*inputs, *constants, *outputs, *join.scalars.values()]
@@ -485,8 +502,13 @@ class WindowKernel:
                 cycles=round(calls * (_CALL + turns * _pace(code))), turns=calls * turns, calls=calls, code=len(code)
             )
             found += Counter({pipe: number * calls * turns for pipe, number in _pipes(code).items()})
-        read = found["turns"] * join.constant_bytes(self.what.taps)
-        extra = {"scratch": self.scratch_bytes, "constants_read": read, "streams": found["calls"] if read else 0}
+        read = self._copied or found["turns"] * join.constant_bytes(self.what.taps)
+        found["cycles"] += _CYCLES_OF_A_COPIED_VECTOR * self._copied // VECTOR
+        extra = {
+            "scratch": self.scratch_bytes,
+            "constants_read": read,
+            "streams": (1 if self._copied else found["calls"]) * (read > 0),
+        }
         extra["ahead"] = self.nest.hoisted.get("out", 0)
         return {name: float(value) for name, value in {**found, **extra}.items()}
 
@@ -559,8 +581,8 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
     """`unrolled`: the hardware loop walks over the channels. `walk`: over the windows of a pool, from pixel to pixel.
 
     Knobs: `vectors` of channels in a turn; `rows` and `columns` of outputs in a tile; `once`, what is read once in a
-    turn, weights or elements of the image; `ahead`, loads executed one turn ahead. The first schedule of a variant, and
-    the first variant, promise the fewest cycles at the site.
+    turn, weights or elements of the image; `weights`, where they are read; `ahead`, loads executed one turn ahead. The
+    first schedule of a variant, and the first variant, promise the fewest cycles at the site.
     """
     geometry, pools = what.geometry, isinstance(what.join, Pool)
     vectors = tuple(n for n in range(1, 7) if n == 1 or n * what.lanes <= geometry.channels) if pools else (1,)
@@ -570,6 +592,7 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
             "rows": tuple(range(1, min(4, geometry.rows) + 1)),
             "columns": tuple(range(1, min(6, geometry.columns) + 1)),
             "once": ("image",) if pools else ("weights", "image"),
+            "weights": ("params",) if pools else ("params", "scratch"),
             "ahead": (2, 0, 1, 3, 4),
         },
         **({"walk": {"vectors": vectors}} if pools else {}),
@@ -578,7 +601,9 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
     for name, choices in knobs.items():
         problem = (what, name, choices, site, pipeline)
         if guess := remembered_guess("windows", problem, partial(_guess, *problem)):
-            found.append((guess[0], beginning_with(guess[1], name, choices, partial(_verified, what, name))))
+            found.append(
+                (guess[0], beginning_with(guess[1], name, choices, partial(verified, WindowKernel, what, name)))
+            )
     return [variant for _, variant in sorted(found, key=lambda each: each[0])]
 
 
@@ -600,7 +625,7 @@ def _guess(
         for ahead in knobs.get("ahead", (0,))[:2]:
             each = {**guess, "ahead": ahead} if "ahead" in knobs else guess
             with suppress(BackendError):
-                kernel = replace(_verified(what, name, assigned(each)), pipeline=pipeline)
+                kernel = replace(verified(WindowKernel, what, name, assigned(each)), pipeline=pipeline)
                 compared.append((cycles * kernel.measured_pace, code, each))
         if len(compared) >= 2 * _COMPARED:
             break
@@ -617,11 +642,4 @@ def scheduled(what: Windows, schedule: Schedule, pipeline: Pipeline | None) -> W
     Raises:
         BackendError: it is not legal.
     """
-    return replace(_verified(what, schedule.variant, schedule.knobs), pipeline=pipeline)
-
-
-@lru_cache(maxsize=4096)
-def _verified(what: Windows, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> WindowKernel:
-    kernel = WindowKernel(what, what.scheduled(variant, dict(knobs)), None)
-    kernel.verify()
-    return kernel
+    return replace(verified(WindowKernel, what, schedule.variant, schedule.knobs), pipeline=pipeline)

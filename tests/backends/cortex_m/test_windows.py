@@ -9,19 +9,21 @@ from family_cases import task_of
 from golden_files import assert_golden
 from tosa_graphs import Graph
 
+from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels import pool
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.pool import Pool
-from tosaic.backends.cortex_m.nest.joins import Access, Tile
+from tosaic.backends.cortex_m.nest.joins import Access, Code, Tile
 from tosaic.backends.cortex_m.nest.joins import Pool as Join
 from tosaic.backends.cortex_m.nest.nest import parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.windows import placed, scheduled
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
-from tosaic.tuner.space import Schedule
+from tosaic.tuner.space import Schedule, Space
 
-UNROLLED = {"ahead": 0, "columns": 1, "once": "image", "rows": 1, "vectors": 1}
+UNROLLED = {"ahead": 0, "columns": 1, "once": "image", "rows": 1, "vectors": 1, "weights": "params"}
 
 
 def _maximum(shape=(1, 9, 9, 64), kernel=(3, 3), stride=(2, 2), pad=(0, 0, 0, 0)):
@@ -65,7 +67,7 @@ def test_neighbors_share_what_their_windows_have_in_common():
 
 
 def test_accesses_in_reach_share_a_position_of_their_pointer():
-    code = [Access("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
+    code: Code = [Access("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
     instructions, bases = placed(code, {"p": 16})
     assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
         "vldrb.u8 {v0}, [{p0}, #-100]",
@@ -113,6 +115,17 @@ def test_the_verifier_says_what_is_illegal_in_a_depthwise_convolution(knobs, mes
 def test_only_pools_are_walked():
     with pytest.raises(BackendError, match="only pools are walked by the hardware loop"):
         _depthwise().case(DepthwiseI16(), Schedule.of("walk", vectors=1))
+
+
+def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
+    layer = mve_layers.depthwise_i16(np.random.default_rng(0), (1, 16, 16, 16), (3, 3), pad=(1, 1, 1, 1))
+
+    def guess(**site):
+        return Space(tuple(DepthwiseI16(site=Site(**site)).variants(layer.workload(DepthwiseI16()), CORE))).default()
+
+    assert guess()["weights"] == "params"
+    assert guess(constants=DDR_CONSTANTS)["weights"] == "scratch"
+    assert guess(constants=DDR_CONSTANTS, most_scratch=256)["weights"] == "params"
 
 
 def test_there_is_something_to_decide():

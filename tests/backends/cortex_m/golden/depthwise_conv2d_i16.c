@@ -341,6 +341,8 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
               int8_t *restrict scratch)
 {
   const int32_t *range = (const int32_t *)params;
+  const int8_t *constants = params + 16;
+
   for (int i = 0; i < 96; i += 16) vstrbq_s8(scratch + i, vdupq_n_s8(0));
   for (int n = 0; n < 1; n++, in += 960, out += 960) {
     for (int y = 0; y <= 4; y += 2) {
@@ -353,13 +355,13 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
       const int i3 = y * 1 + 2; const int step3 = (unsigned)i3 < 6 ? 32 : 0;
       const int8_t *r3 = (unsigned)i3 < 6 ? in + i3 * 160 : scratch;
       { const int x = 0;
-        tile_0_0_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, params + 16, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
+        tile_0_0_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, constants + 0, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
       }
       for (int x = 1; x <= 3; x += 1) {
-        tile_0_1_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, params + 16, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
+        tile_0_1_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, constants + 0, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
       }
       { const int x = 4;
-        tile_0_4_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, params + 16, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
+        tile_0_4_0(r0 + (x * 1 - 1) * step0 + 0, r1 + (x * 1 - 1) * step1 + 0, r2 + (x * 1 - 1) * step2 + 0, r3 + (x * 1 - 1) * step3 + 0, constants + 0, out + ((y + 0) * 5 + x) * 32 + 0, out + ((y + 1) * 5 + x) * 32 + 0);
       }
     }
   }

@@ -48,6 +48,8 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
               int8_t *restrict scratch)
 {
   const int32_t *range = (const int32_t *)params;
+  const int8_t *constants = params + 16;
+
 
   for (int n = 0; n < 1; n++, in += 5184, out += 1024) {
     for (int y = 0; y <= 3; y += 1) {
