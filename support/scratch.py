@@ -69,7 +69,8 @@ def lasting_folder() -> Path:
 
 def _lock(folder: Path, waits: Callable[[], None]) -> int:
     while True:
-        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir()
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:

@@ -933,9 +933,9 @@ def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:
 
 
 def _family(task: KernelTask) -> str:
-    """The family of a task's best guess."""
-    name, _, _ = task.space.variants[0].name.partition(".")
-    return name
+    """The family of a task's best guess; empty where no schedule is legal."""
+    guess = next((variant.name for variant in task.space.variants if variant.first() is not None), "")
+    return guess.partition(".")[0]
 
 
 def _packs_alike(task: KernelTask, known: Strip) -> bool:

@@ -118,14 +118,14 @@ def test_npu_regions_may_be_executed_by_the_reference(succeed, builds):
     assert report["exact"] and report["npu"] == "reference"
 
 
-def test_all_targets_compute_the_same(succeed, builds, tmp_path):
+def test_both_npus_compute_the_same(succeed, builds, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(2, 3, 12, 12)).astype(np.float32))
     outputs = []
-    for target in TARGETS:
+    for target in ("corstone-300", "corstone-320"):
         report = succeed("run", builds[target]["build"], "--input", tmp_path / "x.npy", "-o", tmp_path / target)
         outputs.append(np.load(report["outputs"][0]))
     assert outputs[0].shape == (2, 1, 5) and len(np.unique(outputs[0])) > 3
-    assert all(np.array_equal(outputs[0], other) for other in outputs[1:])
+    assert np.array_equal(*outputs)
 
 
 def test_a_second_compile_replaces_the_build(succeed, builds, tmp_path):
