@@ -15,6 +15,7 @@ from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
 from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, run_firmware
 from tosaic.backends.simulators.runners import find_runner
+from tosaic.backends.target import Memory
 from tosaic.build import Build
 from tosaic.compilation import tune_model
 from tosaic.options import CompileOptions, Tuning
@@ -23,7 +24,7 @@ from tosaic.streaming import _lean
 from tosaic.support.mlir import functions
 from tosaic.targets import find_target
 from tosaic.tuner.database import Record
-from tosaic.tuner.measurement import Measurement
+from tosaic.tuner.measurement import Measurement, Objective
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import Tuner
@@ -94,7 +95,12 @@ def test_kernels_of_streams_are_tuned_by_how_often_they_are_called(streamed, mon
 
 def test_an_objective_without_waits_guesses_without_them(tmp_path):
     target = find_target("cortex-m55")
-    for objective, memory in (("cycles", target.layout.constants), ("core-cycles", None), ("instructions", None)):
+    memories: dict[Objective, Memory | None] = {
+        "cycles": target.layout.constants,
+        "core-cycles": None,
+        "instructions": None,
+    }
+    for objective, memory in memories.items():
         with Tuner(target, Tuning(objective=objective, records=tmp_path / "records.db"), None) as tuner:
             assert tuner.constants == memory
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels.mve import PRELUDE, lookup_order, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -22,7 +22,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.nest.nest import Nest, Step
 from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
@@ -38,7 +38,7 @@ _LESS_FLASH = 0.99
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192)
 # Times the least price, for which less working memory is preferred.
 _NEAR = 1.005
-_STRIPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 16, 24, 32)
+_STRIPS = (*range(1, 15), 16, 20, 24, 32)
 
 
 @FAMILIES.register
@@ -49,7 +49,8 @@ class Depthwise(KernelFamily):
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
     turns each, in its block), `held` how many weight vectors stay in registers, `ahead` loads that are executed a turn
     ahead (`patches.ALL_AHEAD`: all code of the first sums), `weights` where these get the zeros between them: in the
-    params, or at each call in scratch memory, `patch` its rows x columns; `block` channels are packed together.
+    params, or at each call in scratch memory, `patch` its rows x columns; `block` channels are packed together, `pack`
+    vectors of a row (columns of a block) in a turn, `pack_ahead` loads of it executed a turn ahead.
     """
 
     name = "depthwise_conv2d"
@@ -105,6 +106,8 @@ class Depthwise(KernelFamily):
             "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),
             "patch": ("4x4", "8x2"),
+            "pack": tuple(range(1, 9)),
+            "pack_ahead": (0, 1, 2, 3, 4),
             "block": (what.channels, *(n for n in _BLOCKS if n < what.channels and what.channels % n == 0)),
         }
         problem = (what, core, self.site)
@@ -171,12 +174,26 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     around = [*blocks, *("ci" if blocks and axis == "c" else axis for axis in around)]
     nest = nest.apply("order", "out", *around, *inside)
     nest = nest.apply("unroll", "out", *inside).apply("turn", "out", around[-1])
-    nest = nest.apply("compute_at", "strip", "out", "y")
+    nest = _packed(nest.apply("compute_at", "strip", "out", "y"), bool(blocks), int(k["pack"]), int(k["pack_ahead"]))
     nest = nest.apply("place", "weights", str(k["weights"])).apply("place", "patch", str(k["patch"]))
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hoist", "out", int(k["ahead"]))
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
     return kernel
+
+
+def _packed(nest: Nest, by_columns: bool, size: int, ahead: int) -> Nest:
+    """The strips' packing: so many columns of a block of channels in a turn, or vectors of whole rows."""
+    if by_columns:
+        nest = nest.apply("split", "strip", "x", "v", size).apply("split", "strip", "c", "l", VECTOR)
+        nest = nest.apply("lanes", "strip", "l").apply("unroll", "strip", "v", "c").apply("turn", "strip", "x")
+        return nest.apply("hoist", "strip", ahead)
+    nest = nest.apply("fuse", "strip", "x", "c")
+    if nest.loop("strip", "c").extent < VECTOR and (size, ahead) == (1, 0):
+        return nest
+    nest = nest.apply("split", "strip", "c", "v", VECTOR * size).apply("split", "strip", "v", "l", VECTOR)
+    nest = nest.apply("lanes", "strip", "l").apply("unroll", "strip", "v").apply("turn", "strip", "c")
+    return nest.apply("hoist", "strip", ahead)
 
 
 def _distinct(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> None:
@@ -229,8 +246,21 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, s
             kernel = PatchKernel(what, _verified(what, assigned(guess)).nest, core.pipeline)
             if site.holds(kernel.counts()):
                 kernel.functions()
-                return {**guess, "held": kernel.held}
+                return _well_packed(what, {**guess, "held": kernel.held}, knobs, core)
     return None
+
+
+def _well_packed(
+    what: Problem, guess: dict[str, Choice], knobs: Mapping[str, tuple[Choice, ...]], core: Core
+) -> dict[str, Choice]:
+    """The assignment with the fewest cycles of its strips' packing, then the least code."""
+    found = []
+    for size, ahead in itertools.product(knobs["pack"], knobs["pack_ahead"]):
+        packed = {**guess, "pack": size, "pack_ahead": ahead}
+        with suppress(BackendError):
+            nest = _verified(what, assigned(packed)).nest
+            found.append((PatchKernel(what, nest, core.pipeline).packing.cycles(), int(size), packed))
+    return min(found, key=lambda each: each[:2])[2]
 
 
 def _estimate(counts: Mapping[str, float]) -> float:

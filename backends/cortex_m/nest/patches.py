@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.nest.assembly import assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, ordered
 from tosaic.backends.cortex_m.nest.finish import narrowed
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
+from tosaic.backends.cortex_m.nest.packing import Packing
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -68,7 +69,8 @@ class Depthwise:
     def nest(self) -> Nest:
         """The unscheduled stages."""
         axes = {"y": self.geometry.rows, "c": self.channels, "x": self.geometry.columns}
-        return Nest.of(strip={"y": self.geometry.rows}, out=axes)
+        strip = {"y": self.geometry.rows, "x": self.geometry.width, "c": self.geometry.channels}
+        return Nest.of(strip=strip, out=axes)
 
     @property
     def fields(self) -> int:
@@ -391,7 +393,7 @@ class PatchKernel:
             return f"{first} * {size}" if first else ""
 
         return [
-            *self._pack_function(),
+            *self.packing.function(self.what.geometry.pad[2] * self.pixel),
             *(self._expand_function() if self._expands else []),
             *self.functions(),
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
@@ -461,62 +463,16 @@ class PatchKernel:
                 ]
         return lines
 
-    def _pack_function(self) -> list[str]:
-        """C of `pack`: interleave input rows y..y+3 behind the left padding; rows outside the image are zero points."""
-        geometry = self.what.geometry
-        row_bytes = geometry.width * geometry.channels
-        if self.blocks > 1:
-            return self._pack_block_function(row_bytes)
-        whole, rest = divmod(row_bytes, VECTOR)
-        lines = [
-            "INLINE void pack(int8_t *restrict to, const int8_t *in, const int8_t *zeros, int y)",
-            "{",
-            f"  to += {geometry.pad[2] * self.pixel};",
-        ]
-        for row in range(self._packed_rows):
-            lines.append(
-                f"  const int8_t *r{row} = (unsigned)(y + {row}) < {geometry.height} ? "
-                f"in + (y + {row}) * {row_bytes} : zeros;"
-            )
-        loads = self._four("vldrbq_s8(@)")
-        advance = ", ".join(f"r{row} += 16" for row in range(self._packed_rows))
-        lines += [
-            f"  for (int i = 0; i < {whole}; i++, {advance}, to += 64)",
-            f"    vst4q_s8(to, (int8x16x4_t){{{{{loads}}}}});",
-        ]
-        if rest:
-            right = f"vldrbq_z_s8(@, vctp8q({rest}))"
-            if geometry.pad[3]:
-                right = f"vpselq_s8({right}, vdupq_n_s8(*zeros), vctp8q({rest}))"
-            lines.append(f"  vst4q_s8(to, (int8x16x4_t){{{{{self._four(right)}}}}});")
-        return [*lines, "}"]
+    @cached_property
+    def packing(self) -> Packing:
+        """How the strips are packed."""
+        block = self.block if self.blocks > 1 else None
+        return Packing(self.what.geometry, self.nest, self._packed_rows, block, self.pipeline)
 
     @property
     def _packed_rows(self) -> int:
         """Rows of a strip's groups that a window meets: all four, or as many as the only group has."""
         return PATCH if self.patches.row_groups > 1 else self.patches.extent[0]
-
-    def _four(self, load: str) -> str:
-        """C of what VST4 interleaves, given what is read at `@` of a row; the last one again where there are fewer."""
-        return ", ".join(load.replace("@", f"r{min(row, self._packed_rows - 1)}") for row in range(PATCH))
-
-    def _pack_block_function(self, row_bytes: int) -> list[str]:
-        """C of `pack` for a block of channels, which is whole vectors: column by column."""
-        geometry = self.what.geometry
-        lines = [
-            "INLINE void pack(int8_t *restrict to, const int8_t *in, const int8_t *zeros, int y)",
-            "{",
-            f"  to += {geometry.pad[2] * self.pixel};",
-        ]
-        for row in range(self._packed_rows):
-            inside = f"(unsigned)(y + {row}) < {geometry.height}"
-            lines.append(f"  const int8_t *r{row} = {inside} ? in + (y + {row}) * {row_bytes} : zeros;")
-            lines.append(f"  const int step{row} = {inside} ? {geometry.channels} : 0;")
-        advance = ", ".join(f"r{row} += step{row}" for row in range(self._packed_rows))
-        lines.append(f"  for (int x = 0; x < {geometry.width}; x++, {advance}, to += {self.pixel}) {{")
-        for at in range(0, self.block, VECTOR):
-            lines.append(f"    vst4q_s8(to + {PATCH * at}, (int8x16x4_t){{{{{self._four(f'vldrbq_s8(@ + {at})')}}}}});")
-        return [*lines, "  }", "}"]
 
     def _expand_function(self) -> list[str]:
         """C of `expand`: the stored columns of every channel out of its weights alone."""
@@ -899,6 +855,7 @@ class PatchKernel:
             raise BackendError("patches are too far from each other")
         if self.weight_bytes > _WORD_REACH:
             raise BackendError("weight vectors are out of the reach of their pointer")
+        self.packing.verify()
 
     @property
     def _entries(self) -> int:
@@ -959,6 +916,8 @@ class PatchKernel:
             * (self.blocks > 1),
             "streams": 2 * visits * self.blocks,
         }
+        packs = groups * self.strips * patches.row_groups * self.blocks
+        counts |= {"packs": packs, "pack_turns": packs * self.packing.turns, "pack_ahead": self.packing.ahead}
         return {name: float(value) for name, value in counts.items()}
 
 

@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, Patches
+from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Space
 
 FAMILY = Depthwise()
@@ -99,12 +100,47 @@ def test_loops_over_strips_of_parts_of_a_row_are_exact(tmp_path):
         assert outcome.exact, outcome
 
 
-@pytest.mark.parametrize("knobs", [("loop", "strips"), ("tile", "held")])
+@pytest.mark.parametrize(("channels", "block"), [(20, 20), (32, 16)])
+def test_strips_packed_in_every_way_are_exact(tmp_path, channels, block):
+    layer = mve_layers.depthwise(np.random.default_rng(10), (2, 6, 7, channels), (3, 3), pad=(1, 1, 1, 1))
+    (variant,) = [one for one in layer.space(FAMILY).variants if "pack" in one.knobs]
+    first = {name: choices[0] for name, choices in variant.knobs.items()} | {"block": block}
+    ways = product(variant.knobs["pack"], variant.knobs["pack_ahead"])
+    legal = [one for pack, ahead in ways if variant.legal(one := {**first, "pack": pack, "pack_ahead": ahead})]
+    assert len(legal) >= 15 and {one["pack_ahead"] for one in legal} == {0, 1, 2, 3, 4}
+    for outcome in run_cases([layer.case(FAMILY, Schedule.of(variant.name, **one)) for one in legal], tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_rows_that_no_window_meets_are_not_packed():
+    layer = mve_layers.depthwise(np.random.default_rng(11), (1, 8, 8, 16), (3, 3), stride=(2, 2), pad=(0, 1, 0, 1))
+    schedule = Schedule.of("patches", **{**dict(layer.space(FAMILY).default().knobs), "tile": "1x1", "pack_ahead": 0})
+    kernel = FAMILY.generate(layer.workload(FAMILY), schedule, CORTEX_M55)
+    pack = kernel.text[kernel.text.index("INLINE void pack") : kernel.text.index("INLINE void looped")]
+    assert "r2" in pack and "r3" not in pack
+
+
+@pytest.mark.parametrize(
+    ("width", "pack", "ahead", "message"),
+    [
+        (4, 2, 0, "cannot be split by 32"),
+        (4, 1, 1, "1 turns leave no loop in which loads are executed ahead"),
+        (3, 1, 1, "cannot be split by 16"),
+    ],
+)
+def test_packings_that_a_row_has_no_room_for_are_refused(width, pack, ahead, message):
+    layer = mve_layers.depthwise(np.random.default_rng(12), (1, 6, width, 5), (1, 1))
+    knobs = {**dict(layer.space(FAMILY).default().knobs), "pack": pack, "pack_ahead": ahead}
+    with pytest.raises(BackendError, match=message):
+        FAMILY.generate(layer.workload(FAMILY), Schedule.of("patches", **knobs), CORTEX_M55)
+
+
+@pytest.mark.parametrize("knobs", [("loop", "strips"), ("tile", "held"), ("pack", "pack_ahead")])
 def test_legal_schedules_print_different_code(knobs):
     layer = mve_layers.depthwise(np.random.default_rng(8), (1, 7, 5, 32), (3, 3), pad=(1, 1, 1, 1))
     (variant,) = [one for one in layer.space(FAMILY).variants if set(knobs) <= set(one.knobs)]
     first = {name: choices[0] for name, choices in variant.knobs.items()}
-    every = [first | dict(zip(knobs, choices, strict=True)) for choices in product(*map(variant.knobs.get, knobs))]
+    every = [first | dict(zip(knobs, choices, strict=True)) for choices in product(*(variant.knobs[k] for k in knobs))]
     legal = [Schedule.of(variant.name, **one) for one in every if variant.legal(one)]
     assert 1 < len(legal) < len(every)
     assert len({layer.case(FAMILY, schedule).source.text for schedule in legal}) == len(legal)

@@ -5,8 +5,42 @@ INLINE void pack(int8_t *restrict to, const int8_t *in, const int8_t *zeros, int
   const int8_t *r1 = (unsigned)(y + 1) < 9 ? in + (y + 1) * 80 : zeros;
   const int8_t *r2 = (unsigned)(y + 2) < 9 ? in + (y + 2) * 80 : zeros;
   const int8_t *r3 = (unsigned)(y + 3) < 9 ? in + (y + 3) * 80 : zeros;
-  for (int i = 0; i < 5; i++, r0 += 16, r1 += 16, r2 += 16, r3 += 16, to += 64)
-    vst4q_s8(to, (int8x16x4_t){{vldrbq_s8(r0), vldrbq_s8(r1), vldrbq_s8(r2), vldrbq_s8(r3)}});
+  __asm__ volatile(
+      "movw lr, #2\n"
+      "dls lr, lr\n"
+      "1:\n"
+      "vldrb.u8 q0, [%[r0]], #16\n"
+      "vldrb.u8 q1, [%[r1]], #16\n"
+      "vldrb.u8 q2, [%[r2]], #16\n"
+      "vldrb.u8 q3, [%[r3]], #16\n"
+      "vldrb.u8 q4, [%[r0]], #16\n"
+      "vldrb.u8 q5, [%[r1]], #16\n"
+      "vldrb.u8 q6, [%[r2]], #16\n"
+      "vldrb.u8 q7, [%[r3]], #16\n"
+      "vst40.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst41.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst42.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst43.8 {q0, q1, q2, q3}, [%[to]]!\n"
+      "vst40.8 {q4, q5, q6, q7}, [%[to]]\n"
+      "vst41.8 {q4, q5, q6, q7}, [%[to]]\n"
+      "vst42.8 {q4, q5, q6, q7}, [%[to]]\n"
+      "vst43.8 {q4, q5, q6, q7}, [%[to]]!\n"
+      "le lr, 1b\n"
+      : [r0] "+r"(r0), [r1] "+r"(r1), [r2] "+r"(r2), [r3] "+r"(r3), [to] "+r"(to)
+      : 
+      : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
+  __asm__ volatile(
+      "vldrb.u8 q0, [%[r0]], #16\n"
+      "vldrb.u8 q1, [%[r1]], #16\n"
+      "vldrb.u8 q2, [%[r2]], #16\n"
+      "vldrb.u8 q3, [%[r3]], #16\n"
+      "vst40.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst41.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst42.8 {q0, q1, q2, q3}, [%[to]]\n"
+      "vst43.8 {q0, q1, q2, q3}, [%[to]]!\n"
+      : [r0] "+r"(r0), [r1] "+r"(r1), [r2] "+r"(r2), [r3] "+r"(r3), [to] "+r"(to)
+      : 
+      : "memory", "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7");
 }
 INLINE void looped(const int8_t *x, int8_t *o, const int32_t *factors, const int8_t *lookup, const int8_t *weights, uint32x4_t columns, uint32x4_t places,
   int32_t zero_point, int32_t low, int32_t high)
