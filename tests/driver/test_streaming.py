@@ -123,7 +123,8 @@ def test_the_front_trades_memory_for_speed_and_its_ways_can_be_built(streamed, s
     assert sizes[-1] <= limit
     assert sizes == sorted(sizes, reverse=True)
     assert any(len(stream) > 1 for stream in points[-1]["streams"])
-    assert all(20_000 > point["flash"] > 10_000 for point in points)
+    parameters = 7_333
+    assert all(3 * parameters > point["flash"] > parameters for point in points)
     assert Build.load(folder).manifest.firmware.arena_bytes <= sizes[1] < sizes[0]
 
 
