@@ -224,11 +224,12 @@ def _guesses(
         return sorted(found, key=lambda each: each[:2])
 
     def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
-        """Those assignments, the first one's channels in blocks where that takes less memory at nearly that price."""
+        """Those assignments, the first one's channels in blocks where that is cheaper, as there is room for weights to
+        be expanded, or takes less memory at nearly that price."""
         found = legal(around, *open_knobs)
         if not found:
             return []
-        least, _, best = found[0]
+        least, _, best = legal(found[0][-1], "weights", "block")[0]
         near = [(scratch, price, guess) for price, scratch, guess in legal(best, "block") if price <= _NEAR * least]
         *_, small = min(near, key=lambda each: each[:2])
         return [small, *(guess for *_, guess in found)]

@@ -296,18 +296,17 @@ class PatchKernel:
 
     @property
     def scratch_bytes(self) -> int:
-        """The strips, one row of zero points, and the weights that are expanded."""
-        return self._strips_bytes + (self._packed_bytes if self._expands else 0)
+        """The strips, one row of zero points, and the weights of a block that are expanded."""
+        return self._strips_bytes + (self._packed_bytes(self.block) if self._expands else 0)
 
     @property
     def _expands(self) -> bool:
         return self.nest.places["weights"] == "scratch"
 
-    @property
-    def _packed_bytes(self) -> int:
-        """Bytes of the weights as they are read, and of what is read behind them."""
+    def _packed_bytes(self, channels: int) -> int:
+        """Bytes of the weights of so many channels as they are read, and of what is read behind them."""
         ahead = self.weight_bytes if self._hoisted == ALL_AHEAD else VECTOR * self._hoisted
-        return round_up(self.what.channels * self.weight_bytes + VECTOR + ahead, VECTOR)
+        return round_up(channels * self.weight_bytes + VECTOR + ahead, VECTOR)
 
     # What the host packs.
 
@@ -353,6 +352,11 @@ class PatchKernel:
         return chain[: len(chain) - around], first
 
     @property
+    def _taps(self) -> int:
+        """Weights of a channel."""
+        return self.what.geometry.kernel[0] * self.what.geometry.kernel[1]
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the packed weights of a channel."""
         return PATCH * len(self._words[0])
@@ -366,7 +370,7 @@ class PatchKernel:
             return weights.ravel()
         flat = np.pad(weights.reshape(len(weights), -1), ((0, 0), (0, 1)))
         packed = flat[:, np.array(self._words[0])].ravel()
-        return np.pad(packed, (0, self._packed_bytes - packed.size))
+        return np.pad(packed, (0, self._packed_bytes(self.what.channels) - packed.size))
 
     def pack_factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """int32 (channels, fields), as `finish.Finish.factors` derives them."""
@@ -392,6 +396,7 @@ class PatchKernel:
             """C of the bytes before those of a block's first channel."""
             return f"{first} * {size}" if first else ""
 
+        expand = f"expand(expanded, {weights}{of(self._taps)});"
         return [
             *self.packing.function(self.what.geometry.pad[2] * self.pixel),
             *(self._expand_function() if self._expands else []),
@@ -406,17 +411,11 @@ class PatchKernel:
             f"  const uint32x4_t columns = {{{', '.join(map(str, self._patch_words))}}};",
             f"  const uint32x4_t places = {{{', '.join(map(str, self._offsets))}}};",
             *(f"  {line}" for line in self._prepare()),
-            *(
-                [f"  int8_t *expanded = scratch + {self._strips_bytes};", f"  expand(expanded, {weights});"]
-                if self._expands
-                else []
-            ),
+            *([f"  int8_t *expanded = scratch + {self._strips_bytes};"] if self._expands else []),
+            *([f"  {expand}"] if self._expands and not first else []),
             f"  for (int image = 0; image < {geometry.batch}; image++, in += {image_in}, out += {image_out})",
-            *(
-                [f"  for (int first = 0; first < {self.what.channels}; first += {self.block})"]
-                if self.blocks > 1
-                else []
-            ),
+            *([f"  for (int first = 0; first < {self.what.channels}; first += {self.block}) {{"] if first else []),
+            *([f"  {expand}"] if self._expands and first else []),
             f"  for (int group = 0; group < {self.strip_count}; group += {self.strips}) {{",
             f"    const int start = group < {last_strip} ? group : {last_strip};",
             f"    for (int s = 0; s < {self.strips}; s++) {{",
@@ -426,10 +425,11 @@ class PatchKernel:
             f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes},",
             f"             in{first}, zeros, y + g * {PATCH});",
             "    }",
-            f"    const int8_t *weights = {'expanded' if self._expands else weights}{of(self.weight_bytes)};",
+            f"    const int8_t *weights = {'expanded' if self._expands else weights + of(self.weight_bytes)};",
             f"    const int32_t *factors = {factors}{of(self.what.fields)};",
             *(f"    {line}" for line in self._walk(first_row)),
             "  }",
+            *(["  }"] if first else []),
             "}",
             "",
         ]
@@ -475,8 +475,7 @@ class PatchKernel:
         return PATCH if self.patches.row_groups > 1 else self.patches.extent[0]
 
     def _expand_function(self) -> list[str]:
-        """C of `expand`: the stored columns of every channel out of its weights alone."""
-        taps = self.what.geometry.kernel[0] * self.what.geometry.kernel[1]
+        """C of `expand`: the stored columns of every channel of a block out of its weights alone."""
         flat = [number for column in self._words[0] for number in column]
         lines = []
         for first in range(0, len(flat), VECTOR):
@@ -488,7 +487,7 @@ class PatchKernel:
         return [
             "INLINE void expand(int8_t *to, const int8_t *from)",
             "{",
-            f"  for (int c = 0; c < {self.what.channels}; c++, from += {taps}, to += {self.weight_bytes}) {{",
+            f"  for (int c = 0; c < {self.block}; c++, from += {self._taps}, to += {self.weight_bytes}) {{",
             *lines,
             "  }",
             "  vstrbq_s8(to, vdupq_n_s8(0));",
@@ -877,8 +876,9 @@ class PatchKernel:
         visits = groups * parts * (self.strips if self.over == "c" else 1)
         read = 4 * self.what.fields * self.what.channels * visits
         reloaded = turns * patches.per_turn * (len(patches.uses) - self.held)
+        expanded = self.what.channels * (geometry.batch if self.blocks > 1 else 1) * self._expands
         if self._expands:
-            read += self.what.channels * geometry.kernel[0] * geometry.kernel[1]
+            read += expanded * self._taps
         else:
             read += self.weight_bytes * self.what.channels * visits + VECTOR * reloaded
         counts = {
@@ -905,7 +905,7 @@ class PatchKernel:
             "ahead": self._hoisted,
             "scratch": self.scratch_bytes,
             "strips": self.strips,
-            "expanded": self.what.channels * -(-self.weight_bytes // VECTOR) * self._expands,
+            "expanded": expanded * -(-self.weight_bytes // VECTOR),
             "constants_read": read,
             "blocks": self.blocks,
             "block_columns": groups

@@ -74,14 +74,17 @@ def test_patches_hold_each_weight_once_per_output(tile, stride):
 
 
 def test_weights_without_zeros_take_their_own_bytes_and_stay_exact(tmp_path):
-    layer = mve_layers.depthwise(np.random.default_rng(7), (1, 9, 5, 64), (3, 3), pad=(1, 1, 1, 1))
+    """Expanded all at once, or block by block into less memory."""
+    layer = mve_layers.depthwise(np.random.default_rng(7), (2, 9, 5, 64), (3, 3), pad=(1, 1, 1, 1))
     default = layer.space(FAMILY).default()
     cases = {}
-    for weights in ("params", "scratch"):
-        knobs = tuple(sorted({**dict(default.knobs), "weights": weights}.items()))
-        cases[weights] = layer.case(FAMILY, replace(default, knobs=knobs))
-    saved = len(cases["params"].source.params) - len(cases["scratch"].source.params)
-    assert saved >= 64 * (16 - 9)
+    for weights, block in (("params", 64), ("scratch", 64), ("scratch", 16)):
+        knobs = tuple(sorted({**dict(default.knobs), "weights": weights, "block": block}.items()))
+        cases[weights, block] = layer.case(FAMILY, replace(default, knobs=knobs))
+    packed, whole, blocked = (case.source for case in cases.values())
+    assert len(packed.params) - len(whole.params) >= 64 * (16 - 9)
+    assert blocked.params == whole.params
+    assert whole.scratch_bytes - blocked.scratch_bytes >= 48 * 16
     assert all(outcome.exact for outcome in run_cases(list(cases.values()), tmp_path))
 
 
@@ -147,12 +150,15 @@ def test_legal_schedules_print_different_code(knobs):
 
 
 def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room():
+    """All of them at once, or block by block where there is less."""
     layer = mve_layers.depthwise(np.random.default_rng(8), (1, 12, 12, 32), (3, 3), pad=(1, 1, 1, 1))
 
     def guess(**site):
-        found = Space(tuple(Depthwise(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55)))
-        return found.default()["weights"]
+        found = Space(tuple(Depthwise(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55))).default()
+        return found["weights"], found["block"]
 
-    assert guess() == "params"
-    assert guess(constants=DDR_CONSTANTS) == "scratch"
-    assert guess(constants=DDR_CONSTANTS, most_scratch=layer.case(FAMILY).source.scratch_bytes) == "params"
+    assert guess() == ("params", 32)
+    assert guess(constants=DDR_CONSTANTS) == ("scratch", 32)
+    whole = layer.case(FAMILY).source.scratch_bytes
+    assert guess(constants=DDR_CONSTANTS, most_scratch=whole) == ("scratch", 16)
+    assert guess(constants=DDR_CONSTANTS, most_scratch=whole // 2) == ("params", 16)
