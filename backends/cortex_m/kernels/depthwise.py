@@ -23,7 +23,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Nest, Step
-from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
+from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
+from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
 from tosaic.backends.target import Core

@@ -16,7 +16,8 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, Patches
+from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
+from tosaic.backends.cortex_m.nest.patches import Patches
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Space
 
