@@ -22,11 +22,12 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.nest.contraction import Contraction, Kernel
+from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
+from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
@@ -95,7 +96,7 @@ def _contraction(workload: Workload, core: Core) -> Contraction:
     return Contraction(geometry, columns, DOTS["i8"], finish)
 
 
-def _order(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+def _order(kernel: Tiled) -> tuple[np.ndarray, np.ndarray]:
     """int32 (packed columns,) each: the column of `b`, past its end for padding; where its bias lies, or -1."""
     order, block, fields = kernel.channel_order(), kernel.block, kernel.what.finish.fields
     sums, starts = np.arange(len(order)), np.arange(kernel.blocks)[:, None]
@@ -105,7 +106,7 @@ def _order(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
     return columns.ravel().astype(np.int32), bias.ravel().astype(np.int32)
 
 
-def _kernel(batch: int, kernel: Kernel, order: int, factors: int, lookup: str) -> tuple[str, int]:
+def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str) -> tuple[str, int]:
     """C of the kernel, and its scratch bytes: what `kernel` uses, packed weights, factors."""
     what, weights = kernel.what, kernel.scratch_bytes
     seeds = round_up(weights + kernel.weight_bytes, VECTOR)
@@ -146,7 +147,7 @@ def _row_sum(depth: int) -> list[str]:
     return [*lines, "  return sum;", "}"]
 
 
-def _pack(kernel: Kernel) -> list[str]:
+def _pack(kernel: Tiled) -> list[str]:
     """C of `pack`: columns of `b` to packed weights, and the bias of each among the factors."""
     what, nr, order = kernel.what, kernel.tile[1], _order(kernel)
     padded = bool((order[1] < 0).any())

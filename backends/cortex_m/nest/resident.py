@@ -16,9 +16,9 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
-from tosaic.backends.cortex_m.nest.contraction import REACH_OF_LOOP, Kernel
 from tosaic.backends.cortex_m.nest.finish import GROUP, narrowed, update
 from tosaic.backends.cortex_m.nest.nest import Loop
+from tosaic.backends.cortex_m.nest.tiled import REACH_OF_LOOP, Tiled
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -37,7 +37,7 @@ _READ = ("w", "t", *_PARAMETERS)
 
 
 @dataclass(frozen=True)
-class Resident(Kernel):
+class Resident(Tiled):
     """A scheduled contraction of int8, ready to print.
 
     Args:
@@ -51,7 +51,7 @@ class Resident(Kernel):
         return self.nest.loop("out", name)
 
     @cached_property
-    def _shared(self) -> list[Loop]:
+    def shared(self) -> list[Loop]:
         loops = self.nest.stages["out"]
         return list(loops[: loops.index(self._loop("no"))])
 
@@ -100,7 +100,7 @@ class Resident(Kernel):
         return GROUP * self.what.finish.fields
 
     @property
-    def _block_factors(self) -> int:
+    def block_factors(self) -> int:
         return 4 * self._group_factors * (self.block // self.tile[1])
 
     # The code.
@@ -118,11 +118,11 @@ class Resident(Kernel):
 
     def _tile(self) -> list[str]:
         nr, stride = self.tile[1], self._result_stride
-        position = f"{'' if self.flat else f'y * {self.geometry.columns} + '}x"
+        position = f"{'' if self.flat else f'y * {self.reader.geometry.columns} + '}x"
         shared = f"w + c * {len(self.vectors) * VECTOR}, t + c / {nr} * {self._group_factors}"
         terms, calls = self.what.finish.terms, list[str]()
         for name, first in [("group", 0), *([("rest", self.pixels - self._left * self.tile[0])] if self._left else [])]:
-            windows = ", ".join(f"{pointer} + {first * self.window_pitch}" for pointer in self._pointers)
+            windows = ", ".join(f"{pointer} + {first * self.reader.pitch}" for pointer in self.reader.pointers)
             numbers = ", ".join([*_PARAMETERS, *([f"terms + {first}"] if terms else [])])
             calls.append(f"  {name}({windows}, {shared}, o + {first * stride} + c, {numbers});")
         return [
@@ -134,7 +134,7 @@ class Resident(Kernel):
 
     def _group_function(self, name: str, turns: int, groups: int) -> list[str]:
         """C of a function: `turns` times `groups` groups of pixels, all with one group of channels."""
-        windows = ", ".join(f"const int8_t *{pointer}" for pointer in self._pointers)
+        windows = ", ".join(f"const int8_t *{pointer}" for pointer in self.reader.pointers)
         terms = ", const int32_t *terms" if self.what.finish.terms else ""
         return [
             f"INLINE void {name}({windows}, const int8_t *w, const int32_t *t, int8_t *o,",
@@ -173,7 +173,7 @@ class Resident(Kernel):
 
     @property
     def _changed(self) -> list[str]:
-        return [*self._pointers, "o", *(["terms"] if self.what.finish.terms else [])]
+        return [*self.reader.pointers, "o", *(["terms"] if self.what.finish.terms else [])]
 
     @property
     def _free(self) -> tuple[str, ...]:
@@ -197,12 +197,12 @@ class Resident(Kernel):
             opening = opening or len(code)
             code += self._finished()
         if not self._moves(groups):
-            code += [i for name in self._pointers for i in advance(name, self._step(groups))]
+            code += [i for name in self.reader.pointers for i in advance(name, self._step(groups))]
         return code, opening
 
     def _step(self, groups: int) -> int:
         """Bytes from the windows of a turn to those of the next."""
-        return groups * self.tile[0] * self.window_pitch
+        return groups * self.tile[0] * self.reader.pitch
 
     def _moves(self, groups: int) -> bool:
         """Whether the last load at a pointer moves it on."""
@@ -210,11 +210,11 @@ class Resident(Kernel):
 
     @property
     def _reach(self) -> int:
-        return (self.what.dot.load_words if self._words else self.what.dot.load)[1]
+        return (self.what.dot.load_words if self.reader.words else self.what.dot.load)[1]
 
     def _addresses(self, groups: int) -> tuple[dict[int, int], dict[tuple[int, int, int], str]]:
         """How far the pointer of a row stands behind its window, and the address of (group, vector, pixel)."""
-        mr, pitch, moves = self.tile[0], self.window_pitch, self._moves(groups)
+        mr, pitch, moves = self.tile[0], self.reader.pitch, self._moves(groups)
         keys = list(itertools.product(range(groups), range(len(self.vectors)), range(mr)))
         row = {key: self.vectors[key[1]].row for key in keys}
         at = {(g, i, r): self.vectors[i].offset + (g * mr + r) * pitch for g, i, r in keys}
@@ -230,7 +230,7 @@ class Resident(Kernel):
     def _sums(self, group: int, addresses: dict[tuple[int, int, int], str]) -> list[Instruction]:
         """Four sums, and the vector `v` of them."""
         dot, (mr, nr), code = self.what.dot, self.tile, list[Instruction]()
-        load = (dot.load_words if self._words else dot.load)[0]
+        load = (dot.load_words if self.reader.words else dot.load)[0]
         for i, vector in enumerate(self.vectors):
             for r in range(mr):
                 address = addresses[group, i, r]
@@ -306,7 +306,7 @@ class Resident(Kernel):
             raise BackendError(f"{self.pixels} pixels have no turns of {self.unrolled} groups")
         if 4 * len(self._code(self.unrolled)[0]) > REACH_OF_LOOP:
             raise BackendError("a turn is out of the reach of the loop's end")
-        general = len(_SUMS) + len(self._pointers) + 2 + finish.table + 2 * finish.clamped + 2 * finish.terms
+        general = len(_SUMS) + len(self.reader.pointers) + 2 + finish.table + 2 * finish.clamped + 2 * finish.terms
         general += (self.held < vectors * nr) + (not self._holds_factors)
         if general > _GENERAL:
             raise BackendError(f"{general} general registers are too many")
@@ -335,14 +335,14 @@ class Resident(Kernel):
 
     def counts(self) -> dict[str, float]:
         (mr, nr), vectors = self.tile, len(self.vectors)
-        tiles = math.prod(loop.turns for loop in self._shared)
+        tiles = math.prod(loop.turns for loop in self.shared)
         statements = tiles * self.block // nr * (1 + (self._left > 0))
         groups = tiles * self.block // nr * (self._turns * self.unrolled + self._left)
         loads, issued = self._loads, len(self._code(self.unrolled)[0]) / self.unrolled
         read = tiles * self.block // nr * (VECTOR * self.held + self._holds_factors * 4 * self._group_factors)
         read += groups * (VECTOR * (vectors * nr - self.held) + 4 * self._group_factors * (not self._holds_factors))
         if self._copies_weights:
-            read = self.blocks * (self.block_bytes + self._block_factors)
+            read = self.blocks * (self.block_bytes + self.block_factors)
         counts = {
             "cycles": groups * self.pace + statements * (20 + 2 * self.held),
             "products": 4 * groups * vectors,

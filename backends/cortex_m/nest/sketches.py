@@ -12,9 +12,12 @@ from typing import Any
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS
-from tosaic.backends.cortex_m.nest.contraction import MOST_PADDED, PAIRS, SUMS, Contraction, Kernel
+from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.resident import Resident
+from tosaic.backends.cortex_m.nest.sums import PAIRS, SUMS, SumsKernel
+from tosaic.backends.cortex_m.nest.tiled import Tiled
+from tosaic.backends.cortex_m.nest.window_reader import MOST_PADDED
 from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core, Pipeline
 from tosaic.support.cache import remembered
@@ -281,7 +284,7 @@ def _estimated_sums(counts: Mapping[str, float]) -> float:
     return inner + finish + 12 * counts["entries"]
 
 
-def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
+def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Tiled:
     """The kernel of a schedule out of `sketches`.
 
     Raises:
@@ -291,17 +294,17 @@ def scheduled(what: Contraction, schedule: Schedule, core: Core) -> Kernel:
 
 
 @lru_cache(maxsize=4096)
-def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
+def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Tiled:
     kernel = _kernel(what, variant, knobs)
     kernel.verify()
     return kernel
 
 
 @lru_cache(maxsize=4096)
-def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Kernel:
+def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Tiled:
     if variant == "resident":
         return Resident(what, _resident(what.nest, dict(knobs), what.depth), None)
-    return Kernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
+    return SumsKernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
 
 
 def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Nest:

@@ -14,9 +14,9 @@ from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
-from tosaic.backends.cortex_m.nest.contraction import Kernel
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.sketches import scheduled
+from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule
@@ -28,7 +28,7 @@ def _conv(shape=(1, 8, 8, 16), channels=32, kernel=(3, 3), **options):
     return mve_layers.conv2d(np.random.default_rng(0), shape, channels, kernel, shifts=(31, 31), **options)
 
 
-def _kernel(layer, **knobs) -> Kernel:
+def _kernel(layer, **knobs) -> Tiled:
     what = conv2d._contraction(layer.workload(Conv2d()), CORE)
     default = layer.space(Conv2d()).default()
     schedule = replace(default, knobs=tuple(sorted({**dict(default.knobs), **knobs}.items())))
