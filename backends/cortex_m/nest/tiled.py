@@ -40,12 +40,12 @@ class Tiled(ABC):
 
     # What the nest says.
 
-    @property
+    @cached_property
     @abstractmethod
     def shared(self) -> list[Loop]:
         """The loops around both stages, outermost first."""
 
-    @property
+    @cached_property
     @abstractmethod
     def tile(self) -> tuple[int, int]:
         """Pixels and channels of the register block."""
