@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from family_cases import Build, outcomes_of, task_of
+from golden_files import assert_golden
 
 CASES: dict[str, Build] = {}
 for e in ("i8", "i16", "i32", "f32"):
@@ -60,3 +61,8 @@ def test_an_image_of_three_planes_takes_less_than_an_instruction_for_two_bytes(t
 )
 def test_what_is_not_one_move_of_arguments_is_left_to_the_generic_path(build):
     assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
+
+
+def test_the_c_of_one_transpose_stays_what_it_is():
+    task = task_of(lambda g: g.transpose(g.input((1, 3, 4, 8)), (0, 2, 3, 1)), ("movement",))
+    assert_golden("movement.c", task.generate(task.default()), "void movement")

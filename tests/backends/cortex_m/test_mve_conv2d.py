@@ -10,6 +10,7 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from golden_files import assert_golden
 from tosa_graphs import Graph
 
 from tosaic.backends.boards import DDR_CONSTANTS
@@ -160,3 +161,9 @@ def test_a_space_holds_a_hundred_thousand_legal_schedules():
         return variant.assignments * sum(map(variant.legal, drawn)) / draws
 
     assert sum(map(legal, layer.space(FAMILY).variants)) > 1e5
+
+
+def test_the_c_of_weights_in_registers_stays_what_it_is():
+    layer = mve_layers.conv2d(np.random.default_rng(0), (1, 8, 8, 16), 8, (1, 1), shifts=(31, 31))
+    schedule = next(variant.first() for variant in layer.space(FAMILY).variants if variant.name == "resident")
+    assert_golden("conv2d_resident.c", layer.case(FAMILY, schedule).source, "INLINE void group")

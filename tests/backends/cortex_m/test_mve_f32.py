@@ -109,6 +109,15 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     assert_golden("conv2d_f32.c", source, "INLINE void block")
 
 
+def test_the_c_of_one_depthwise_convolution_stays_what_it_is():
+    rng, graph = np.random.default_rng(0), Graph()
+    x, weights = graph.input((1, 5, 5, 8), "f32"), rng.normal(size=(3, 3, 8, 1))
+    window = {"pad": (1, 1, 1, 1), "stride": (1, 1), "dilation": (1, 1)}
+    y = _window(graph, "depthwise_conv2d", x, weights, rng.normal(size=8), **window)
+    layer = mve_layers.finished(graph, y, rng.normal(size=(1, 5, 5, 8)).astype(np.float32))
+    assert_golden("depthwise_conv2d_f32.c", layer.case(DepthwiseF32()).source, "INLINE void")
+
+
 def test_a_clamp_that_ignores_what_is_not_a_number_is_not_matched():
     graph, y, x = _dense()
     layer = mve_layers.finished(graph, _clamped(graph, y, "IGNORE"), x)

@@ -9,6 +9,7 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from golden_files import assert_golden
 from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
@@ -167,3 +168,8 @@ def test_a_core_without_mve_gets_no_variant():
     assert workload is not None
     assert CONV2D.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
     assert CONV2D.variants(workload, CORTEX_M55)
+
+
+def test_the_c_of_one_schedule_stays_what_it_is():
+    layer = mve_layers.conv2d_i16(np.random.default_rng(0), (1, 6, 6, 16), 8, (3, 3), pad=(1, 1, 1, 1))
+    assert_golden("conv2d_i16.c", layer.case(Conv2dI16()).source, "INLINE void")
