@@ -1,4 +1,4 @@
-"""Integer pointwise ops to one result, in lanes of MVE."""
+"""Pointwise ops on integers and floats to one result, in lanes of MVE."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import number
-from tosaic.backends.cortex_m.nest import lanes
+from tosaic.backends.cortex_m.nest import lanes, reals
 from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Core
-from tosaic.support.attributes import bool_of, enum_of, int_of
+from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, computing_ops, returned
 from tosaic.support.mlir import constant_value, element_type, functions, ir, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, REAL
 from tosaic.tuner.space import Choice, Schedule, Variant
 
-_BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32}
-_OPS = POINTWISE - REAL - {"tosa.identity", "tosa.intdiv", "tosa.negate"}
+_BITS = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "f32": 32}
+_OPS = (POINTWISE - REAL | {"tosa.ceil", "tosa.floor"}) - {"tosa.identity", "tosa.intdiv"}
 _IN_PARAMS = (*LOOKUPS, "array")
 _UNROLL = (2, 1, 3, 4, 6, 8)
 # Cycles to enter a statement.
@@ -37,7 +37,8 @@ _NEAR = 1.03
 
 @FAMILIES.register
 class Pointwise(KernelFamily):
-    """Integer pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE.
+    """Pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE, and on floats all
+    but those that TOSA defines up to an error bound.
 
     Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but
     the last). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
@@ -194,11 +195,12 @@ class _Reader:
         data = constant_value(value)
         if data is None or str(element_type(value)) not in _BITS:
             return
+        data = reals.bits_of(data) if _is_real(value) else data.astype(np.int64)
         if data.size == 1:
             self.values[value] = lanes.number(int(data.item()))
         elif len(data.shape) <= len(self.shape):
             with suppress(_NotCoveredError):
-                self.values[value] = lanes.array(data.astype(np.int64), self._varies(value))
+                self.values[value] = lanes.array(data, self._varies(value))
 
     def _operands(self, op: ir.Operation, count: int) -> list[Value]:
         operands = list(op.operands)[:count]
@@ -208,6 +210,8 @@ class _Reader:
 
     def _op(self, op: ir.Operation) -> Value:
         bits, name = _bits(op.results[0]), op.name.removeprefix("tosa.")
+        if name != "select" and (_is_real(op.operands[0]) or _is_real(op.results[0])):
+            return self._real(op, name)
         if name in ("rescale", "table", "clamp", "cast"):
             return getattr(self, f"_{name}")(op, *self._operands(op, 1))
         if name in ("clz", "logical_left_shift", "logical_right_shift") and bits != 32:
@@ -223,6 +227,27 @@ class _Reader:
             return lanes.shift_by(a, amount, left=False, rounding=bool_of(op, "round"), signed=True)
         if name == "mul":
             return self._mul(op, *self._operands(op, 2))
+        raise _NotCoveredError
+
+    def _real(self, op: ir.Operation, name: str) -> Value:
+        if name == "cast":
+            (a,), (source, target) = self._operands(op, 1), (op.operands[0], op.results[0])
+            if "i1" in (str(element_type(source)), str(element_type(target))):
+                raise _NotCoveredError
+            return reals.from_real(a, _bits(target)) if _is_real(source) else reals.real("to_real", a)
+        propagates = "nan_mode" not in op.attributes or enum_of(op, "nan_mode") == "PROPAGATE"
+        if name == "clamp":
+            (a,) = self._operands(op, 1)
+            return reals.real_clamp(a, float_of(op, "min_val"), float_of(op, "max_val"), propagates)
+        if name in ("maximum", "minimum"):
+            return reals.real(f"real_{name[:3]}", *self._operands(op, 2), numbers=(int(propagates),))
+        if name in _COMPARED:
+            a, b = self._operands(op, 2)
+            return lanes.computed("real_compare", (a, b), 0, 1, (("eq", "gt", "ge").index(_COMPARED[name]),))
+        if name in ("abs", "ceil", "floor", "negate"):
+            return reals.real(f"real_{name}", *self._operands(op, 1))
+        if name in ("add", "sub", "mul"):
+            return reals.real(f"real_{name}", *self._operands(op, 2))
         raise _NotCoveredError
 
     def _mul(self, op: ir.Operation, a: Value, b: Value) -> Value:
@@ -272,6 +297,7 @@ class _Reader:
         return lanes.with_zero_point(scaled, zero, bits)
 
 
+_COMPARED = {"equal": "eq", "greater": "gt", "greater_equal": "ge"}
 _UNARY: Mapping[str, Callable[[Value], Value]] = {
     "abs": lanes.absolute,
     "bitwise_not": lanes.inverted,
@@ -285,13 +311,14 @@ _BINARY: Mapping[str, Callable[[Value, Value], Value]] = {
     "minimum": lanes.minimum,
     **{name: partial(lanes.bitwise, name.rpartition("_")[2]) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     **{name: partial(lanes.bitwise, name.rpartition("_")[2]) for name in ("logical_and", "logical_or", "logical_xor")},
-    **{
-        name: partial(lanes.compare, short)
-        for name, short in (("equal", "eq"), ("greater", "gt"), ("greater_equal", "ge"))
-    },
+    **{name: partial(lanes.compare, short) for name, short in _COMPARED.items()},
     "logical_left_shift": partial(lanes.shift_by, left=True, rounding=False, signed=False),
     "logical_right_shift": partial(lanes.shift_by, left=False, rounding=False, signed=False),
 }
+
+
+def _is_real(value: ir.Value) -> bool:
+    return str(element_type(value)) == "f32"
 
 
 def _bits(value: ir.Value) -> int:

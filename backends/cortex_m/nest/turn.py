@@ -42,9 +42,13 @@ class Form:
 
 
 class LaneRow(ABC):
-    """What an op of `lanes.Value` becomes in lanes of MVE: a class in `LANE_ROWS`, named as the op is."""
+    """What an op of `lanes.Value` becomes in lanes of MVE: a class in `LANE_ROWS`, named as the op is.
+
+    `predicates` where its instructions write the predicate.
+    """
 
     name: ClassVar[str]
+    predicates: ClassVar[bool] = False
 
     @abstractmethod
     def form(self, turn: Turn, value: Value) -> Form:
@@ -129,7 +133,8 @@ class Row:
     ) -> None:
         self.memory, self.level, self.lanes, self.at, self.channels = memory, level, lanes, at, channels
         self.uses = Counter(operand for value in values for operand in value.operands)
-        self.compares = any(value.op in ("compare", "select") for value in values)
+        computed = {value.op for value in values} - {"number", "array", "input"}
+        self.predicates = any(LANE_ROWS.find(op).predicates for op in computed)
         self.declared: list[str] = []
         self.forms: dict[Value, Form] = {}
         self._names: dict[object, str] = {}
@@ -325,7 +330,7 @@ class Turn:
         stores = name.startswith("vstr")
         writes, keeps = ((pointer,) if stores else (register, pointer)), (pointer,)
         prefix, suffix = ("vpst\\n", "t") if left else ("", "")
-        if left and self.row.compares:
+        if left and self.row.predicates:
             prefix = "vmsr p0, %[mask]\\n" + prefix
         text = f"{{{register}}}, [{{{pointer}}}], #{step}"
         self.code.append(Instruction(f"{prefix}{name}{suffix}{kind}", text, writes, keeps))

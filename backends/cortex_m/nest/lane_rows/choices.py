@@ -13,6 +13,7 @@ class Compare(LaneRow):
     """1 or 0: VCMP and a predicated VMOV."""
 
     name = "compare"
+    predicates = True
 
     def form(self, turn: Turn, value: Value) -> Form:
         bits = max(v.bits for v in value.operands)
@@ -34,6 +35,7 @@ class Select(Plain):
     """One of two values: VCMP and VPSEL."""
 
     name = "select"
+    predicates = True
 
     def emit(self, turn: Turn, value: Value, part: int) -> str:
         form = turn.form(value)

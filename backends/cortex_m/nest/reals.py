@@ -1,0 +1,48 @@
+"""Floats among the values of pointwise functions: f32, each held as the int32 that has its bits.
+
+So they are given, staged, chosen and stored as integers are; only what computes with them has rows of its own
+(`lane_rows/reals.py`). Nothing is simplified: each op rounds once, as TOSA has it (1.0, section 1.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tosaic.backends.cortex_m.nest.lanes import Value, array, computed, number
+
+_BITS = (-(1 << 31), (1 << 31) - 1)
+
+
+def bits_of(data: np.ndarray) -> np.ndarray:
+    """int64 of f32: the integers that hold its bits."""
+    return np.asarray(data, np.float32).view(np.int32).astype(np.int64)
+
+
+def real_number(value: float) -> Value:
+    """The same float everywhere."""
+    return number(int(bits_of(np.array(value))))
+
+
+def real_array(data: np.ndarray, varies: Iterable[str]) -> Value:
+    """A constant: one float for each position."""
+    return array(bits_of(data), varies)
+
+
+def real(op: str, *operands: Value, numbers: tuple[int, ...] = ()) -> Value:
+    """A float that an op of `lane_rows/reals.py` computes."""
+    return computed(op, operands, *_BITS, numbers)
+
+
+def real_clamp(a: Value, low: float, high: float, propagates: bool) -> Value:
+    """min(max(a, low), high); of what is no number, itself where that `propagates`, else `low`."""
+    for op, bound, none in (("real_max", low, -np.inf), ("real_min", high, np.inf)):
+        if bound != none or not propagates:
+            a = real(op, a, real_number(bound), numbers=(int(propagates),))
+    return a
+
+
+def from_real(a: Value, bits: int) -> Value:
+    """The nearest integer of so many bits, half to even, saturated; 0 of what is no number."""
+    return computed("from_real", (a,), -(1 << bits - 1), (1 << bits - 1) - 1, (bits,))
