@@ -23,7 +23,7 @@ def benchmark(monkeypatch):
 def ordered(size: int) -> Variant:
     """Three numbers below `size` in strictly rising order: size choose 3 of them."""
     numbers = tuple(range(size))
-    return Variant("ordered", dict.fromkeys("abc", numbers), lambda k: k["a"] < k["b"] < k["c"])
+    return Variant("ordered", dict.fromkeys("abc", numbers), lambda k: int(k["a"]) < int(k["b"]) < int(k["c"]))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Nest, Step
 from tosaic.backends.cortex_m.nest.patches import ALL_AHEAD, PatchKernel
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
+from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
@@ -50,7 +50,8 @@ class Depthwise(KernelFamily):
     turns each, in its block), `held` how many weight vectors stay in registers, `ahead` loads that are executed a turn
     ahead (`patches.ALL_AHEAD`: all code of the first sums), `weights` where these get the zeros between them: in the
     params, or at each call in scratch memory, `patch` its rows x columns; `block` channels are packed together, `pack`
-    vectors of a row (columns of a block) in a turn, `pack_ahead` loads of it executed a turn ahead.
+    vectors of a row (columns of a block) in a turn, `pack_ahead` loads of it executed a turn ahead; `issue` is what is
+    issued first in a turn.
     """
 
     name = "depthwise_conv2d"
@@ -83,7 +84,7 @@ class Depthwise(KernelFamily):
         what = _problem(workload)
         knobs: dict[str, tuple[Choice, ...]] = {
             "tile": _TILES,
-            "strips": _STRIPS,
+            "strips": tuple(n for n in _STRIPS if n <= what.geometry.rows),
             "held": (4, 3, 5, 2, 1, 0),
             "loop": (
                 "channels",
@@ -108,6 +109,7 @@ class Depthwise(KernelFamily):
             "patch": ("4x4", "8x2"),
             "pack": tuple(range(1, 9)),
             "pack_ahead": (0, 1, 2, 3, 4),
+            "issue": ISSUES,
             "block": (what.channels, *(n for n in _BLOCKS if n < what.channels and what.channels % n == 0)),
         }
         problem = (what, core, self.site)
@@ -177,6 +179,7 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     nest = _packed(nest.apply("compute_at", "strip", "out", "y"), bool(blocks), int(k["pack"]), int(k["pack_ahead"]))
     nest = nest.apply("place", "weights", str(k["weights"])).apply("place", "patch", str(k["patch"]))
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hoist", "out", int(k["ahead"]))
+    nest = issued(nest, "out", k["issue"])
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
     return kernel

@@ -174,6 +174,13 @@ class Kernel:
         loops = self.nest.stages["out"]
         return next(loop.step // VECTOR for loop in loops if loop.how == "turn") or 1
 
+    @property
+    def turns(self) -> dict[str, int]:
+        """The most turns of a hardware loop of each stage whose loads may be executed ahead."""
+        whole, repeats = self.block // self.what.finish.lanes, self._finish_repeats
+        sums = -(-self.block // self.tile[1]) // self._repeats if self._turn.axis == "n" else 1
+        return {"sums": sums, "out": max(whole // repeats, whole % repeats)}
+
     @cached_property
     def share(self) -> int:
         """Pixels that are finished with one reading of the factors."""
@@ -367,7 +374,8 @@ class Kernel:
             loops = (loop._replace(extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
             lines += replace(self, nest=self.nest.with_loops("sums", loops))._sums_function("sums_rest")
         for rows in self._finished_rows:
-            lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, self._finish_repeats)
+            repeats, issue = self._finish_repeats, self.nest.issue("out")
+            lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, repeats, issue)
         return self._with_copies(lines)
 
     def _with_copies(self, lines: list[str]) -> list[str]:
@@ -754,7 +762,7 @@ class Kernel:
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums, **homes}
         turns = -(-self.block // self.tile[1]) // self._repeats
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
-        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted)
+        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted, self.nest.issue("sums"))
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
         entry = [self._window(name, *reads[read]).text(registers) for read, name in held.items()]
         clobbers = list(sums.values())
@@ -771,7 +779,7 @@ class Kernel:
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}
         turns = len(self.vectors) // unrolled
-        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0)
+        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0, self.nest.issue("sums"))
         entry = [*(f"mov.w {register}, #0" for register in sums.values()), *found.entry]
         leave = [instruction.text(registers) for instruction in self._stores()]
         statement = assembly(entry, found.turn, leave, turns, changes, (), list(sums.values()))
@@ -866,6 +874,16 @@ class Kernel:
         if finish.form != "wide" and finish.vectors(self.share, self.nest.hoisted.get("out", 0)) > finish.spare_vectors:
             raise BackendError(f"{self.share} pixels cannot be finished together in the vector registers")
         self.verify_windows()
+
+    def verify_distinct(self) -> None:
+        """Check that no step does nothing, and prints what other steps print.
+
+        Raises:
+            BackendError: one does.
+        """
+        for stage, loads in self.nest.hoisted.items():
+            if loads and self.turns[stage] < 2:
+                raise BackendError(f"a loop of `{stage}` has no turns of which loads are executed ahead")
 
     def verify_windows(self) -> None:
         """Check how weights and windows are read.

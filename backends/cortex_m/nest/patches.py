@@ -685,7 +685,7 @@ class PatchKernel:
                 code += self._factors_code() if walks else []
             code += self._finish_code(to)
         block = Block(tuple(code[opening:]), registers, free, tuple(code[:opening]))
-        found = ordered(block, self.pipeline, self._hoisted if turns > 1 else 0)
+        found = ordered(block, self.pipeline, self._hoisted if turns > 1 else 0, self.nest.issue("out"))
         entry, leave = list(found.entry), list[str]()
         if mask:
             scalars, leave = [*scalars, "mask"], ["vmsr p0, lr"]
