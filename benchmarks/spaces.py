@@ -2,9 +2,9 @@
 
 Small variants are enumerated. Of the others assignments are drawn, each knob evenly, until enough legal ones tell the
 share: the standard error printed is that of this estimate. The last two columns say how far schedules are programs,
-whatever offsets of constants and of scratch memory stand in them: how many different ones 100 legal schedules print,
+whatever offsets of constants and of scratch memory stand in them: how many different ones 50 legal schedules print,
 drawn evenly from all, and what share of changes of one knob, to another legal schedule, prints another program. Neither
-says that programs differ in speed, and a space with few programs could still print 100 different ones.
+says that programs differ in speed, and a space with few programs could still print 50 different ones.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tosaic.tuner.measurement import Task, TaskT
 from tosaic.tuner.space import Schedule, Space, Variant
 
 ENUMERATED = 20_000
-HITS = 400
-MOST_DRAWS = 40_000
-PRINTED = 100
+HITS = 100
+MOST_DRAWS = 20_000
+PRINTED = 50
 _TRIES = 64
 
 
@@ -104,7 +104,7 @@ def size(task: TaskT, label: str, program: Callable[[TaskT, Schedule], str]) -> 
 def legal(variant: Variant, rng: random.Random) -> Legal:
     """The legal schedules of a variant, enumerated or estimated.
 
-    Assignments are drawn until `HITS` are legal, which makes the standard error 5 % at most. Of as many draws the last
+    Assignments are drawn until `HITS` are legal, which makes the standard error 10 % at most. Of as many draws the last
     is known to be legal, so that the share of the others is the unbiased estimate.
     """
     if variant.assignments <= ENUMERATED:

@@ -82,27 +82,15 @@ class Depthwise(KernelFamily):
         if not core.mve:
             return ()
         what = _problem(workload)
+        parts = [n for n in (8, 6, 4, 3, 2) if n < what.geometry.columns]
         knobs: dict[str, tuple[Choice, ...]] = {
             "tile": _TILES,
             "strips": tuple(n for n in _STRIPS if n <= what.geometry.rows),
             "held": (4, 3, 5, 2, 1, 0),
             "loop": (
-                "channels",
-                "channels of 8",
-                "channels of 6",
-                "channels of 4",
-                "channels of 3",
-                "channels of 2",
-                "strips",
-                "strips of 8",
-                "strips of 6",
-                "strips of 4",
-                "strips of 3",
-                "strips of 2",
-                "row",
-                "row by 2",
-                "row by 3",
-                "row by 4",
+                *("channels", *(f"channels of {n}" for n in parts)),
+                *("strips", *(f"strips of {n}" for n in parts)),
+                *("row", *(f"row by {n}" for n in (2, 3, 4) if n <= what.geometry.columns)),
             ),
             "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),

@@ -102,6 +102,11 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
             "issue": ISSUES,
             **around,
         }
+
+    def alone(*choices: int) -> tuple[int, ...]:
+        """Further choices for one pixel, whose other knobs leave little open."""
+        return () if many else choices
+
     shortened = any(row % (p * n) for p, _ in tiles for n in _TILES if p * n <= row)
     return {
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
@@ -109,11 +114,11 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "held": tuple(range(min(len(VECTORS) - 1, most * vectors + 1))),
         "tiles": tuple(n for n in _TILES if n <= row),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
-        "unroll": ("all", *(n for n in (8, 4, 2, 1, 16, 12, 10, 6, 5, 3) if vectors % n == 0 and vectors > n)),
-        "ahead": (2, 3, 1, 4, 0, 5, 6),
-        "finish_ahead": (3, 2, 1, 4, 0, 5, 6) if what.channels > VECTOR and finish.form != "wide" else (0,),
-        "repeats": tuple(n for n in (1, 2, 3, 4, 6, 8, 5, 10, 12, 16) if n <= what.channels),
-        "finish_repeats": tuple(n for n in (1, 2, 4, 3, 6, 8) if VECTOR * n <= what.channels) or (1,),
+        "unroll": ("all", *(n for n in (8, 4, 2, 1, *alone(16, 12, 10, 6, 5, 3)) if vectors % n == 0 and vectors > n)),
+        "ahead": (2, 3, 1, 4, 0, *alone(5, 6)),
+        "finish_ahead": (3, 2, 1, 4, 0, *alone(5, 6)) if what.channels > VECTOR and finish.form != "wide" else (0,),
+        "repeats": tuple(n for n in (1, 2, 3, 4, 6, 8, *alone(5, 10, 12, 16)) if n <= what.channels),
+        "finish_repeats": tuple(n for n in (1, 2, 4, 3, *alone(6, 8)) if VECTOR * n <= what.channels) or (1,),
         "issue": ISSUES,
         "finish_issue": ISSUES if finish.form != "wide" else ISSUES[:1],
         **around,
