@@ -26,7 +26,7 @@ from tosaic.backends.cortex_m.nest.nest import Nest, Step
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess
+from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
@@ -51,7 +51,8 @@ class Depthwise(KernelFamily):
     turns each, in its block), `held` how many weight vectors stay in registers, `ahead` loads that are executed a turn
     ahead (`patches.ALL_AHEAD`: all code of the first sums), `weights` where these get the zeros between them: in the
     params, or at each call in scratch memory, `patch` its rows x columns; `block` channels are packed together, `pack`
-    vectors of a row (columns of a block) in a turn, `pack_ahead` loads of it executed a turn ahead.
+    vectors of a row (columns of a block) in a turn, `pack_ahead` loads of it executed a turn ahead; `issue` is what is
+    issued first in a turn.
     """
 
     name = "depthwise_conv2d"
@@ -82,33 +83,22 @@ class Depthwise(KernelFamily):
         if not core.mve:
             return ()
         what = _problem(workload)
+        parts = [n for n in (8, 6, 4, 3, 2) if n < what.geometry.columns]
         knobs: dict[str, tuple[Choice, ...]] = {
             "tile": _TILES,
-            "strips": _STRIPS,
+            "strips": tuple(n for n in _STRIPS if n <= what.geometry.rows),
             "held": (4, 3, 5, 2, 1, 0),
             "loop": (
-                "channels",
-                "channels of 8",
-                "channels of 6",
-                "channels of 4",
-                "channels of 3",
-                "channels of 2",
-                "strips",
-                "strips of 8",
-                "strips of 6",
-                "strips of 4",
-                "strips of 3",
-                "strips of 2",
-                "row",
-                "row by 2",
-                "row by 3",
-                "row by 4",
+                *("channels", *(f"channels of {n}" for n in parts)),
+                *("strips", *(f"strips of {n}" for n in parts)),
+                *("row", *(f"row by {n}" for n in (2, 3, 4) if n <= what.geometry.columns)),
             ),
             "ahead": (ALL_AHEAD, 1, 0, 2, 3, 4, 5),
             "weights": ("params", "scratch"),
             "patch": ("4x4", "8x2"),
             "pack": tuple(range(1, 9)),
             "pack_ahead": (0, 1, 2, 3, 4),
+            "issue": ISSUES,
             "block": (what.channels, *(n for n in _BLOCKS if n < what.channels and what.channels % n == 0)),
         }
         problem = (what, core, self.site)
@@ -178,6 +168,7 @@ def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKern
     nest = _packed(nest.apply("compute_at", "strip", "out", "y"), bool(blocks), int(k["pack"]), int(k["pack_ahead"]))
     nest = nest.apply("place", "weights", str(k["weights"])).apply("place", "patch", str(k["patch"]))
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hoist", "out", int(k["ahead"]))
+    nest = issued(nest, "out", k["issue"])
     kernel = PatchKernel(what, nest, None)
     kernel.verify()
     return kernel

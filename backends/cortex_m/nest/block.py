@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tosaic.backends.simulators.cycle_model import Decoder, decoder, issue_cycles
 from tosaic.backends.target import Pipeline, Timing
@@ -22,12 +23,12 @@ _NAME = re.compile(r"\{(\w+)\}")
 # A variable of C in inline assembly, in a general or a vector register.
 _VARIABLE = re.compile(r"%q?\[\w+\]")
 _REGISTER = re.compile(r"\b[qr]\d+\b")
-# Instructions that the list scheduler looks at a time.
-_WINDOW = 48
 # Up to so many instructions, all orders that fit the registers are compared; beyond, the first three.
 _WORTH_COMPARING = 240
-_PREFERENCES = ("busiest", "loads", "first")
-"""What goes first of what can start at once: what the busiest pipe waits for, loads before that, what stands first."""
+_COMPARED = ("busiest", "loads", "first")
+PRIORITIES = ("best", "longest", "fewest", *_COMPARED)
+"""What goes first of what can start at once: what the most latency follows, what leaves the fewest vectors alive, what
+the busiest pipe waits for, loads before that, what stands first; `best` compares the last three."""
 
 _ADD_REACH = 4095
 
@@ -92,6 +93,21 @@ class Block:
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
 
 
+class Issue(NamedTuple):
+    """How the list scheduler chooses.
+
+    Args:
+        priority: one of `PRIORITIES`.
+        window: how many of the instructions that stand next it chooses from.
+    """
+
+    priority: str = "best"
+    window: int = 48
+
+
+AS_BEST = Issue()
+
+
 @dataclass(frozen=True)
 class Ordered:
     """A block in the order of execution: `entry` once before the loop, `turn` in each turn.
@@ -105,7 +121,7 @@ class Ordered:
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordered:
+def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0, issue: Issue = AS_BEST) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
@@ -115,24 +131,26 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0) -> Ordere
     Args:
         pipeline: timings; None keeps the order that is given.
         hoisted: how many of the loads that open the turn are executed one turn ahead, at most.
+        issue: what is issued first.
 
     Raises:
         BackendError: the vectors do not fit the registers.
     """
     found: BackendError | None = None
+    priorities = _COMPARED if issue.priority == "best" else (issue.priority,)
     for loads in range(hoisted, -1, -1):
         graph = _Dependences(block, decoder(pipeline) if pipeline else None, loads)
         homes_of: dict[tuple[int, ...], dict[int, str]] = {}
-        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), _PREFERENCES):
+        for (most, spare), prefers in itertools.product(_attempts(len(block.vectors)), priorities):
             if spare and homes_of:
                 break
             try:
-                order = _Order(graph, most, spare, prefers, pipeline).run()
+                order = _Order(graph, most, spare, Issue(prefers, issue.window), pipeline).run()
                 homes_of.setdefault(order, _allocate(graph, order))
             except BackendError as error:
                 found = found or error
                 continue
-            if pipeline is None or (prefers == _PREFERENCES[-1] and len(order) > _WORTH_COMPARING):
+            if pipeline is None or (prefers == priorities[-1] and len(order) > _WORTH_COMPARING):
                 break
         if homes_of:
             turns = {order: graph.turn(order, homes) for order, homes in homes_of.items()}
@@ -366,8 +384,8 @@ class _Order:
     from nothing that would leave fewer than `spare` for the results of others.
     """
 
-    def __init__(self, graph: _Dependences, most: int, spare: int, prefers: str, pipeline: Pipeline | None) -> None:
-        self.graph, self.nodes, self.most, self.spare, self.prefers = graph, graph.nodes, most, spare, prefers
+    def __init__(self, graph: _Dependences, most: int, spare: int, issue: Issue, pipeline: Pipeline | None) -> None:
+        self.graph, self.nodes, self.most, self.spare, self.issue = graph, graph.nodes, most, spare, issue
         self.offsets_ahead = pipeline.offsets_ahead if pipeline else 0
         self.store_to_load = pipeline.store_to_load if pipeline else 0
         self.stored = -self.store_to_load - 1
@@ -384,6 +402,7 @@ class _Order:
         self.clock = 0
         self.live = set(range(len(graph.crossing)))
         self.busiest = self._busiest()
+        self.behind = self._behind() if issue.priority == "longest" else []
 
     def run(self) -> tuple[int, ...]:
         """The numbers of the instructions in the order of issue.
@@ -393,7 +412,7 @@ class _Order:
         """
         order = []
         while self.left:
-            window = list(itertools.islice(self.left, _WINDOW))
+            window = list(itertools.islice(self.left, self.issue.window))
             first = next((i for i in window if i in self.from_nothing), None)
             choices = [i for i in window if not self.waiting[i] and self._may(i, first)]
             if not choices:
@@ -405,10 +424,24 @@ class _Order:
             order.append(best)
         return tuple(order)
 
-    def _rank(self, number: int) -> tuple[int, bool, bool, int]:
-        later = self.prefers == "loads" and self.nodes[number].access != "load"
-        idle = self.prefers != "first" and self._pipe(number) != self.busiest
-        return self._start(number), later, idle, number
+    def _rank(self, number: int) -> tuple[int, int, bool, int]:
+        """What is least of this goes first."""
+        node, start, priority = self.nodes[number], self._start(number), self.issue.priority
+        if priority == "longest":
+            return start, -self.behind[number], False, number
+        if priority == "fewest":
+            return start, (node.gives is not None) - len(self._dying(number)), False, number
+        later = priority == "loads" and node.access != "load"
+        idle = priority != "first" and self._pipe(number) != self.busiest
+        return start, later, idle, number
+
+    def _behind(self) -> list[int]:
+        """Cycles from the issue of each instruction to the end of the longest chain of results behind it."""
+        behind = [0] * len(self.nodes)
+        for number in reversed(range(len(self.nodes))):
+            fed = (behind[later] for later in self.needed_by[number] if number in self.nodes[later].fed_by)
+            behind[number] = self.nodes[number].timing.latency + max(fed, default=0)
+        return behind
 
     def _busiest(self) -> str:
         held: dict[str, int] = {}

@@ -8,7 +8,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import AS_BEST, Block, Instruction, Issue, ordered, with_late_loads
 from tosaic.backends.target import Pipeline
 
 GROUP = 4
@@ -50,6 +50,11 @@ class Finish:
         """int32 values of a channel in the table of factors."""
         return {"round": 2, "right": 3, "left": 4, "wide": 4}[self.form]
 
+    @property
+    def lanes(self) -> int:
+        """Results of a vector."""
+        return VECTOR if self.element == 1 else GROUP
+
     def channel_order(self, channels: int) -> np.ndarray:
         """The channel behind each sum of a block: int32 (channels,). Whole vectors of int8 lie as they are narrowed."""
         if self.element != 1:
@@ -76,7 +81,15 @@ class Finish:
         return padded.reshape(self.fields, -1, GROUP).transpose(1, 0, 2)
 
     def function(
-        self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int, hoisted: int, repeats: int = 1
+        self,
+        name: str,
+        channels: int,
+        rows: int,
+        sum_stride: int,
+        out_stride: int,
+        hoisted: int,
+        repeats: int = 1,
+        issue: Issue = AS_BEST,
     ) -> list[str]:
         """C of `void name(a, t, o, ...)`: `rows` rows of sums at `a`, with the factors at `t`, become results at `o`.
 
@@ -88,26 +101,27 @@ class Finish:
             out_stride: bytes from a row of results to the next.
             hoisted: loads of a turn that are executed one turn ahead.
             repeats: vectors of results in a turn, where there are so many.
+            issue: what of a turn is issued first.
         """
         if self.form == "wide":
             return self._wide(name, channels, rows, sum_stride, out_stride)
-        lanes = VECTOR if self.element == 1 else GROUP
+        lanes = self.lanes
         whole, rest = divmod(channels, lanes)
         sums = "const int32_t *restrict a, const int32_t *restrict t, int8_t *restrict o"
         lines = [f"INLINE void {name}({sums}, {self._parameters(rows)})", "{"]
-        done = 0
+        done, strides = 0, (sum_stride, out_stride)
         for count, times in ((repeats, whole // repeats), (1, whole % repeats)):
             if not times:
                 continue
             turn = [i for _ in range(count) for i in (self._sixteen(rows) if self.element == 1 else self._four(rows))]
-            lines += self._statement(turn, times, hoisted if times > 1 else 0, rows, done, (sum_stride, out_stride))
+            lines += self._statement(turn, times, hoisted if times > 1 else 0, rows, done, strides, issue)
             done += count * times * lanes
         if groups := rest // GROUP:
             turn = [instruction for _ in range(groups) for instruction in self._four(rows)]
-            lines += self._statement(turn, 1, 0, rows, done, (sum_stride, out_stride))
+            lines += self._statement(turn, 1, 0, rows, done, strides, issue)
             done += groups * GROUP
         if left := rest % GROUP:
-            lines += self._statement(self._four(rows, left), 1, 0, rows, done, (sum_stride, out_stride), left)
+            lines += self._statement(self._four(rows, left), 1, 0, rows, done, strides, issue, left)
         return [*lines, "}"]
 
     def _wide(self, name: str, channels: int, rows: int, sum_stride: int, out_stride: int) -> list[str]:
@@ -143,6 +157,7 @@ class Finish:
         rows: int,
         done: int,
         strides: tuple[int, int],
+        issue: Issue,
         left: int = 0,
     ) -> list[str]:
         """`turns` turns from channel `done` of the block on, the last of them of `left` channels where that is not 0.
@@ -157,7 +172,7 @@ class Finish:
         registers = {**{name: f"%[{name}]" for name in (*pointers, *scalars)}, **held}
         free = tuple(f"q{i}" for i in range(8) if f"q{i}" not in held.values())
         body = tuple(with_late_loads(turn, registers))
-        code = ordered(Block(body, registers, free), self.pipeline, hoisted)
+        code = ordered(Block(body, registers, free), self.pipeline, hoisted, issue)
         entry, leave = list(code.entry), list[str]()
         if held:
             width = 8 if turn[-1].mnemonic == "vstrb.8" else 32

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.support.errors import BackendError
 from tosaic.support.registry import Registry
 
@@ -62,6 +63,7 @@ class Nest(NamedTuple):
         held: vectors of an operand that stay in registers.
         hoisted: loads of a stage's block that are executed a turn ahead.
         interleaved: vectors of a stage's block whose instructions alternate.
+        issued: how the list scheduler orders a stage's block.
         trace: the primitives that were applied.
     """
 
@@ -71,6 +73,7 @@ class Nest(NamedTuple):
     held: Mapping[str, int] = _NOTHING
     hoisted: Mapping[str, int] = _NOTHING
     interleaved: Mapping[str, int] = _NOTHING
+    issued: Mapping[str, Issue] = _NOTHING
     trace: tuple[Step, ...] = ()
 
     @staticmethod
@@ -88,6 +91,10 @@ class Nest(NamedTuple):
             if loop.name == name:
                 return loop
         raise BackendError(f"stage `{stage}` has no loop `{name}`", why=f"the nest is\n{self}")
+
+    def issue(self, stage: str) -> Issue:
+        """How the list scheduler orders a stage's block."""
+        return self.issued.get(stage, AS_BEST)
 
     def with_loops(self, stage: str, loops: Iterable[Loop]) -> Nest:
         """The same with other loops in a stage."""

@@ -61,9 +61,16 @@ class PatchKernel:
 
     @cached_property
     def _turn(self) -> PatchTurn:
-        walks = self.over == "c"
         return PatchTurn(
-            self.what, self.weights, self.pixel, self.group_bytes, walks, self.starts[-1], self._early, self.pipeline
+            self.what,
+            self.weights,
+            self.pixel,
+            self.group_bytes,
+            walks=self.over == "c",
+            last=self.starts[-1],
+            early=self._early,
+            issue=self.nest.issue("out"),
+            pipeline=self.pipeline,
         )
 
     @property

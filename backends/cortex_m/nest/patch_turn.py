@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, Issue, advance, ordered
 from tosaic.backends.cortex_m.nest.finish import narrowed
 from tosaic.backends.cortex_m.nest.patch_weights import PatchWeights
 from tosaic.backends.cortex_m.nest.patches import PATCH, Depthwise, Patches
@@ -36,6 +36,7 @@ class PatchTurn:
         walks: whether each turn has the next channel: it loads weights and factors of its own.
         last: the output column at which the last turn of a row begins.
         early: columns of it that the turn before has too.
+        issue: what is issued first.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -46,6 +47,7 @@ class PatchTurn:
     walks: bool
     last: int
     early: int
+    issue: Issue
     pipeline: Pipeline | None
 
     @property
@@ -177,7 +179,7 @@ class PatchTurn:
                 code += self._factors_code() if walks else []
             code += self._finish_code(to)
         block = Block(tuple(code[opening:]), registers, free, tuple(code[:opening]))
-        found = ordered(block, self.pipeline, hoisted)
+        found = ordered(block, self.pipeline, hoisted, self.issue)
         entry, leave = list(found.entry), list[str]()
         if mask:
             scalars, leave = [*scalars, "mask"], ["vmsr p0, lr"]

@@ -184,7 +184,8 @@ class Resident(Tiled):
         registers |= {name: f"%q[{name}]" for name in self._constants}
         code, opening = self._code(groups)
         opening = opening if turns > 1 else 0
-        return ordered(Block(tuple(code[opening:]), registers, self._free, tuple(code[:opening])), pipeline)
+        block = Block(tuple(code[opening:]), registers, self._free, tuple(code[:opening]))
+        return ordered(block, pipeline, issue=self.nest.issue("out"))
 
     def _code(self, groups: int) -> tuple[list[Instruction], int]:
         """The instructions of `groups` times four sums and their results, and how many of them come before the first

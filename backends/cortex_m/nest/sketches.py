@@ -12,6 +12,7 @@ from typing import Any
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS
+from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.resident import Resident
@@ -35,6 +36,8 @@ _COMPARED = 12
 _MOST_GUESSED = {"repeats": 4, "finish_repeats": 3}
 # Bytes of working memory that are worth as much as all cycles, where a statement may walk over any number of pixels.
 _DEAR_SCRATCH = 1 << 14
+# The orders of a turn: a priority of the list scheduler, and from how few instructions it chooses.
+ISSUES = ("best", "longest", "fewest", "best of 8", "longest of 8", "fewest of 8")
 _TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24)
 _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -49,10 +52,10 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     lie in scratch at a time; `tail`, whether the last of them in a row starts `early` or is `short`; `block` of
     channels; `outer`, the loop outside of the other; `weights`, where a block of them is read; `unroll`, vectors of the
     depth in one turn; `held` vectors of the windows; `share`, pixels that share one reading of the factors;
-    `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead;
-    `image`, where it is read. Of `resident`: `held` weight vectors; `factors`, held or read in each turn; `unroll`,
-    groups of four sums in one turn; `pixels` that one statement walks over. The first schedule of a variant is the one
-    that promises the fewest cycles at its site.
+    `finish_repeats`, vectors of results in one turn; `ahead` and `finish_ahead`, loads executed one turn ahead; `issue`
+    and `finish_issue`, what is issued first in a turn; `image`, where it is read. Of `resident`: `held` weight vectors;
+    `factors`, held or read in each turn; `unroll`, groups of four sums in one turn; `pixels` that one statement walks
+    over. The first schedule of a variant is the one that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
     if what.dot.element == what.finish.element == 1 and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
@@ -60,7 +63,7 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     knobs = {name: _knobs(what, name) for name in names}
     found = [(guess, name) for name in names if (guess := _remembered(what, name, knobs[name], site))]
     return [
-        beginning_with(guess.assignment, name, knobs[name], partial(_verified, what, name))
+        beginning_with(guess.assignment, name, knobs[name], partial(_distinct, what, name))
         for guess, name in sorted(found, key=lambda pair: pair[0])
     ]
 
@@ -99,8 +102,14 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
             "unroll": (1, 2, 3, 4, 6, 8),
             "pixels": tuple(n for n in (row, 256, 192, 128, 96, 64, 48, 32, 24, 16) if n <= row),
             "windows": ("scratch", "image") if what.geometry.kernel != (1, 1) else ("image",),
+            "issue": ISSUES,
             **around,
         }
+
+    def alone(*choices: int) -> tuple[int, ...]:
+        """Further choices for one pixel, whose other knobs leave little open."""
+        return () if many else choices
+
     shortened = any(row % (p * n) for p, _ in tiles for n in _TILES if p * n <= row)
     return {
         "tile": tuple(f"{p}x{c}" for p, c in tiles),
@@ -108,11 +117,13 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
         "held": tuple(range(min(len(VECTORS) - 1, most * vectors + 1))),
         "tiles": tuple(n for n in _TILES if n <= row),
         "share": tuple(n for n in (2, 1) if n <= row and finish.vectors(n, 0) <= finish.spare_vectors) or (1,),
-        "unroll": ("all", *(n for n in (8, 4, 2, 1) if vectors % n == 0 and vectors > n)),
-        "ahead": (2, 3, 1, 4, 0),
-        "finish_ahead": (3, 2, 1, 4, 0) if what.channels > VECTOR else (0,),
-        "repeats": tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= what.channels),
-        "finish_repeats": tuple(n for n in (1, 2, 4, 3) if VECTOR * n <= what.channels) or (1,),
+        "unroll": ("all", *(n for n in (8, 4, 2, 1, *alone(16, 12, 10, 6, 5, 3)) if vectors % n == 0 and vectors > n)),
+        "ahead": (2, 3, 1, 4, 0, *alone(5, 6)),
+        "finish_ahead": (3, 2, 1, 4, 0, *alone(5, 6)) if what.channels > VECTOR and finish.form != "wide" else (0,),
+        "repeats": tuple(n for n in (1, 2, 3, 4, 6, 8, *alone(5, 10, 12, 16)) if n <= what.channels),
+        "finish_repeats": tuple(n for n in (1, 2, 4, 3, *alone(6, 8)) if VECTOR * n <= what.channels) or (1,),
+        "issue": ISSUES,
+        "finish_issue": ISSUES if finish.form != "wide" else ISSUES[:1],
         **around,
     }
 
@@ -182,7 +193,10 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
         compared = list(guesses)
         least = min(compared).cycles
         guess = min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
-    return guess
+    kernel = _verified(what, name, assigned(guess.assignment))
+    stages = {"ahead": "sums", "finish_ahead": "out"}
+    idle = {knob: 0 for knob, stage in stages.items() if kernel.nest.hoisted.get(stage) and kernel.turns[stage] < 2}
+    return replace(guess, assignment={**guess.assignment, **idle})
 
 
 def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:
@@ -300,6 +314,11 @@ def _verified(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], 
     return kernel
 
 
+def _distinct(what: Contraction, name: str, knobs: tuple[tuple[str, Choice], ...]) -> None:
+    """Verify a schedule, and that no other prints the same code."""
+    _verified(what, name, knobs).verify_distinct()
+
+
 @lru_cache(maxsize=4096)
 def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Tiled:
     if variant == "resident":
@@ -324,7 +343,7 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
     if int(k["held"]):
         nest = nest.apply("hold", "windows", int(k["held"]))
     nest = nest.apply("split", "out", "n", "no", block)
-    nest = nest.apply("split", "out", "no", "nu", min(VECTOR * int(k["finish_repeats"]), block))
+    nest = nest.apply("split", "out", "no", "nu", min(VECTOR, block) * int(k["finish_repeats"]))
     nest = nest.apply("split", "out", "nu", "ni", min(VECTOR, block))
     shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
     nest = nest.apply("order", "out", *shared, "xo", "no", "nu", "xi", "ni")
@@ -344,7 +363,15 @@ def _sketch(nest: Nest, variant: str, k: Mapping[str, Choice], depth: int) -> Ne
     nest = nest.apply("order", "sums", *rows, "x", "n", "nu", *inner, "ni", "xi", "kl").apply("lanes", "sums", "kl")
     unrolled = ["ni", "xi", inner[-1], *(["nu"] if turn == "n" else [])]
     nest = nest.apply("unroll", "sums", *unrolled).apply("turn", "sums", turn)
-    return nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))
+    nest = nest.apply("hoist", "sums", int(k["ahead"])).apply("hoist", "out", int(k["finish_ahead"]))
+    return issued(issued(nest, "sums", k["issue"]), "out", k["finish_issue"])
+
+
+def issued(nest: Nest, stage: str, issue: Choice) -> Nest:
+    """The nest with a stage's block ordered as one of `ISSUES` says."""
+    priority, _, window = str(issue).partition(" of ")
+    found = Issue(priority, int(window)) if window else Issue(priority)
+    return nest.apply("issue", stage, *found) if found != AS_BEST else nest
 
 
 def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
@@ -364,4 +391,5 @@ def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
     nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu", "xi").apply("turn", "out", "xo")
     nest = nest.apply("compute_at", "sums", "out", "xo").apply("split", "sums", "k", "kl", min(VECTOR, depth))
     nest = nest.apply("lanes", "sums", "kl")
-    return nest.apply("hold", "weights", int(k["held"])).apply("hold", "factors", int(k["factors"] == "held"))
+    nest = nest.apply("hold", "weights", int(k["held"])).apply("hold", "factors", int(k["factors"] == "held"))
+    return issued(nest, "out", k["issue"])

@@ -61,6 +61,12 @@ class SumsKernel(Tiled):
         vectors = len(self.vectors) if self._turn.axis == "n" else self._turn.step // VECTOR
         return 4 * self._repeats * (vectors * (mr + nr + mr * nr) + mr * nr)
 
+    @property
+    def turns(self) -> dict[str, int]:
+        whole, repeats = self.block // self.what.finish.lanes, self._finish_repeats
+        sums = -(-self.block // self.tile[1]) // self._repeats if self._turn.axis == "n" else 1
+        return {"sums": sums, "out": max(whole // repeats, whole % repeats)}
+
     @cached_property
     def share(self) -> int:
         """Pixels that are finished with one reading of the factors."""
@@ -128,7 +134,8 @@ class SumsKernel(Tiled):
             loops = (loop._replace(extent=rest) if loop.name == "xi" else loop for loop in self.nest.stages["sums"])
             lines += replace(self, nest=self.nest.with_loops("sums", loops))._sums_function("sums_rest")
         for rows in self._finished_rows:
-            lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, self._finish_repeats)
+            repeats, issue = self._finish_repeats, self.nest.issue("out")
+            lines += finish.function(f"finish{rows}", self.block, rows, *strides, hoisted, repeats, issue)
         return self._with_copies(lines)
 
     def _tile(self) -> list[str]:
@@ -277,7 +284,7 @@ class SumsKernel(Tiled):
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums, **homes}
         turns = -(-self.block // self.tile[1]) // self._repeats
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
-        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted)
+        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted, self.nest.issue("sums"))
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
         entry = [self._window(name, *reads[read]).text(registers) for read, name in held.items()]
         clobbers = list(sums.values())
@@ -294,7 +301,7 @@ class SumsKernel(Tiled):
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}
         turns = len(self.vectors) // unrolled
-        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0)
+        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0, self.nest.issue("sums"))
         entry = [*(f"mov.w {register}, #0" for register in sums.values()), *found.entry]
         leave = [instruction.text(registers) for instruction in self._stores()]
         statement = assembly(entry, found.turn, leave, turns, changes, (), list(sums.values()))

@@ -107,6 +107,11 @@ class Tiled(ABC):
         """The vectors of a window in the order in which they are multiplied."""
         return self.reader.vectors
 
+    @property
+    def turns(self) -> dict[str, int]:
+        """The most turns of a hardware loop of each stage whose loads may be executed ahead."""
+        return {}
+
     # Sizes of what lies in memory.
 
     @property
@@ -301,6 +306,16 @@ class Tiled(ABC):
     @abstractmethod
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
+
+    def verify_distinct(self) -> None:
+        """Check that no step does nothing, and prints what other steps print.
+
+        Raises:
+            BackendError: one does.
+        """
+        for stage, loads in self.nest.hoisted.items():
+            if loads and self.turns[stage] < 2:
+                raise BackendError(f"a loop of `{stage}` has no turns of which loads are executed ahead")
 
     def verify_windows(self) -> None:
         """Check how weights and windows are read.

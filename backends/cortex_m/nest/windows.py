@@ -27,7 +27,14 @@ from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_regist
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.joins import Access, Code, Join, Pool, Tile
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with, remembered_guess, verified
+from tosaic.backends.cortex_m.nest.sketches import (
+    ISSUES,
+    assigned,
+    beginning_with,
+    issued,
+    remembered_guess,
+    verified,
+)
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -94,13 +101,14 @@ class Windows:
             nest = nest.apply("order", "out", "y", "x", "c", "ky", "kx", "cv", "ci")
             if self.whole and self.geometry.kernel[1] == self.geometry.width and self.taps <= _MOST_TURNS:
                 nest = nest.apply("fuse", "out", "ky", "kx")
-            return nest.apply("lanes", "out", "ci").apply("unroll", "out", "cv").apply("turn", "out", "kx")
+            nest = nest.apply("lanes", "out", "ci").apply("unroll", "out", "cv").apply("turn", "out", "kx")
+            return issued(nest, "out", k["issue"])
         nest = nest.apply("split", "out", "y", "yi", int(k["rows"])).apply("split", "out", "x", "xi", int(k["columns"]))
         nest = nest.apply("order", "out", "y", "x", "c", "cv", "yi", "xi", "ky", "kx", "ci").apply("lanes", "out", "ci")
         nest = nest.apply("unroll", "out", "cv", "yi", "xi", "ky", "kx").apply("turn", "out", "c")
         nest = nest.apply("hold", "weights" if k["once"] == "weights" else "image", 1)
         nest = nest.apply("place", "weights", str(k["weights"]))
-        return nest.apply("hoist", "out", int(k["ahead"]))
+        return issued(nest.apply("hoist", "out", int(k["ahead"])), "out", k["issue"])
 
 
 @dataclass(frozen=True)
@@ -376,7 +384,8 @@ class WindowKernel:
         registers = {name: f"%[{name}]" for name in (*pointers, *self.what.join.scalars)}
         registers |= {name: f"%q[{name}]" for name in sums}
         hoisted = self.nest.hoisted.get("out", 0) if turns != 1 and pipeline else 0
-        return ordered(Block(tuple(code), registers, VECTORS[len(sums) :]), pipeline, hoisted)
+        block = Block(tuple(code), registers, VECTORS[len(sums) :])
+        return ordered(block, pipeline, hoisted, self.nest.issue("out"))
 
     def _walk(self) -> tuple[list[str], list[str]]:
         """The function of a window, and the loops that call it."""
@@ -581,8 +590,9 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
     """`unrolled`: the hardware loop walks over the channels. `walk`: over the windows of a pool, from pixel to pixel.
 
     Knobs: `vectors` of channels in a turn; `rows` and `columns` of outputs in a tile; `once`, what is read once in a
-    turn, weights or elements of the image; `weights`, where they are read; `ahead`, loads executed one turn ahead. The
-    first schedule of a variant, and the first variant, promise the fewest cycles at the site.
+    turn, weights or elements of the image; `weights`, where they are read; `ahead`, loads executed one turn ahead;
+    `issue`, what is issued first in a turn. The first schedule of a variant, and the first variant, promise the fewest
+    cycles at the site.
     """
     geometry, pools = what.geometry, isinstance(what.join, Pool)
     vectors = tuple(n for n in range(1, 7) if n == 1 or n * what.lanes <= geometry.channels) if pools else (1,)
@@ -594,8 +604,9 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
             "once": ("image",) if pools else ("weights", "image"),
             "weights": ("params",) if pools else ("params", "scratch"),
             "ahead": (2, 0, 1, 3, 4),
+            "issue": ISSUES,
         },
-        **({"walk": {"vectors": vectors}} if pools else {}),
+        **({"walk": {"vectors": vectors, "issue": ISSUES}} if pools else {}),
     }
     found = []
     for name, choices in knobs.items():
@@ -612,8 +623,9 @@ def _guess(
 ) -> list | None:
     """[cycles, assignment] of the one that promises the fewest: of few, those in the order of the core."""
     found = []
-    for chosen in itertools.product(*({**knobs, "ahead": knobs.get("ahead", (0,))[:1]}.values())):
-        guess = dict(zip(knobs, chosen, strict=False))
+    firsts = {name: choices[:1] if name in ("ahead", "issue") else choices for name, choices in knobs.items()}
+    for chosen in itertools.product(*firsts.values()):
+        guess = dict(zip(firsts, chosen, strict=True))
         with suppress(BackendError):
             kernel = WindowKernel(what, what.scheduled(name, guess), None)
             kernel.verify_sizes()

@@ -13,9 +13,9 @@ from golden_files import assert_golden
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import PRIORITIES, Block, Instruction, Issue, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, parse_trace, print_trace
-from tosaic.backends.cortex_m.nest.sketches import scheduled
+from tosaic.backends.cortex_m.nest.sketches import ISSUES, scheduled
 from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
 from tosaic.support.errors import BackendError
@@ -61,6 +61,7 @@ NEST = Nest.of(sums={"x": 12, "n": 8, "k": 32}, out={"x": 12, "n": 8})
         (("fuse", "sums", "x", "k"), "`x` and `k` of `sums` cannot be fused"),
         (("hoist", "sums", 2), "`sums` has no hardware loop to hoist loads in"),
         (("shorten", "sums", "x"), "every turn of `x` is whole"),
+        (("issue", "sums", "longest", 8), "`sums` has no hardware loop, whose block is ordered"),
         (("interleave", "sums", 2), "`sums` has no unrolled loop of pairs or groups of 2"),
         (("tile", "sums", "x"), "schedule primitive `tile`"),
     ],
@@ -107,8 +108,8 @@ def test_a_new_primitive_is_one_class():
     ("knobs", "message"),
     [
         ({"tile": "4x2"}, "4 x 2 sums do not fit the registers"),
-        ({"tile": "3x2", "block": 16, "tiles": 1, "unroll": "all"}, ""),
-        ({"block": 24}, "blocks of 24 channels do not end at whole vectors"),
+        ({"tile": "3x2", "block": 16, "tiles": 1, "unroll": "all", "finish_repeats": 1}, ""),
+        ({"block": 24, "finish_repeats": 1}, "blocks of 24 channels do not end at whole vectors"),
         ({"unroll": 2}, "a depth of 144 bytes has no turns of 32"),
         ({"tile": "3x2", "repeats": 5}, "48 channels have no turns of 5 register blocks"),
         ({"share": 4, "tiles": 2}, "4 pixels cannot be finished together in the vector registers"),
@@ -145,6 +146,7 @@ RESIDENT = {
     "outer": "pixels",
     "weights": "params",
     "image": "in_place",
+    "issue": "best",
 }
 
 
@@ -222,6 +224,64 @@ def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
 
     assert steady(2, PIPELINE) <= 12 * vectors + 6
     assert steady(0, None) > 14 * vectors
+
+
+@pytest.mark.parametrize(("priority", "first"), [("first", "vstrw.32 q0, [r0]"), ("longest", "vmul.i32 q1, q1, q1")])
+def test_what_is_issued_first_is_a_choice(priority, first):
+    """A store could start at once, and so could a product that two more wait for."""
+    code = (
+        Instruction("vstrw.32", "{x}, [{o}]"),
+        Instruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
+        Instruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
+        Instruction("vstrw.32", "{y}, [{o}, #16]"),
+    )
+    registers = {"x": "q0", "y": "q1", "o": "r0"}
+    found = ordered(Block(code, registers, VECTORS[2:]), PIPELINE, issue=Issue(priority))
+    assert found.turn[0] == first
+    assert sorted(found.turn) == sorted(ordered(Block(code, registers, VECTORS[2:]), None).turn)
+
+
+def test_a_small_window_keeps_the_order_that_is_given():
+    block = _register_block(4)
+    given = ordered(block, None).turn
+    assert ordered(block, PIPELINE, issue=Issue("longest", 1)).turn == given
+    assert ordered(block, PIPELINE, issue=Issue("longest", 8)).turn != given
+
+
+def test_an_unknown_priority_is_refused():
+    nest = _kernel(_conv()).nest
+    with pytest.raises(BackendError, match="no order is by `luck` of 8"):
+        nest.apply("issue", "sums", "luck", 8)
+    assert all(nest.apply("issue", "sums", priority, 8) for priority in PRIORITIES)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "legal"),
+    [
+        ({"tile": "1x2", "repeats": 1, "ahead": 2}, True),
+        ({"tile": "1x2", "repeats": 8, "ahead": 0}, True),
+        ({"tile": "1x2", "repeats": 8, "ahead": 2}, False),
+        ({"tile": "1x2", "repeats": 1, "unroll": 1, "ahead": 0}, True),
+        ({"tile": "1x2", "repeats": 1, "unroll": 1, "ahead": 2}, False),
+        ({"finish_ahead": 1}, False),
+        ({"finish_repeats": 2}, False),
+    ],
+    ids=str,
+)
+def test_a_choice_that_does_nothing_is_not_legal(knobs, legal):
+    """Sixteen channels are finished in one turn, and eight register blocks of two are one turn too."""
+    (variant,) = _conv(shape=(1, 1, 1, 64), channels=16, kernel=(1, 1)).space(Conv2d()).variants
+    plain = {**{name: choices[0] for name, choices in variant.knobs.items()}, "held": 0, "unroll": "all"}
+    assert variant.legal({**plain, **knobs}) == legal
+
+
+def test_every_order_of_a_convolution_computes_the_same(tmp_path):
+    layer = _conv(pad=(1, 1, 1, 1))
+    default = layer.space(Conv2d()).default()
+    orders = [{knob: issue} for knob in ("issue", "finish_issue") for issue in ISSUES]
+    cases = [layer.case(Conv2d(), Schedule.of(default.variant, **dict(default.knobs) | order)) for order in orders]
+    assert all(outcome.exact for outcome in run_cases(cases, tmp_path))
+    assert len({case.source.text for case in cases}) >= len(ISSUES)
 
 
 def test_vectors_that_do_not_fit_are_refused():

@@ -23,7 +23,7 @@ from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Schedule, Space
 
-UNROLLED = {"ahead": 0, "columns": 1, "once": "image", "rows": 1, "vectors": 1, "weights": "params"}
+UNROLLED = {"ahead": 0, "columns": 1, "issue": "best", "once": "image", "rows": 1, "vectors": 1, "weights": "params"}
 
 
 def _maximum(shape=(1, 9, 9, 64), kernel=(3, 3), stride=(2, 2), pad=(0, 0, 0, 0)):
@@ -86,7 +86,7 @@ def test_accesses_in_reach_share_a_position_of_their_pointer():
         ("unrolled", {"rows": 5}, "`y` of 4 cannot be split by 5"),
         ("unrolled", {"vectors": 5}, "`c` of 64 cannot be split by 80"),
         ("unrolled", {"vectors": 4, "columns": 4}, "16 windows of 9 are too much to unroll"),
-        ("walk", {"vectors": 4}, ""),
+        ("walk", {"vectors": 4, "issue": "best"}, ""),
     ],
     ids=str,
 )
@@ -114,7 +114,7 @@ def test_the_verifier_says_what_is_illegal_in_a_depthwise_convolution(knobs, mes
 
 def test_only_pools_are_walked():
     with pytest.raises(BackendError, match="only pools are walked by the hardware loop"):
-        _depthwise().case(DepthwiseI16(), Schedule.of("walk", vectors=1))
+        _depthwise().case(DepthwiseI16(), Schedule.of("walk", vectors=1, issue="best"))
 
 
 def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():

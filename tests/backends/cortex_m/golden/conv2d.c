@@ -261,7 +261,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
   const int32_t zero_point = range[0], low = range[1], high = range[2];
   const int8_t *lookup = 0;
   const int8x16_t zero = vdupq_n_s8(range[3]);
-  int8_t *padded = scratch + 208;
+  int8_t *padded = scratch + 160;
   for (int i = 0; i < 1104; i += 16) vstrbq_s8(padded + i, zero);
   for (int row = 0; row < 6; row++)
     copy(padded + 144 + row * 128, in + row * 96, 96);
@@ -271,7 +271,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
       const int x = x_;
       const int row = y;
       int column = x;
-      const int8_t *image = scratch + 208;
+      const int8_t *image = scratch + 160;
       int iy = row * 1 - 0;
       int ix = column * 1 - 0;
       const int8_t *from;
