@@ -87,8 +87,8 @@ def trials_to(goal: float, task: Task, trials: Trials, strategy: str, seed: int,
 
 
 def recorded(task: Task, measure: Measure[Any], executor: Executor, database: Database) -> Trials:
-    """Trials of a task, each measured once and for all."""
-    known = {record.schedule: record for record in database.records(task.key)}
+    """Trials of a task, each measured once and for all; features are those of the task as it is placed now."""
+    known = {record.schedule: record.measurement for record in database.records(task.key)}
 
     def trials(schedules: Sequence[Schedule]) -> list[Record]:
         new = [schedule for schedule in schedules if schedule not in known]
@@ -96,11 +96,9 @@ def recorded(task: Task, measure: Measure[Any], executor: Executor, database: Da
         batches = [new[i : i + size] for i in range(0, len(new), size)]
         pending = [(batch, executor.submit(measure, task, batch)) for batch in batches]
         for batch, answer in pending:
-            pairs = zip(batch, answer.result(), strict=True)
-            records = [Record(task.key, s, found, task.features(s)) for s, found in pairs]
-            database.append(records)
-            known.update({record.schedule: record for record in records})
-        return [known[schedule] for schedule in schedules]
+            known.update(zip(batch, answer.result(), strict=True))
+            database.append(Record(task.key, schedule, known[schedule], task.features(schedule)) for schedule in batch)
+        return [Record(task.key, schedule, known[schedule], task.features(schedule)) for schedule in schedules]
 
     return trials
 
