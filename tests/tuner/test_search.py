@@ -141,16 +141,16 @@ def test_schedules_that_the_model_cannot_tell_apart_are_tried_where_the_others_a
 
 
 def test_what_comes_first_has_descendants_before_it_is_measured():
-    """The score is how near a schedule is to the hint."""
+    """The score knows nothing but the neighborhood of the hint, which chance does not hit."""
     task = Gemm()
     hint = Schedule.of("tiled", rows=64, columns=1, depth=1, unroll=8, prefetch=5, order="kji", pack=False)
 
     def score(schedules):
-        return np.array([sum(dict(s.knobs).get(knob) == value for knob, value in hint.knobs) for s in schedules])
+        alike = [sum(dict(s.knobs).get(knob) == value for knob, value in hint.knobs) for s in schedules]
+        return np.array([float(count) if count >= 6 else 0.0 for count in alike])
 
     search = STRATEGIES.find("evolutionary")(task.space, random.Random(0), score, [hint])
-    near = [s for s in search.propose(30) if s.variant == "tiled" and score([s])[0] == len(hint.knobs) - 1]
-    assert len(near) > 12
+    assert sum(score([schedule])[0] >= 6 for schedule in search.propose(10)) > 4
 
 
 def test_equal_seeds_propose_equally():
