@@ -114,8 +114,8 @@ def test_the_greatest_promise_counts():
             return {"nest.estimate_with_waits": counts["nest.estimate"], "nest.estimate": 1.0}
 
     probe = [s for s in _schedules(Promising(), 100, seed=2) if s.variant == "tiled"]
-    scores = [_score(CostModel(0), task, probe) for task in (Waiting(), Promising())]
-    assert np.array_equal(*scores)
+    waiting, promising = (_score(CostModel(0), task, probe) for task in (Waiting(), Promising()))
+    assert np.array_equal(waiting, promising)
 
 
 def test_few_trials_teach_what_promises_miss():

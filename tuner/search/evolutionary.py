@@ -85,7 +85,7 @@ class Evolutionary(Search):
         for i in np.argsort(-scores[len(seen) :], kind="stable") + len(seen):
             schedule = candidates[i - len(seen)]
             if schedule not in taken:
-                worth[schedule] = scores[i] - CROWDING * alike[kinds[i]]
+                worth[schedule] = float(scores[i]) - CROWDING * alike[kinds[i]]
                 alike[kinds[i]] += 1
         return sorted(worth, key=lambda schedule: -worth[schedule])[:count]
 
