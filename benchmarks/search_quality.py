@@ -1,8 +1,8 @@
 """How many trials a search saves: `python benchmarks/search_quality.py zoo:dscnn --tasks 3`.
 
-For the tasks of a model with the largest spaces: the trials that chance takes to come within 2 % of the best of many
-random ones, and those that a strategy takes, seed by seed. Every trial is kept in a database, so that a second run, or
-another strategy, measures only what is new.
+For the tasks of a model with the largest spaces, as `tosaic compile` has them: the trials that chance takes to come
+within 2 % of the best of many random ones, and those that a strategy takes, seed by seed. Every trial is kept in a
+database, so that a second run, or another strategy, measures only what is new.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def trials_to(goal: float, task: Task, trials: Trials, strategy: str, seed: int,
 
 
 def recorded(task: Task, measure: Measure[Any], executor: Executor, database: Database) -> Trials:
-    """Trials of a task, each measured once and for all."""
-    known = {record.schedule: record for record in database.records(task.key)}
+    """Trials of a task, each measured once and for all; features are those of the task as it is placed now."""
+    known = {record.schedule: record.measurement for record in database.records(task.key)}
 
     def trials(schedules: Sequence[Schedule]) -> list[Record]:
         new = [schedule for schedule in schedules if schedule not in known]
@@ -96,11 +96,9 @@ def recorded(task: Task, measure: Measure[Any], executor: Executor, database: Da
         batches = [new[i : i + size] for i in range(0, len(new), size)]
         pending = [(batch, executor.submit(measure, task, batch)) for batch in batches]
         for batch, answer in pending:
-            pairs = zip(batch, answer.result(), strict=True)
-            records = [Record(task.key, s, found, task.features(s)) for s, found in pairs]
-            database.append(records)
-            known.update({record.schedule: record for record in records})
-        return [known[schedule] for schedule in schedules]
+            known.update(zip(batch, answer.result(), strict=True))
+            database.append(Record(task.key, schedule, known[schedule], task.features(schedule)) for schedule in batch)
+        return [Record(task.key, schedule, known[schedule], task.features(schedule)) for schedule in schedules]
 
     return trials
 
@@ -114,12 +112,25 @@ def _cost(record: Record) -> float:
 @click.argument("model", default="zoo:dscnn")
 @click.option("--target", default="cortex-m55", show_default=True)
 @click.option("--tasks", default=3, show_default=True, help="Those with the largest spaces.")
+@click.option("--match", default="", help="Only those with this in their names.")
+@click.option("--anywhere", is_flag=True, help="Guesses that know no memory, spaces that no memory bounds.")
 @click.option("--pool", default=5000, show_default=True, help="Random trials of each task.")
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--most", default=1000, show_default=True, help="Trials after which a search is given up.")
 @click.option("--strategy", default="evolutionary", show_default=True)
 @click.option("--records", type=click.Path(path_type=Path), default=Path("build/search_quality.db"), show_default=True)
-def main(model: str, target: str, tasks: int, pool: int, seeds: int, most: int, strategy: str, records: Path) -> None:
+def main(
+    model: str,
+    target: str,
+    tasks: int,
+    match: str,
+    anywhere: bool,
+    pool: int,
+    seeds: int,
+    most: int,
+    strategy: str,
+    records: Path,
+) -> None:
     """Print a Markdown table, a row for each task."""
     from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
     from tosaic.compilation import lower_model
@@ -131,8 +142,11 @@ def main(model: str, target: str, tasks: int, pool: int, seeds: int, most: int, 
     options = CompileOptions(model, find_target(target), tuning=Tuning(records=records))
     with Tuner(options.target, options.tuning, CmsisNn.find(None)) as tuner, LocalWorkers(2) as workers:
         middle = lower_model(options, Stations(quiet=True))
-        found = tuner.tasks(middle.placement.module, options.kernels, middle.samples.drawn)
-        distinct = {task.key: task for task in found.values() if task.exact}
+        placement = middle.placement
+        found = tuner.tasks(placement.module, options.kernels, middle.samples.drawn)
+        if not anywhere:
+            found = tuner.confine(found, placement.module, placement.regions)
+        distinct = {task.key: task for task in found.values() if task.exact and match in task.name}
         largest = sorted(distinct.values(), key=lambda task: -task.space.assignments)[:tasks]
         click.echo("| task | assignments | trials by chance | trials searched | share |\n|---|---|---|---|---|")
         for task in largest:

@@ -16,6 +16,8 @@ from tosaic.tuner.space import Schedule
 
 ENOUGH_SAMPLES = 16
 GROWTH_BEFORE_RETRAINING = 1.125
+# Doublings of the best cost that a failed trial counts as, and one that is slower still.
+FAILED = 2.0
 ROUNDS = 48
 PARAMETERS = {
     "objective": "reg:squarederror",
@@ -33,9 +35,11 @@ PARAMETERS = {
 class CostModel:
     """Gradient-boosted trees over every task of a tuning run, and over what is known of others.
 
-    The label is the throughput relative to the best of the same task, from 0 for half of it or a failed trial to 1: so
-    tasks of different sizes are comparable, a new task starts from what its kin have taught, and the trees tell the
-    good from the better rather than the bad from the worse.
+    They learn by how many doublings a schedule's cost misses what its features promise (`features.PROMISES`), or, where
+    these promise nothing, the best cost of the task: so tasks of different sizes are comparable, a new task starts from
+    what its kin have taught, and promises alone rank the schedules of a task that nothing is known of. A sample weighs
+    as much as its speed relative to the best, squared, so that the trees tell the good from the better rather than the
+    bad from the worse.
 
     Equal observations in equal order and an equal seed give equal predictions.
     """
@@ -63,13 +67,24 @@ class CostModel:
         self._best[record.key] = min(cost, self._best.get(record.key, math.inf))
 
     def score(self, task: Task, schedules: Sequence[Schedule]) -> np.ndarray | None:
-        """The predicted label of each schedule, higher is better; None while too little is known."""
+        """Minus the logarithm of each schedule's predicted cost, to base 2; None while nothing can be predicted."""
         with held_interrupt():
             self._train()
-            if self._trees is None:
-                return None
             vectors = [self._columns.vector(task, schedule) for schedule in schedules]
-            return self._trees.inplace_predict(self._columns.matrix(vectors, self._trees.num_features()))
+            rows = self._columns.matrix(vectors, len(self._columns))
+            promised = self._columns.promised(rows)
+            if self._trees is None and np.isnan(promised).all():
+                return None
+            expected = np.where(np.isnan(promised), self._least(task.key), promised)
+            if self._trees is None:
+                return -expected
+            known = np.ascontiguousarray(rows[:, : self._trees.num_features()])
+            return -expected - self._trees.inplace_predict(known)
+
+    def _least(self, key: str) -> float:
+        """The logarithm of the best known cost of a task; 0 where no trial has succeeded."""
+        best = self._best.get(key, math.inf)
+        return math.log2(1 + best) if math.isfinite(best) else 0.0
 
     def _train(self) -> None:
         new = len(self._samples) - self._before
@@ -77,9 +92,12 @@ class CostModel:
         if not first and new < max(ENOUGH_SAMPLES, self._trained_on * GROWTH_BEFORE_RETRAINING):
             return
         rows = self._columns.matrix(self._vectors, len(self._columns))
-        data = xgboost.QuantileDMatrix(rows, self._labels(), nthread=1, max_bin=PARAMETERS["max_bin"])
+        least = np.array([self._least(key) for key, _ in self._samples])
+        behind = np.minimum(np.log2([1 + cost for _, cost in self._samples]) - least, FAILED)
+        promised = self._columns.promised(rows)
+        missed = least + behind - np.where(np.isnan(promised), least, promised)
+        weights = np.exp2(-2 * behind)
+        bins = PARAMETERS["max_bin"]
+        data = xgboost.QuantileDMatrix(rows, missed, weight=weights, nthread=1, max_bin=bins)
         self._trees = xgboost.train(self._parameters, data, ROUNDS)
         self._trained_on = new
-
-    def _labels(self) -> np.ndarray:
-        return np.array([max(0.0, 2 * self._best[key] / cost - 1) for key, cost in self._samples])

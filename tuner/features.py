@@ -9,6 +9,9 @@ import numpy as np
 from tosaic.tuner.measurement import Task
 from tosaic.tuner.space import Schedule
 
+PROMISES = ("estimate", "estimate_with_waits")
+"""Features, by the last part of their names, that promise a cost; the greatest of a schedule's is its promise."""
+
 
 class Columns:
     """The column map that all tasks of one tuning run share.
@@ -21,6 +24,7 @@ class Columns:
 
     def __init__(self) -> None:
         self._column: dict[str, int] = {}
+        self._promises: list[int] = []
         self._vectors: dict[tuple[str, Schedule], np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -40,15 +44,25 @@ class Columns:
             row[: len(vector)] = vector[:width]
         return rows
 
+    def promised(self, rows: np.ndarray) -> np.ndarray:
+        """The promise of each row of a matrix, scaled as all numbers are; NaN where it has none."""
+        return np.fmax.reduce(rows[:, self._promises], axis=1, initial=np.nan)
+
     def encode(self, schedule: Schedule, features: Mapping[str, float]) -> np.ndarray:
         """The vector of a schedule whose features are known."""
         pairs = [*_decisions(schedule), *features.items()]
-        column = self._column
-        where = [column.setdefault(name, len(column)) for name, _ in pairs]
+        where = [self._at(name) for name, _ in pairs]
         values = np.fromiter((value for _, value in pairs), np.float32, len(pairs))
         vector = np.full(max(where) + 1, np.nan, np.float32)
         vector[where] = np.sign(values) * np.log2(1 + np.abs(values))
         return vector
+
+    def _at(self, name: str) -> int:
+        if name not in self._column:
+            if name.rpartition(".")[2] in PROMISES:
+                self._promises.append(len(self._column))
+            self._column[name] = len(self._column)
+        return self._column[name]
 
 
 def _decisions(schedule: Schedule) -> Iterator[tuple[str, float]]:

@@ -72,7 +72,10 @@ class Task(Protocol):
         ...
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
-        """Static features of the generated code (loop trips, MACs, loads, registers ...), by name."""
+        """Static features of the generated code (loop trips, MACs, loads, registers ...), by name.
+
+        `estimate` and `estimate_with_waits`, also behind a dot, are cycles that the code is thought to take.
+        """
         ...
 
 

@@ -1,10 +1,27 @@
 import math
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from synthetic import Gemm, record
 
 from tosaic.tuner.cost_model import ENOUGH_SAMPLES, CostModel
+from tosaic.tuner.space import Schedule
+
+
+@dataclass(frozen=True)
+class Promising(Gemm):
+    """Its features promise what a schedule costs, but for the order of its loops."""
+
+    promise: str = "nest.estimate"
+
+    def features(self, schedule: Schedule) -> Mapping[str, float]:
+        if schedule.variant == "library":
+            return super().features(schedule)
+        ordered = Schedule.of("tiled", **{**dict(schedule.knobs), "order": "ikj"})
+        return {**super().features(schedule), self.promise: self.cost(ordered)}
 
 
 def _schedules(task, count, seed):
@@ -78,3 +95,33 @@ def test_failures_are_ranked_last():
     scores = _score(model, task, probe)
     packed = np.array([s["pack"] for s in probe])
     assert scores[~packed].max() < np.median(scores[packed])
+
+
+@pytest.mark.parametrize("promise", ["estimate", "nest.estimate", "nest.estimate_with_waits"])
+def test_promises_rank_schedules_before_the_first_trial(promise):
+    task = Promising(promise=promise)
+    probe = _schedules(task, 300, seed=2)
+    scores = _score(CostModel(0), task, probe)
+    promised = [s.variant == "tiled" for s in probe]
+    costs = [task.cost(s) for s in probe]
+    assert _rank_correlation(scores[promised], np.array(costs)[promised]) > 0.9
+
+
+def test_the_greatest_promise_counts():
+    class Waiting(Promising):
+        def features(self, schedule):
+            counts = dict(super().features(schedule))
+            return {"nest.estimate_with_waits": counts["nest.estimate"], "nest.estimate": 1.0}
+
+    probe = [s for s in _schedules(Promising(), 100, seed=2) if s.variant == "tiled"]
+    waiting, promising = (_score(CostModel(0), task, probe) for task in (Waiting(), Promising()))
+    assert np.array_equal(waiting, promising)
+
+
+def test_few_trials_teach_what_promises_miss():
+    task, model = Promising(), CostModel(0)
+    for schedule in _schedules(task, 96, seed=1):
+        model.observe(record(task, schedule, task.cost(schedule)), task.cost(schedule))
+    probe = _schedules(task, 1000, seed=2)
+    costs = [task.cost(s) for s in probe]
+    assert _rank_correlation(_score(model, task, probe), costs) > 0.95

@@ -1,6 +1,7 @@
 import itertools
 import math
 import random
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from synthetic import POWERS, Gemm, Line, record
 
 from tosaic.tuner.cost_model import CostModel
 from tosaic.tuner.search.base import ENUMERABLE, STRATEGIES
-from tosaic.tuner.search.evolutionary import Evolutionary
+from tosaic.tuner.search.evolutionary import CROWDING, Evolutionary
 from tosaic.tuner.space import Schedule, Space, Variant
 
 KINDS = ["evolutionary", "exhaustive", "random"]
@@ -110,12 +111,16 @@ def test_what_is_good_on_similar_tasks_comes_right_after_the_default():
     assert search.propose(4) == [task.space.default(), *hints]
 
 
-def test_of_what_the_model_cannot_tell_apart_one_is_tried_and_none_that_is_like_a_measured_one():
-    """The score tells `rows` alone, and only 64 of them was never measured."""
+def _guided_by_rows(worth, count):
+    """How often the model's picks have each number of rows, after one trial of every number but 64.
+
+    Args:
+        worth: the score of a number of rows, which is all that the model tells.
+    """
     task = Gemm()
 
     def score(schedules):
-        return np.array([float(dict(schedule.knobs).get("rows", 0)) for schedule in schedules])
+        return np.array([worth(dict(schedule.knobs).get("rows")) for schedule in schedules])
 
     search = STRATEGIES.find("evolutionary")(task.space, random.Random(0), score)
     search.observe(task.space.default(), 1.0)
@@ -123,7 +128,29 @@ def test_of_what_the_model_cannot_tell_apart_one_is_tried_and_none_that_is_like_
     for rows in set(POWERS) - {64}:
         search.observe(Schedule.of("tiled", **(first | {"rows": rows})), 1.0)
     assert isinstance(search, Evolutionary)
-    assert [schedule["rows"] for schedule in search._guided(20, ())] == [64]
+    return Counter(schedule["rows"] for schedule in search._guided(count, ()))
+
+
+def test_schedules_that_the_model_cannot_tell_apart_take_turns_with_others_nearly_as_good():
+    worth = {64: CROWDING / 2, 32: 0.0}
+    assert _guided_by_rows(lambda rows: worth.get(rows, -1.0), 8) == Counter({64: 5, 32: 3})
+
+
+def test_schedules_that_the_model_cannot_tell_apart_are_tried_where_the_others_are_worse():
+    assert _guided_by_rows(lambda rows: 1.0 if rows == 32 else 0.0, 20) == Counter({32: 20})
+
+
+def test_what_comes_first_has_descendants_before_it_is_measured():
+    """The score knows nothing but the neighborhood of the hint, which chance does not hit."""
+    task = Gemm()
+    hint = Schedule.of("tiled", rows=64, columns=1, depth=1, unroll=8, prefetch=5, order="kji", pack=False)
+
+    def score(schedules):
+        alike = [sum(dict(s.knobs).get(knob) == value for knob, value in hint.knobs) for s in schedules]
+        return np.array([float(count) if count >= 6 else 0.0 for count in alike])
+
+    search = STRATEGIES.find("evolutionary")(task.space, random.Random(0), score, [hint])
+    assert sum(score([schedule])[0] >= 6 for schedule in search.propose(10)) > 4
 
 
 def test_equal_seeds_propose_equally():

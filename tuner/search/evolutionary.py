@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -19,8 +20,10 @@ FRESH = 24
 CHILDREN = 64
 GENERATIONS = 3
 ELITE = 24
-# Predictions nearer than this, a thousandth of the best speed, are alike.
+# Predictions nearer than so many doublings of the cost are alike.
 ALIKE = 0.002
+# Doublings that a schedule counts as slower for each one alike.
+CROWDING = 0.02
 CROSSOVER_SHARE = 0.4
 RANDOM_SHARE = 0.25
 
@@ -30,10 +33,11 @@ class Evolutionary(Search):
     """Descendants of the best measured schedules, picked by the cost model.
 
     The scheme of Ansor (arXiv:2006.06762, section 5.1), with a population that lives on from proposal to proposal and
-    is joined by some schedules drawn at random each time. What the model cannot tell from a measured schedule is not
-    tried before all else. Some proposals are picked by chance against the model's blind spots, half of them near the
-    best measured ones. The first proposals are the space's default, what is good on similar tasks, and the first
-    schedule of every variant. A small space is ranked as a whole instead of being evolved.
+    is joined by some schedules drawn at random each time. Schedules that the model cannot tell apart take turns with
+    others that are nearly as good. Some proposals are picked by chance against the model's blind spots, half of them
+    near the best measured ones. The first proposals, from which the population descends too, are the space's default,
+    what is good on similar tasks, and the first schedule of every variant. A small space is ranked as a whole instead
+    of being evolved.
     """
 
     name: ClassVar[str] = "evolutionary"
@@ -67,7 +71,8 @@ class Evolutionary(Search):
         return sorted(measured, key=lambda schedule: self.costs[schedule])[:count]
 
     def _guided(self, count: int, but: Sequence[Schedule]) -> list[Schedule]:
-        """The `count` unseen schedules that the model likes best, of those alike one, and none alike a seen one."""
+        """The `count` unseen schedules that the model likes best; each that it cannot tell from others counts less for
+        every one of these that was tried or is chosen."""
         small = self._unseen is not None and len(self._unseen) <= RANKED_WHOLE
         candidates = list(self._unseen) if small and self._unseen else self._evolved()
         seen = list(dict.fromkeys([*self._seen, *but]))
@@ -75,21 +80,20 @@ class Evolutionary(Search):
         if scores is None:
             return []
         kinds = np.round(scores / ALIKE).tolist()
-        known, worth = set(kinds[: len(seen)]), scores[len(seen) :]
-        chosen: list[Schedule] = []
-        for i in np.argsort(-worth, kind="stable"):
-            if len(chosen) == count:
-                break
-            if kinds[len(seen) + i] not in known and candidates[i] not in self._seen:
-                known.add(kinds[len(seen) + i])
-                chosen.append(candidates[i])
-        return chosen
+        alike, taken = Counter(kinds[: len(seen)]), set(seen)
+        worth: dict[Schedule, float] = {}
+        for i in np.argsort(-scores[len(seen) :], kind="stable") + len(seen):
+            schedule = candidates[i - len(seen)]
+            if schedule not in taken:
+                worth[schedule] = float(scores[i]) - CROWDING * alike[kinds[i]]
+                alike[kinds[i]] += 1
+        return sorted(worth, key=lambda schedule: -worth[schedule])[:count]
 
     def _evolved(self) -> list[Schedule]:
         """The population after some generations, joined by its newest children."""
         fresh = self._random(FRESH if self._population else POPULATION)
         elite = self._elite(ELITE)
-        population = self._fittest([*elite, *self._population, *fresh])
+        population = self._fittest([*elite, *self._starters, *self._population, *fresh])
         for _ in range(GENERATIONS if population else 0):
             odds = list(itertools.accumulate(1 / (1 + rank) for rank in range(len(population))))
             children = [self._child(population, odds) for _ in range(CHILDREN)]
