@@ -310,6 +310,8 @@ class Fitter:
             return planned.fitted
         most = self._tuner.target.flash_size
         if most is not None and self._flash:
+            if (smaller := self._smaller_in_both(fastest.size, most)) is not None:
+                return smaller.fitted
             raise out_of_flash(self._program, most, f"the smallest way known takes {min(self._flash.values())} B")
         if slower and not self._fed:
             return self.as_it_is()
@@ -324,6 +326,13 @@ class Fitter:
                 why=f"with its input row by row, {self._least()} B do",
             )
         return self.as_it_is()
+
+    def _smaller_in_both(self, size: int, most: int) -> Planned | None:
+        """A way in less memory than `size` with no more flash than `most`, where estimates of flash find none."""
+        planned = self._planned(size, self.fastest_within)
+        while planned is not None and self._flash_of(planned) > most:
+            planned = self._planned(int(_STEPS[0] * planned.arena), self.fastest_within)
+        return planned
 
     def _planned_within(self, size: int, search: Callable[[int], Fit | None]) -> Planned | None:
         """What a search for so many live bytes finds whose plan has no more than `size`, and which has no more flash

@@ -36,6 +36,8 @@ _COMPARED = 12
 _MOST_GUESSED = {"repeats": 4, "finish_repeats": 3}
 # Bytes of working memory that are worth as much as all cycles, where a statement may walk over any number of pixels.
 _DEAR_SCRATCH = 1 << 14
+# The knobs that hoist loads of a stage.
+_HOISTS = {"ahead": "sums", "finish_ahead": "out"}
 # The orders of a turn: a priority of the list scheduler, and from how few instructions it chooses.
 ISSUES = ("best", "longest", "fewest", "best of 8", "longest of 8", "fewest of 8")
 _TILES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24)
@@ -154,14 +156,18 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     """A legal assignment that promises few cycles; the last choices are for less code where cycles are near."""
     knobs = {name: choices[: _MOST_GUESSED.get(name)] for name, choices in knobs.items()}
     first = {name: choices[0] for name, choices in knobs.items()}
+    hoists = {name: first[name] for name in _HOISTS if name in first}
 
     def alike(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
         """The assignments that differ in some knobs from another, legal as far as sizes tell."""
         found = []
         for chosen in itertools.product(*(knobs[knob] for knob in open_knobs)):
-            guess = {**around, **dict(zip(open_knobs, chosen, strict=True))}
+            guess = {**around, **hoists, **dict(zip(open_knobs, chosen, strict=True))}
             with suppress(BackendError):
                 kernel = _kernel(what, name, assigned(guess))
+                if idle := _idle(kernel):
+                    guess |= idle
+                    kernel = _kernel(what, name, assigned(guess))
                 kernel.verify_sizes()
                 counts = kernel.counts()
                 if site.holds(counts):
@@ -193,10 +199,12 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
         compared = list(guesses)
         least = min(compared).cycles
         guess = min((each for each in compared if each.cycles <= _NEAR * least), key=lambda each: each.code)
-    kernel = _verified(what, name, assigned(guess.assignment))
-    stages = {"ahead": "sums", "finish_ahead": "out"}
-    idle = {knob: 0 for knob, stage in stages.items() if kernel.nest.hoisted.get(stage) and kernel.turns[stage] < 2}
-    return replace(guess, assignment={**guess.assignment, **idle})
+    return guess
+
+
+def _idle(kernel: Tiled) -> dict[str, Choice]:
+    """Knobs that hoist loads of a loop that has no further turn, as they are without."""
+    return {knob: 0 for knob, stage in _HOISTS.items() if kernel.nest.hoisted.get(stage) and kernel.turns[stage] < 2}
 
 
 def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:

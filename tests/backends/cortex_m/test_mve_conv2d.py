@@ -167,3 +167,15 @@ def test_the_c_of_weights_in_registers_stays_what_it_is():
     layer = mve_layers.conv2d(np.random.default_rng(0), (1, 8, 8, 16), 8, (1, 1), shifts=(31, 31))
     schedule = next(variant.first() for variant in layer.space(FAMILY).variants if variant.name == "resident")
     assert_golden("conv2d_resident.c", layer.case(FAMILY, schedule).source, "INLINE void group")
+
+
+@pytest.mark.parametrize(
+    "shape, channels, kernel", [((1, 1, 1, 16), 24, 1), ((1, 1, 1, 64), 12, 1), ((1, 6, 6, 8), 16, 3)]
+)
+def test_the_working_memory_of_the_best_guess_holds_a_guess(shape, channels, kernel):
+    """So that what is confined to it is not left to the generic lowering."""
+    layer = mve_layers.conv2d(np.random.default_rng(2), shape, channels, (kernel, kernel))
+    for constants in (None, DDR_CONSTANTS):
+        room = layer.case(FAMILY).source.scratch_bytes
+        confined = Conv2d(site=Site(constants, room)).variants(layer.workload(FAMILY), CORTEX_M55)
+        assert confined and Space(tuple(confined)).default()
