@@ -202,10 +202,11 @@ def _open(path: Path) -> sqlite3.Connection:
         _verify(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        with connection:
-            connection.execute(CREATE)
+        with connection:  # whole or not at all, whenever the process is killed
+            connection.execute("BEGIN IMMEDIATE")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(CREATE)
     except BaseException:
         connection.close()
         raise

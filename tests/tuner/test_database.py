@@ -3,6 +3,8 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -205,6 +207,23 @@ def test_a_folder_in_place_of_the_file_is_answered(tmp_path):
     with pytest.raises(DatabaseError, match="cannot be used") as caught:
         Database(tmp_path, ENVIRONMENT)
     assert "writable" in caught.value.hint
+
+
+@pytest.mark.parametrize("statements", range(10))
+def test_what_ends_while_the_database_is_made_leaves_one_that_opens(statements, tmp_path, monkeypatch):
+    left = iter(range(statements))
+
+    class Ending(sqlite3.Connection):
+        def execute(self, *arguments):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return super().execute(*arguments)
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Ending))
+        Database(tmp_path / "t.db", ENVIRONMENT).close()
+    with Database(tmp_path / "t.db", ENVIRONMENT) as database:
+        assert database.append([_record(1)]) == 1
 
 
 def test_a_killed_writer_loses_only_the_batch_in_flight(tmp_path):
