@@ -221,8 +221,10 @@ def _guesses(
         found = legal(around, *open_knobs)
         if not found:
             return []
-        least, _, best = legal(found[0][-1], "weights", "block")[0]
-        near = [(scratch, price, guess) for price, scratch, guess in legal(best, "block") if price <= _NEAR * least]
+        blocked = legal(found[0][-1], "weights", "block")
+        least, _, best = blocked[0]
+        alike = (each for each in blocked if each[-1]["weights"] == best["weights"])
+        near = [(scratch, price, guess) for price, scratch, guess in alike if price <= _NEAR * least]
         *_, small = min(near, key=lambda each: each[:2])
         return [small, *(guess for *_, guess in found)]
 

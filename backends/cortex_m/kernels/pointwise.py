@@ -242,8 +242,7 @@ class _Reader:
         if name in ("maximum", "minimum"):
             return reals.real(f"real_{name[:3]}", *self._operands(op, 2), numbers=(int(propagates),))
         if name in _COMPARED:
-            a, b = self._operands(op, 2)
-            return lanes.computed("real_compare", (a, b), 0, 1, (("eq", "gt", "ge").index(_COMPARED[name]),))
+            return reals.real_compare(_COMPARED[name], *self._operands(op, 2))
         if name in ("abs", "ceil", "floor", "negate"):
             return reals.real(f"real_{name}", *self._operands(op, 1))
         if name in ("add", "sub", "mul"):

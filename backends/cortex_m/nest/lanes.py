@@ -17,6 +17,8 @@ import numpy as np
 ROW, CHANNEL, FLAT = "row", "channel", "flat"
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _DENSE_MULTIPLIER = 1 << 30
+RELATIONS = ("eq", "gt", "ge")
+"""What comparisons ask, by the number that they hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +271,7 @@ def leading_zeros(a: Value) -> Value:
 
 def compare(op: str, a: Value, b: Value) -> Value:
     """1 where a is `gt`, `ge` or `eq` b, else 0."""
-    return computed("compare", (a, b), 0, 1, (("eq", "gt", "ge").index(op),))
+    return computed("compare", (a, b), 0, 1, (RELATIONS.index(op),))
 
 
 def select(condition: Value, a: Value, b: Value) -> Value:

@@ -6,11 +6,9 @@ So they are given, staged, chosen and stored as integers are; only what computes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
-from tosaic.backends.cortex_m.nest.lanes import Value, array, computed, number
+from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value, computed, narrow, number
 
 _BITS = (-(1 << 31), (1 << 31) - 1)
 
@@ -23,11 +21,6 @@ def bits_of(data: np.ndarray) -> np.ndarray:
 def real_number(value: float) -> Value:
     """The same float everywhere."""
     return number(int(bits_of(np.array(value))))
-
-
-def real_array(data: np.ndarray, varies: Iterable[str]) -> Value:
-    """A constant: one float for each position."""
-    return array(bits_of(data), varies)
 
 
 def real(op: str, *operands: Value, numbers: tuple[int, ...] = ()) -> Value:
@@ -45,4 +38,9 @@ def real_clamp(a: Value, low: float, high: float, propagates: bool) -> Value:
 
 def from_real(a: Value, bits: int) -> Value:
     """The nearest integer of so many bits, half to even, saturated; 0 of what is no number."""
-    return computed("from_real", (a,), -(1 << bits - 1), (1 << bits - 1) - 1, (bits,))
+    return narrow(computed("from_real", (a,), *_BITS), bits)
+
+
+def real_compare(op: str, a: Value, b: Value) -> Value:
+    """1 where a is `gt`, `ge` or `eq` b, else 0."""
+    return computed("real_compare", (a, b), 0, 1, (RELATIONS.index(op),))

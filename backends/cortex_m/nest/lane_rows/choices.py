@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tosaic.backends.cortex_m.nest.block import Instruction
 from tosaic.backends.cortex_m.nest.lane_rows.plain import Plain
-from tosaic.backends.cortex_m.nest.lanes import Value
+from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
 
 
@@ -22,7 +22,7 @@ class Compare(LaneRow):
     def emit(self, turn: Turn, value: Value, part: int) -> str:
         form = turn.form(value)
         a, b = (turn.fetch(v, part, form) for v in value.operands)
-        condition, kind = ("eq", "gt", "ge")[value.numbers[0]], "i" if value.numbers[0] == 0 else "s"
+        condition, kind = RELATIONS[value.numbers[0]], "i" if value.numbers[0] == 0 else "s"
         result = turn.name()
         text = f"{{{result}}}, #0\\nvcmp.{kind}{form.valid} {condition}, {{{a}}}, {{{b}}}\\nvpst\\n"
         text += f"vmovt.i{form.valid} {{{result}}}, #1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.nest.block import Instruction
-from tosaic.backends.cortex_m.nest.lanes import Value
+from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
 
 _WORD = Form(32, 32)
@@ -34,20 +34,10 @@ class FromInteger(Real):
 
 @LANE_ROWS.register
 class ToInteger(Real):
-    """The nearest integer, half to even: VCVTN, which saturates; VQMOVN for fewer bits."""
+    """The nearest integer, half to even: VCVTN, which saturates."""
 
     name = "from_real"
     mnemonic = "vcvtn.s32.f32"
-
-    def emit(self, turn: Turn, value: Value, part: int) -> str:
-        register, (bits,) = super().emit(turn, value, part), value.numbers
-        for wide in (32, 16):
-            if bits < wide:
-                register = turn.new(f"vqmovnb.s{wide}", "{}", register)
-        return register
-
-    def form(self, turn: Turn, value: Value) -> Form:
-        return Form(32, value.numbers[0])
 
 
 @LANE_ROWS.register
@@ -159,7 +149,7 @@ class CompareReals(Real):
 
     def emit(self, turn: Turn, value: Value, part: int) -> str:
         a, b = (turn.fetch(v, part, _WORD) for v in value.operands)
-        condition, result = ("eq", "gt", "ge")[value.numbers[0]], turn.name()
+        condition, result = RELATIONS[value.numbers[0]], turn.name()
         text = f"{{{result}}}, #0\\nvcmp.f32 {condition}, {{{a}}}, {{{b}}}\\nvpst\\nvmovt.i32 {{{result}}}, #1"
         turn.code.append(Instruction("vmov.i32", text, (result,), apart=True))
         return result
