@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from tosaic.backends.target import Board, Layout, Memory, Uart
+from tosaic.backends.target import Board, Cache, Layout, Memory, Uart
 
 KIB, MIB = 1024, 1024 * 1024
+
+# Level-1 caches as in Arm's Cortex-M55 Technical Reference Manual: lines of 32 bytes, 2 ways of code, 4 of data, which
+# are allocated on a store and written back. 32 KiB each, as the chip has that `cortex-m55` stands for.
+M55_CODE = Cache("icache", 32 * KIB, 2, 32, "code")
+M55_DATA = Cache("dcache", 32 * KIB, 4, 32, "data")
+M55_CACHES = (M55_CODE, M55_DATA)
 
 # The SSE-300 map of MPS3 AN547, which the Corstone-300 FVP shares. The NPU cannot reach the tightly coupled memories,
 # which answer within the load's cycle (Arm Cortex-M55 Technical Reference Manual). SRAM and DDR are as fast as the two
@@ -12,9 +18,15 @@ KIB, MIB = 1024, 1024 * 1024
 ITCM = Memory("itcm", 0x0000_0000, 512 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
 STACK = Memory("stack", 0x2000_0000, 64 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
 DTCM = Memory("dtcm", 0x2001_0000, 448 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
-SRAM = Memory("sram", 0x2100_0000, 4 * MIB, bytes_per_cycle=8, latency=32)
-DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB, bytes_per_cycle=1, latency=64)
-DDR_CONSTANTS = Memory("ddr-constants", 0x6400_0000, 192 * MIB, bytes_per_cycle=1, latency=64)
+SRAM = Memory("sram", 0x2100_0000, 4 * MIB, bytes_per_cycle=8, latency=32, caches=M55_CACHES)
+DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB, bytes_per_cycle=1, latency=64, caches=M55_CACHES)
+DDR_CONSTANTS = Memory("ddr-constants", 0x6400_0000, 192 * MIB, bytes_per_cycle=1, latency=64, caches=M55_CACHES)
+
+# The same map with the speeds of an Alif Ensemble E8, whose high-performance core is a Cortex-M55 with 32 KiB caches.
+# A line of its SRAM takes 42 cycles to fill or to write back: fitted to the eight layers that `benchmarks/silicon.py`
+# names (pytorch/executorch issue 17651). A line of its MRAM takes 150: an estimate, since one layer alone asks for it.
+ALIF_SRAM = Memory("sram", 0x2100_0000, 4 * MIB, 8, 38, caches=M55_CACHES, line_fill=42, line_write_back=42)
+ALIF_MRAM = Memory("mram", 0x6400_0000, 192 * MIB, 1, 118, caches=M55_CACHES, line_fill=150, line_write_back=150)
 
 # Trials lie in the big memory but for their vectors: speed in QEMU is the same, and any batch fits.
 MPS3_AN547 = Board(

@@ -3,9 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tosaic.support.names import Name
+
+Holds = Literal["data", "code", "both"]
+Policy = Literal["lru", "round-robin", "random"]
+Writes = Literal["back", "through"]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A set-associative cache between the core and memories: a level-1 cache, a flash accelerator, an XIP cache.
+
+    Args:
+        name: how reports call it.
+        size: bytes.
+        ways: lines of a set.
+        line: bytes of a line.
+        holds: what is looked up in it: what loads and stores ask for, what the core executes, or both.
+        policy: which line of a full set is replaced: the least recently used, the oldest, or a random one.
+        writes: `back` allocates a line on a store and writes it to memory when it is replaced; `through` writes each
+            store to memory and allocates nothing.
+    """
+
+    name: Name
+    size: int
+    ways: int
+    line: int
+    holds: Holds = "both"
+    policy: Policy = "lru"
+    writes: Writes = "back"
+
+    def __post_init__(self) -> None:
+        """Check the geometry.
+
+        Raises:
+            ValueError: a line is no power of two of at least 4 bytes, or the sets are no power of two.
+        """
+        sets, rest = divmod(self.size, max(1, self.ways * self.line))
+        if self.line < 4 or self.line & (self.line - 1):
+            raise ValueError(f"a line of the cache `{self.name}` has {self.line} bytes, no power of two from 4 on")
+        if self.ways < 1 or rest or sets < 1 or sets & (sets - 1):
+            of = f"{self.ways} x {self.line} B"
+            raise ValueError(f"the cache `{self.name}` of {self.size} bytes has no power of two of sets of {of}")
 
 
 @dataclass(frozen=True)
@@ -19,6 +60,9 @@ class Memory:
         bytes_per_cycle: what a long sequential read brings in a cycle of the core; None where nobody has said.
         latency: cycles until the first byte of such a read.
         tightly_coupled: whether the core alone reaches it, and no NPU.
+        caches: those that the core reaches it through, at most one for data and one for code.
+        line_fill: cycles that the core waits until a line is filled; None for the latency and the bytes of a line.
+        line_write_back: cycles that it waits when a line is written back; None for as long as a fill.
     """
 
     name: Name
@@ -27,6 +71,19 @@ class Memory:
     bytes_per_cycle: float | None = None
     latency: int | None = None
     tightly_coupled: bool = False
+    caches: tuple[Cache, ...] = ()
+    line_fill: int | None = None
+    line_write_back: int | None = None
+
+    @property
+    def data_cache(self) -> Cache | None:
+        """The cache of what loads and stores ask for."""
+        return next((cache for cache in self.caches if cache.holds != "code"), None)
+
+    @property
+    def code_cache(self) -> Cache | None:
+        """The cache of what the core executes."""
+        return next((cache for cache in self.caches if cache.holds != "data"), None)
 
 
 class Timing(NamedTuple):

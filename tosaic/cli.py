@@ -72,6 +72,8 @@ compiling = _together(
                  help="What the firmware's symbols, header and archive are called after."),
     click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
+    click.option("--arena", metavar="MEMORY", multiple=True,
+                 help="Which of the target's memories the activation arena may take; repeatable, the fastest first."),
     click.option("--flash-size", type=click.IntRange(min=1), help="Bytes that code, constants and data may take."),
     click.option("--memory-mode", help="What Vela assumes of the NPU's memories, e.g. Sram_Only."),
     click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
@@ -115,7 +117,7 @@ def _options(target: str, **given: Any) -> CompileOptions:
     def taken(*names: str) -> dict[str, Any]:
         return {name: given.pop(name) for name in names}
 
-    changes = ("accelerator", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
+    changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
     return CompileOptions(
         target=find_target(target, **taken(*changes)),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),

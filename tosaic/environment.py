@@ -35,4 +35,6 @@ def environment(target: Target, machine: Machine, layout: Layout, archives: Mapp
 
 
 def _described(memory: Memory) -> str:
-    return f"{memory.name} {memory.base:#x} {memory.bytes_per_cycle} B/cycle after {memory.latency}"
+    speed = f"{memory.bytes_per_cycle} B/cycle after {memory.latency}"
+    lines = "".join(f" by {cache}" for cache in memory.caches)
+    return f"{memory.name} {memory.base:#x} {speed}, {memory.line_fill}/{memory.line_write_back} a line{lines}"

@@ -32,7 +32,8 @@ class OpProfile:
         macs: its multiply-accumulates.
         instructions, cycles, cycles_with_memory: of the core.
         npu_cycles: of the NPU, Vela's estimate.
-        bound: what most of its time goes to: a unit of the NPU, `core`, or a memory.
+        bound: what most of its time goes to: a unit of the NPU, `core`, or what the core waits for, as in `waits`.
+        waits: cycles that the core waits, by what for: `sram fills`, `sram write-backs`, `mram code`.
         traffic: bytes read and written, by memory.
         sqnr_db: of the layer that it belongs to, on calibration data; the worst where it is part of several.
     """
@@ -50,6 +51,7 @@ class OpProfile:
     cycles_with_memory: int | None
     npu_cycles: int | None
     bound: str
+    waits: Mapping[str, int]
     traffic: Mapping[str, int]
     sqnr_db: float | None
 
@@ -115,16 +117,26 @@ def _row(op: PlacedOp, cost: CallCost | None, sqnr_db: float | None) -> OpProfil
         cycles_with_memory=cost.cycles_with_memory if cost else None,
         npu_cycles=op.npu_cycles,
         bound=_bound(cost) if cost else op.npu_bound,
+        waits=_waits(cost) if cost else {},
         traffic=_moved(cost) if cost else op.npu_traffic,
         sqnr_db=sqnr_db,
     )
 
 
 def _bound(cost: CallCost) -> str:
-    slowest = max(cost.traffic, key=lambda traffic: traffic.waits, default=None)
     if cost.cycles is None:
         return ""
-    return slowest.memory if slowest and slowest.waits > cost.cycles else "core"
+    spent = {"core": cost.cycles, **_waits(cost)}
+    return max(spent, key=lambda name: spent[name])
+
+
+def _waits(cost: CallCost) -> dict[str, int]:
+    """The cycles that the core waits, by what for."""
+    found: dict[str, int] = {}
+    for each in cost.traffic:
+        causes = {"fills": each.fill_waits, "write-backs": each.write_waits, "code": each.fetch_waits}
+        found |= {f"{each.memory} {cause}": waits for cause, waits in causes.items() if waits}
+    return found
 
 
 def _moved(cost: CallCost) -> dict[str, int]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.run import Costs
 from tosaic.backends.target import Target
 from tosaic.build import Build
@@ -252,8 +253,9 @@ def targets_result(targets: Iterable[Target]) -> dict:
 
 
 def print_targets(targets: Iterable[Target]) -> None:
-    """Each target's core and NPU, and which memories hold what."""
-    table = Table("target", "core", "NPU", "holds", "memory", "at", "size", "bytes/cycle", "latency", box=None)
+    """Each target's core and NPU, which memories hold what, and by which caches the core reaches them."""
+    heads = ("target", "core", "NPU", "holds", "memory", "at", "size", "bytes/cycle", "latency", "caches")
+    table = Table(*heads, box=None)
     for target in targets:
         layout = target.layout
         uses = [("code", layout.code), ("stack", layout.stack), *(("arena", memory) for memory in layout.arena),
@@ -261,7 +263,10 @@ def print_targets(targets: Iterable[Target]) -> None:
         names = [target.name, target.core.name, target.accelerator or "no NPU"]
         for use, memory in uses:
             speed = ["-" if number is None else f"{number:g}" for number in (memory.bytes_per_cycle, memory.latency)]
-            table.add_row(*names, use, memory.name, f"{memory.base:#010x}", f"{memory.size // 1024:,} KiB", *speed)
+            caches = ", ".join(f"{cache.name} {cache.size / 1024:g} KiB" for cache in memory.caches) or "-"
+            table.add_row(
+                *names, use, memory.name, f"{memory.base:#010x}", f"{memory.size // 1024:,} KiB", *speed, caches
+            )
             names = ["", "", ""]
     stdout.print(table)
 
@@ -362,11 +367,18 @@ def _cpu_cost(found: Costs) -> str:
 
 def _memory_traffic(report: Run) -> str:
     used = [traffic for traffic in report.board.traffic if traffic.read or traffic.written]
-    texts = (
-        f"{each.memory}: {each.read:,} B read, {each.written:,} B written, {each.waits:,} cycles waited"
-        for each in used
-    )
-    return "\n".join(texts) or "not counted"
+    return "\n".join(map(_moved, used)) or "not counted"
+
+
+def _moved(each: Traffic) -> str:
+    """What a memory was asked for, and how long the core waits for it, by what for."""
+    causes = {
+        f"for {each.filled:,} fills": each.fill_waits,
+        f"for {each.written_back:,} write-backs" if each.written_back else "to write": each.write_waits,
+        f"for {each.fetched:,} fetches of code": each.fetch_waits,
+    }
+    waits = ", ".join(f"{waits:,} cycles {cause}" for cause, waits in causes.items() if waits)
+    return f"{each.memory}: {each.read:,} B read, {each.written:,} B written; " + (waits or "no wait")
 
 
 def _count(number: int | None) -> str:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Library, build_firmware
+from tosaic.backends.firmware.build import Firmware, Library, build_firmware
 from tosaic.backends.firmware.emit import arena_name
-from tosaic.backends.firmware.memory_plan import plan_apart
+from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_apart
 from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.faults import address_of
-from tosaic.backends.simulators.memory_model import waited
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.target import Memory, Target
 
@@ -49,13 +48,23 @@ def waits_by_block(
         firmware = build_firmware(program, roomy, build, include=include, libraries=libraries, states=states, plan=plan)
         elf = build / "model.elf"
         begin = address_of(elf, arena_name(largest))
-        # A wait of one cycle for each jump, and none for bytes, counts jumps.
-        watched = [
-            Memory(name, begin + place.offset, place.block.size, pipeline.bytes_per_cycle, 1)
-            for name, place in plan.placements.items()
-        ]
-        found = run_firmware(elf, firmware, [firmware.taken(sample)], runner, memories=watched).traffic
-    return {
-        asked.memory: tuple(waited(memory, asked.read + asked.written, asked.waits, pipeline) for memory in arena)
-        for asked in found
-    }
+        waits = [_waits(plan, begin, memory, elf, firmware, sample, runner) for memory in arena]
+    return {name: tuple(each[name] for each in waits) for name in plan.placements}
+
+
+def _waits(
+    plan: MemoryPlan,
+    begin: int,
+    memory: Memory,
+    elf: Path,
+    firmware: Firmware,
+    sample: Sequence[np.ndarray],
+    runner: Runner,
+) -> dict[str, int]:
+    """By block the cycles that the core waits for it where all of them lie in `memory`."""
+    watched = [
+        replace(memory, name=name, base=begin + place.offset, size=place.block.size)
+        for name, place in plan.placements.items()
+    ]
+    found = run_firmware(elf, firmware, [firmware.taken(sample)], runner, memories=watched).traffic
+    return {asked.memory: asked.waits for asked in found}

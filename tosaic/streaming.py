@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.assembly import assemble
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
@@ -33,7 +34,7 @@ from tosaic.backends.firmware.memory_plan import (
     program_blocks,
 )
 from tosaic.backends.firmware.program import KernelCall, Program
-from tosaic.backends.target import Memory, Target
+from tosaic.backends.target import Target
 from tosaic.passes.place.join import join
 from tosaic.support.errors import Error, OutOfMemoryError
 from tosaic.support.functions import body_of, callee_of, computing_ops, returned
@@ -62,6 +63,8 @@ _CODE = 1024
 _SLACK = 3
 """Hops of a window before its rows move to the start of their buffers."""
 _NEAR = 1.01
+_LONG_WAIT = 0.5
+"""Times a kernel's own cycles, for which streams are tried in its place."""
 _LEAN, _LEANEST = 2048, 128
 """Bytes of working memory that kernels of strips are held to, and others where memory is short; and the least."""
 _ROOMY = ((_LEAN, 0), (_LEANEST, 0))
@@ -539,6 +542,7 @@ class Fitter:
         """Every segment that fits, with its price: streams for what does not fit, and for what needs most memory."""
         hot = [*self._fed_calls]
         hot += [number for number, price in enumerate(self._alone) if price.bytes > min(limit, self._most - 1)]
+        hot += self._waiting
         hot += [n for conflict in self._conflicts for need in conflict.needs for n in range(need.first, need.last + 1)]
         for number, alone in enumerate(self._alone):
             if number in self._fed_calls:
@@ -630,14 +634,17 @@ class Fitter:
         cost = sum(self._costs_of_work[call] * share for call, share in self._shares(segment))
         calls = [sum(counts.values()) for counts in plan.calls]
         cost += _CYCLES_OF_CALL * sum(calls) + _CYCLES_OF_BYTE * plan.moved
-        for number, source in self._own_sources(plan, segment):
+        sources = self._own_sources(plan, segment)
+        stays = self._cache_holds(scratch + sum(len(source.params) for _, source in sources))
+        for number, source in sources:
             size = len(source.params)
             waits = self._waits(size)
             if number in kept:
                 scratch += size
                 cost += _CYCLES_OF_BYTE * size + waits
             else:
-                cost += waits if segment.across else calls[number] * waits
+                cost += waits if segment.across or stays else calls[number] * waits
+        cost += self._waits_for_tensors(plan.stream, scratch)
         return Price(self._bytes(segment, scratch, plan.leads), cost)
 
     def _shares(self, segment: Segment) -> Iterator[tuple[int, float]]:
@@ -661,10 +668,25 @@ class Fitter:
         call = self._program.calls[segment.first]
         return len(call.kernel.params) + _CODE if isinstance(call, KernelCall) else 0
 
-    def _waits(self, size: int) -> float:
-        """What one reading of so many bytes of params costs beyond the instructions."""
-        counts = {"constants_read": float(size), "streams": 2.0}
-        return Site(self._tuner.constants).waits(counts, self._tuner.target.core.pipeline)
+    def _waits_for_tensors(self, stream: Stream, scratch: int) -> float:
+        """What a stream waits for what it reads and makes, and for what lies in between where no cache holds that."""
+        sizes = {name: buffer.size for name, buffer in self._program.buffers.items()}
+        waits = sum(self._waits(sizes[name], "input") for name in stream.inputs if name in sizes)
+        waits += sum(self._waits(sizes[name], "output", writes=True) for name in stream.outputs if name in sizes)
+        if self._cache_holds(scratch):
+            return waits
+        between = [name for name in stream.writes if name not in stream.outputs]
+        return waits + sum(2 * self._waits(sizes[name], "output", writes=True) for name in between if name in sizes)
+
+    def _cache_holds(self, size: int) -> bool:
+        """Whether so many bytes stay in the data cache from step to step."""
+        cache = self._tuner.tensors.data_cache if self._tuner.tensors else None
+        return cache is not None and size <= cache.size
+
+    def _waits(self, size: float, place: Place = "params", writes: bool = False) -> float:
+        """What one walk over so many bytes costs beyond the instructions."""
+        walk = Walk((), (ArrayAccess(place, place, size, (), writes),))
+        return self._tuner.site().waits([walk], self._tuner.target.core.pipeline)
 
     # What is known of calls.
 
@@ -695,6 +717,14 @@ class Fitter:
             cost = costs[name].cost(self._tuner.objective) if name in costs else 0
             prices.append(Price(live_bytes(blocks, leads, number), float(cost or 0), True, True))
         return prices
+
+    @cached_property
+    def _waiting(self) -> list[int]:
+        """The calls whose kernels alone wait long for tensors, which a stream may keep in the cache."""
+        if self._waits(1, "output", writes=True) == 0:
+            return []
+        waits = [alone.cost - work for alone, work in zip(self._alone, self._costs_of_work, strict=True)]
+        return [number for number, work in enumerate(self._costs_of_work) if waits[number] > _LONG_WAIT * work]
 
     @property
     def _most(self) -> int:
@@ -828,7 +858,7 @@ class Fitter:
     def _new_task(self, segment: Segment) -> KernelTask | StreamTask:
         if not segment.rows:
             whole = self._tasks[self._names[segment.first]]
-            return _lean(whole, self._tuner.constants, segment.lean)
+            return _lean(whole, self._tuner.site(), segment.lean)
         plan = self._plan(segment)
         module = copy_of(self._placed)
         join(module, self._names[segment.first : segment.last + 1], "stream")
@@ -839,8 +869,10 @@ class Fitter:
         like: dict[int, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
-            constants = None if number in kept else self._tuner.constants
-            strips += self._strips(plan, number, whole, constants, segment.lean, like.get(call))
+            site = self._tuner.site()
+            if number in kept:
+                site = replace(site, constants=site.tensors)
+            strips += self._strips(plan, number, whole, site, segment.lean, like.get(call))
             like[call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))
 
@@ -856,7 +888,7 @@ class Fitter:
         return tuple(known.get(name) or np.random.default_rng(0).bytes(size) for name, size in sizes.items())
 
     def _strips(
-        self, plan: Plan, number: int, whole: KernelTask, constants: Memory | None, lean: int, known: Strip | None
+        self, plan: Plan, number: int, whole: KernelTask, site: Site, lean: int, known: Strip | None
     ) -> list[Strip]:
         """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be, and
         with those of what is known of the same call."""
@@ -864,7 +896,7 @@ class Fitter:
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
             text, *further = _texts(stage, rows)
-            task = _lean(replace(whole, function=text, inputs=()), constants, lean)
+            task = _lean(replace(whole, function=text, inputs=()), site, lean)
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
             if known is not None and _packs_alike(task, known):
@@ -929,13 +961,13 @@ def _has_data(function: ir.Operation, task: KernelTask) -> bool:
     return kinds <= {"i8"} or (kinds <= {"i8", "i16"} and bool(task.inputs))
 
 
-def _lean(task: KernelTask, constants: Memory | None, least: int) -> KernelTask:
+def _lean(task: KernelTask, site: Site, least: int) -> KernelTask:
     """The task held to the family of its best guess, and to so much working memory, or to as little more as that has a
     schedule for; the generic lowering is no way out, as it takes what it takes."""
-    usual = replace(task, site=Site(constants))
+    usual = replace(task, site=site)
     own = replace(usual, families=(_family(usual),))
     for most in (least, *(more for more in _MORE_SCRATCH if more > least)):
-        lean = replace(own, site=Site(constants, most))
+        lean = replace(own, site=replace(site, most_scratch=most))
         if _family(lean) == _family(own):
             return lean
     return own

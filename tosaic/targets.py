@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from tosaic.backends.boards import DDR_ARENA, DDR_CONSTANTS, DTCM, ITCM, MPS3_AN547, SRAM, STACK
+from tosaic.backends.boards import (
+    ALIF_MRAM,
+    ALIF_SRAM,
+    DDR_ARENA,
+    DDR_CONSTANTS,
+    DTCM,
+    ITCM,
+    MPS3_AN547,
+    SRAM,
+    STACK,
+)
 from tosaic.backends.cores import find_core
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.vela import vela_sections
-from tosaic.backends.target import Board, Core, Layout, Memory, Target, Uart
+from tosaic.backends.target import Board, Cache, Core, Holds, Layout, Memory, Policy, Target, Uart, Writes
 from tosaic.support.errors import Error, unknown_name
 from tosaic.support.names import Name
 
@@ -22,7 +33,7 @@ ENTRY_POINTS = "tosaic.targets"
 
 _SHARED = Layout(ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS)
 _OWN = (
-    Target("cortex-m55", CORTEX_M55, MPS3_AN547, Layout(ITCM, STACK, (DTCM, SRAM, DDR_ARENA), DDR_CONSTANTS)),
+    Target("cortex-m55", CORTEX_M55, MPS3_AN547, Layout(ITCM, STACK, (DTCM, ALIF_SRAM, DDR_ARENA), ALIF_MRAM)),
     Target("corstone-300", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u55-128"),
     # Its core is a Cortex-M85. QEMU has none, so code is built for the M55, whose instructions the M85 executes.
     Target("corstone-320", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u85-256"),
@@ -43,6 +54,7 @@ def find_target(
     memory_mode: str | None = None,
     system_config: str | None = None,
     flash_size: int | None = None,
+    arena: Sequence[str] = (),
 ) -> Target:
     """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
 
@@ -52,6 +64,7 @@ def find_target(
         constants: the memory that holds weights and command streams, and no longer any of the arena.
         memory_mode, system_config: what Vela shall assume of the memories, by its names.
         flash_size: the most bytes that code, constants and data may take.
+        arena: the memories that the arena may take, the fastest first; empty for those of the target.
 
     Raises:
         Error: no such target, accelerator, memory, mode or configuration, and the message names the nearest; or the
@@ -60,6 +73,8 @@ def find_target(
     target = read_target(Path(name)) if name.endswith(".toml") else targets().get(name)
     if target is None:
         raise unknown_name("target", name, targets())
+    if arena:
+        target = replace(target, layout=replace(target.layout, arena=tuple(_memory_of(target, name) for name in arena)))
     if accelerator is not None:
         if accelerator not in ACCELERATORS:
             raise unknown_name("accelerator", accelerator, ACCELERATORS)
@@ -91,15 +106,21 @@ def with_constants_in(name: str, target: Target) -> Layout:
     Raises:
         Error: there is no such memory, the NPU does not reach it, or the arena has no other.
     """
+    constants = _memory_of(target, name)
+    arena = tuple(memory for memory in target.layout.arena if memory.name != name)
+    if not arena:
+        raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
+    return replace(target.layout, constants=constants, arena=arena)
+
+
+def _memory_of(target: Target, name: str) -> Memory:
+    """The memory called `name`, which the NPU of a target reaches, too."""
     memories = {memory.name: memory for memory in target.layout.memories}
     if name not in memories:
         raise unknown_name("memory", name, memories)
     if target.accelerator and memories[name].tightly_coupled:
         raise Error(f"the NPU of `{target.name}` does not reach `{name}`", hint="a memory that is not tightly coupled")
-    arena = tuple(memory for memory in target.layout.arena if memory.name != name)
-    if not arena:
-        raise Error(f"`{name}` is all the memory that the arena of `{target.name}` has", hint="another memory")
-    return replace(target.layout, constants=memories[name], arena=arena)
+    return memories[name]
 
 
 class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,16 +153,28 @@ class _BoardTable(msgspec.Struct, forbid_unknown_fields=True):
     uart: _UartTable | None = None
 
 
+class _CacheTable(msgspec.Struct, forbid_unknown_fields=True):
+    size: Annotated[int, msgspec.Meta(gt=0)]
+    ways: Annotated[int, msgspec.Meta(gt=0)]
+    line: Annotated[int, msgspec.Meta(gt=0)]
+    holds: Holds = "both"
+    policy: Policy = "lru"
+    writes: Writes = "back"
+
+
 class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
     base: Annotated[int, msgspec.Meta(ge=0)]
     size: Annotated[int, msgspec.Meta(gt=0)]
     bytes_per_cycle: Annotated[float, msgspec.Meta(gt=0)] | None = None
     latency: Annotated[int, msgspec.Meta(ge=0)] | None = None
     tightly_coupled: bool = False
+    caches: tuple[str, ...] = ()
+    line_fill: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    line_write_back: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The schema of a target's TOML file; `code`, `stack`, `arena` and `constants` name memories."""
+    """The schema of a target's TOML file; `code`, `stack`, `arena` and `constants` name memories, which name caches."""
 
     name: Name
     core: Name | _CoreTable
@@ -151,6 +184,7 @@ class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
     stack: str
     arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     constants: str
+    cache: dict[Name, _CacheTable] = {}
     trials: _TrialsTable | None = None
     accelerator: str | None = None
 
@@ -169,10 +203,7 @@ def read_target(path: Path) -> Target:
         raise Error(f"`{path}` declares no target", why=str(error)) from None
     if file.accelerator is not None and file.accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", file.accelerator, ACCELERATORS)
-    memories = {
-        name: Memory(name, table.base, table.size, table.bytes_per_cycle, table.latency, table.tightly_coupled)
-        for name, table in file.memory.items()
-    }
+    memories = _memories(file, path)
 
     def memory(name: str) -> Memory:
         if name not in memories:
@@ -185,6 +216,23 @@ def read_target(path: Path) -> Target:
     uart = Uart(port.driver, port.base, port.clock) if port else None
     board = Board(file.board.machine, file.board.cpu, trials, uart)
     return Target(file.name, _core(file.core), board, layout, file.accelerator)
+
+
+def _memories(file: _TargetFile, path: Path) -> dict[str, Memory]:
+    try:
+        caches = {name: Cache(name, **msgspec.structs.asdict(table)) for name, table in file.cache.items()}
+    except ValueError as error:
+        raise Error(f"`{path}` declares no target", why=str(error)) from None
+    found = {}
+    for name, table in file.memory.items():
+        if unknown := [cache for cache in table.caches if cache not in caches]:
+            raise unknown_name("cache", unknown[0], caches)
+        by = tuple(caches[cache] for cache in table.caches)
+        for kind in ("data", "code"):
+            if sum(cache.holds in (kind, "both") for cache in by) > 1:
+                raise Error(f"`{path}` declares no target", why=f"the memory `{name}` has two caches of {kind}")
+        found[name] = Memory(name, **{**msgspec.structs.asdict(table), "caches": by})
+    return found
 
 
 def _core(given: str | _CoreTable) -> Core:

@@ -116,6 +116,15 @@ class Tuner:
         """The memory that kernels wait for as they read their constants; None where the objective counts no waits."""
         return self.target.layout.constants if self.objective == "cycles" else None
 
+    @property
+    def tensors(self) -> Memory | None:
+        """The memory that kernels wait for as they read and write tensors; None where the objective counts no waits."""
+        return self.target.layout.arena[0] if self.objective == "cycles" else None
+
+    def site(self, most_scratch: int | None = None) -> Site:
+        """Where kernels run, with so much working memory at most."""
+        return Site(self.constants, most_scratch, self.tensors)
+
     def __enter__(self) -> Tuner:
         return self
 
@@ -148,7 +157,7 @@ class Tuner:
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
-        return {name: replace(task, site=Site(self.constants, room.get(task.key))) for name, task in tasks.items()}
+        return {name: replace(task, site=self.site(room.get(task.key))) for name, task in tasks.items()}
 
     def fits(self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> bool:
         """Whether the target has the memory for a placed module with the default kernels of `tasks`."""

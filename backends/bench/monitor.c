@@ -22,6 +22,8 @@
  *     FAULT  pc, lr, CFSR, HFSR, BFAR  the image cannot go on
  *     LIMIT  pc                        a region took more than `limit` cycles, or all between two events too many
  *
+ * `svc 4` writes the data cache back and empties both caches; it is no event.
+ *
  * Everything is answered on the level of SVC; a fault or a tick that ends an image goes there by a thread of its own.
  */
 #include <stdint.h>
@@ -57,6 +59,9 @@ enum { PAYLOAD = 1024, HEADER = 4, TRAILER = 4 };
 #define CPACR REGISTER(0xE000ED88)
 #define FPCCR REGISTER(0xE000EF34)
 #define ICIALLU REGISTER(0xE000EF50)
+#define DCCISW REGISTER(0xE000EF74)
+#define CCSIDR REGISTER(0xE000ED80)
+#define CSSELR REGISTER(0xE000ED84)
 #define DEMCR REGISTER(0xE000EDFC)
 #define SYST_CSR REGISTER(0xE000E010)
 #define SYST_RVR REGISTER(0xE000E014)
@@ -65,6 +70,7 @@ enum { PAYLOAD = 1024, HEADER = 4, TRAILER = 4 };
 #define DWT_CYCCNT REGISTER(0xE0001004)
 #define DWT_LAR REGISTER(0xE0001FB0)
 
+#define CCR_DC (1u << 16)
 #define CCR_IC (1u << 17)
 #define CCR_LOB (1u << 19)
 #define CPACR_CP10_CP11_FULL (0xfu << 20)
@@ -225,6 +231,27 @@ static void start_counter(void)
     counts_by_systick = DWT_CYCCNT == before;
 }
 
+/* ---- caches */
+
+/* Cleans and invalidates the data cache by set and way, and invalidates the code cache, where they are on
+ * (Armv7-M and Armv8-M Architecture Reference Manuals, "Cache maintenance operations"). */
+static void empty_caches(void)
+{
+    __asm__ volatile("dsb" ::: "memory");
+    if (CCR & CCR_DC) {
+        CSSELR = 0;
+        __asm__ volatile("dsb" ::: "memory");
+        uint32_t line_bits = (CCSIDR & 7) + 4, last_way = CCSIDR >> 3 & 0x3ff, last_set = CCSIDR >> 13 & 0x7fff;
+        uint32_t way_shift = last_way ? (uint32_t)__builtin_clz(last_way) : 0;
+        for (uint32_t set = 0; set <= last_set; set++)
+            for (uint32_t way = 0; way <= last_way; way++)
+                DCCISW = way << way_shift | set << line_bits;
+    }
+    if (CCR & CCR_IC)
+        ICIALLU = 0;
+    __asm__ volatile("dsb\n isb" ::: "memory");
+}
+
 /* ---- requests */
 
 static int allowed(uint32_t address, uint32_t size)
@@ -372,6 +399,10 @@ __attribute__((used)) static uint32_t call(uint32_t exc_return, struct frame *fr
 {
     uint32_t number = *(const uint8_t *)(frame->pc - 2);
     resumable = 1;
+    if (number == 4) {
+        empty_caches();
+        return exc_return;
+    }
     if (number == 1) {
         arm(limit);
         started = counts_by_systick ? 0 : DWT_CYCCNT;
@@ -403,9 +434,7 @@ __attribute__((used)) static uint32_t call(uint32_t exc_return, struct frame *fr
     if (request[0] == RUN) {
         limit = word(payload + 8);
         exc_return = enter(exc_return, word(payload), word(payload + 4));
-        if (CCR & CCR_IC)
-            ICIALLU = 0;
-        __asm__ volatile("dsb\n isb" ::: "memory");
+        empty_caches();
     } else if (number == 0xab)
         frame->r0 = word(payload);
     arm(CYCLES_BETWEEN_EVENTS);

@@ -11,9 +11,10 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.simulators.memory_model import waited
-from tosaic.backends.target import Core, Memory, Pipeline
+from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_back_cycles
+from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
 from tosaic.tuner.space import Schedule, Variant
@@ -109,24 +110,64 @@ class Site:
     Args:
         constants: the memory that params lie in; None where it answers at once.
         most_scratch: bytes of working memory that a kernel may take; None for any number.
+        tensors: the memory of tensors and working memory; None where it answers at once.
     """
 
     constants: Memory | None = None
     most_scratch: int | None = None
+    tensors: Memory | None = None
 
     def holds(self, counts: Mapping[str, float]) -> bool:
         """Whether there is working memory for a kernel with these features; always where they tell none, as those of
         the generic lowering, which takes the place of kernels that are found wrong."""
         return self.most_scratch is None or counts.get("scratch", 0) <= self.most_scratch
 
-    def waits(self, counts: Mapping[str, float], pipeline: Pipeline | None) -> float:
-        """Cycles that a kernel waits for its params, of which it counts `constants_read` bytes in `streams`."""
-        return waited(self.constants, counts["constants_read"], counts["streams"], pipeline)
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether some schedules wait longer for memory than others."""
+        return self.constants is not None or self.tensors is not None
 
-    def priced(self, counts: Mapping[str, float], cycles: float, pipeline: Pipeline | None) -> dict[str, float]:
-        """Counts of a kernel, with the `cycles` that they promise, alone and with what it waits for its params."""
-        return {**counts, "estimate": cycles, "estimate_with_waits": cycles + self.waits(counts, pipeline)}
+    def waits(self, walks: Sequence[Walk], pipeline: Pipeline | None) -> float:
+        """Cycles that a kernel waits for memory."""
+        return sum(count * cycles for count, cycles in self._moved(walks, pipeline).values())
 
+    def priced(
+        self, counts: Mapping[str, float], cycles: float, walks: Sequence[Walk], pipeline: Pipeline | None
+    ) -> dict[str, float]:
+        """Counts of a kernel, with the lines that it moves, and the `cycles` that they promise, alone and with what it
+        waits for memory."""
+        moved = self._moved(walks, pipeline)
+        waits = sum(count * cycles for count, cycles in moved.values())
+        lines = {name: count for name, (count, _) in moved.items()}
+        return {**counts, **lines, "estimate": cycles, "estimate_with_waits": cycles + waits}
+
+    def _moved(self, walks: Sequence[Walk], pipeline: Pipeline | None) -> dict[str, tuple[float, float]]:
+        """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""
+        found: dict[str, tuple[float, float]] = {}
+        if pipeline is None:
+            return found
+        behind: dict[Cache, set[Place]] = {}
+        for memory, places in ((self.tensors, _TENSORS), (self.constants, _CONSTANTS)):
+            if memory is not None and memory.data_cache is not None:
+                behind.setdefault(memory.data_cache, set()).update(places)
+        word = word_of(pipeline)
+        for kind, memory, places in (("tensor", self.tensors, _TENSORS), ("constant", self.constants, _CONSTANTS)):
+            if memory is None:
+                continue
+            cache = memory.data_cache
+            if cache is None:
+                moved = [words_moved(walk, place, word) for walk in walks for place in places]
+            else:
+                seen = frozenset(behind[cache])
+                moved = [lines_moved(walk, seen, cache)[place] for walk in walks for place in places]
+            filled, written = (sum(each) for each in zip(*moved, strict=True)) if moved else (0.0, 0.0)
+            found[f"{kind}_lines_filled"] = filled, fill_cycles(memory, cache, pipeline)
+            found[f"{kind}_lines_written"] = written, write_back_cycles(memory, pipeline)
+        return found
+
+
+_TENSORS: tuple[Place, ...] = ("input", "output", "scratch")
+_CONSTANTS: tuple[Place, ...] = ("params",)
 
 ANYWHERE = Site()
 

@@ -3,15 +3,17 @@ memories."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tosaic.backends.simulators.memory_model import Requests
+from tosaic.backends.target import Cache, Memory
 from tosaic.support.cache import cached
 from tosaic.support.processes import run_tool
 
 PLUGIN = Path(__file__).with_name("counting_plugin.c")
+_POLICIES = ("lru", "round-robin", "random")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,25 @@ def _build(target: Path) -> None:
     run_tool("gcc", ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", PLUGIN, "-o", target])
 
 
+def watch(memories: Sequence[Memory], word: int) -> list[str]:
+    """The plugin's arguments that count what memories are asked for, through their caches.
+
+    A memory without a cache for its data, or its code, keeps one word of so many bytes of it at hand.
+    """
+    caches: dict[Cache, int] = {}
+    watched = []
+    for memory in memories:
+        numbers = []
+        for holds, cache in (("data", memory.data_cache), ("code", memory.code_cache)):
+            own = cache or Cache(f"{memory.base} {holds}", word, 1, word, writes="through")
+            numbers.append(caches.setdefault(own, len(caches)))
+        watched.append(f"memory={memory.base}:{memory.size}:{numbers[0]}:{numbers[1]}")
+    made = [
+        f"cache={c.size}:{c.ways}:{c.line}:{_POLICIES.index(c.policy)}:{int(c.writes == 'through')}" for c in caches
+    ]
+    return [*made, *watched]
+
+
 def read_counts(path: Path) -> Counts:
     """The file that the plugin wrote; no counts where there is none."""
     blocks: dict[int, Block] = {}
@@ -86,7 +107,7 @@ def read_counts(path: Path) -> Counts:
         elif kind == "R" and len(values) == 4:
             regions.append(_region(blocks, edges, tuple(requests), *values))
             edges, requests = {}, []
-        elif kind == "M" and len(values) == 4:
+        elif kind == "M" and len(values) == 6:
             requests.append(Requests(*values[1:]))
         elif kind == "L":
             limited = True

@@ -1,11 +1,19 @@
 /* QEMU TCG plugin: how often each basic block follows another between the guest's `dbg #1` and `dbg #2`, and what each
- * memory is asked for there.
+ * memory is asked for there, through the caches that the core reaches it by.
  *
- * Both markers are architectural NOPs. Arguments: out=FILE, limit=N (guest instructions a region may execute before the
- * run is ended), and memory=BASE:SIZE for each memory to watch. FILE is text, one record a line:
+ * The markers are architectural NOPs. Caches are empty at reset, and keep what they hold from one region to the next;
+ * what runs between regions does not pass through them. `dbg #3` empties them, writing nothing back, and from there to
+ * the next `dbg #1` loads and stores pass through them uncounted: so a program states what a region finds in them.
+ *
+ * Arguments: out=FILE, limit=N (guest instructions a region may execute before the run is ended),
+ * cache=SIZE:WAYS:LINE:POLICY:WRITES for each cache (POLICY 0 replaces the least recently used line of a set, 1 the
+ * oldest, 2 a random one; WRITES 0 writes lines back, 1 writes through), and memory=BASE:SIZE:DATA:CODE for each memory
+ * to watch, with the numbers of the caches of its data and its code, or -1. FILE is text, one record a line:
  *     B id pc bytes instructions      a block of translated code, before its first use
  *     E from to count                 block `to` ran `count` times right after `from` in the region that follows
- *     M number read written jumps     bytes of the memory in the region that follows, and reads that began a new stream
+ *     M number read written filled written-back fetched
+ *                                     of the memory in the region that follows: bytes of loads and stores, lines of its
+ *                                     data cache that were filled and written back, lines of code that were filled
  *     R first begin last end          end of a region: the blocks that hold its markers, and the markers' places there
  *     L                               the region that was running reached the limit; the run ended here
  */
@@ -42,14 +50,33 @@ extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 enum { EXIT_LIMIT = 124 };
-enum { MEMORIES = 4096, STREAMS = 8, NEAR = 32 };
+enum { MEMORIES = 4096, CACHES = 4096 };
 
-/* A read within NEAR bytes of the last one of a stream continues that stream; any other begins one, in the place of the
- * oldest. */
+/* A place for a line; `number` is its address divided by the bytes of a line. */
+struct place {
+    uint32_t number;
+    uint16_t memory;
+    bool valid, dirty;
+};
+
+/* The places of a set stand one behind the other, from the newest to the one that is replaced next. */
+struct cache {
+    uint32_t ways, line, line_bits, sets, policy;
+    bool through, is_shared; /* by code and data */
+    uint32_t random;
+    struct place *places;
+};
+
+enum { LEAST_RECENTLY_USED, OLDEST, RANDOM };
+
+struct requests {
+    uint64_t read, written, filled, written_back, fetched;
+};
+
 struct memory {
     uint32_t base, size;
-    uint64_t read, written, jumps;
-    uint32_t streams[STREAMS], stream_count, latest;
+    struct cache *data, *code;
+    struct requests asked;
 };
 
 struct block;
@@ -63,6 +90,7 @@ struct edge {
 struct block {
     uint32_t id, pc, bytes, instructions;
     bool printed;
+    struct memory *code; /* where it lies, if that is watched */
     struct edge *edges;
     uint32_t edge_count, edge_capacity;
 };
@@ -80,13 +108,16 @@ struct touched {
 static FILE *out;
 static uint64_t limit = UINT64_MAX, executed;
 static uint32_t block_count, region;
-static bool recording;
+static bool recording, warming;
+static struct block *fetched_last;
 static struct marker begin;
 static struct block *current;
 static struct touched *touched;
 static size_t touched_count, touched_capacity;
 static struct memory memories[MEMORIES];
 static uint32_t memory_count, memory_at;
+static struct cache caches[CACHES];
+static uint32_t cache_count;
 
 static void *grown(void *array, size_t capacity, size_t element)
 {
@@ -122,12 +153,91 @@ static void first_in_region(struct block *from, uint32_t index)
     touched[touched_count++] = (struct touched){from, index};
 }
 
+/* The memory that holds `address`, or NULL. */
+static struct memory *memory_of(uint32_t address)
+{
+    if (address - memories[memory_at].base < memories[memory_at].size)
+        return memories + memory_at;
+    for (uint32_t i = 0; i < memory_count; i++)
+        if (address - memories[i].base < memories[i].size) {
+            memory_at = i;
+            return memories + i;
+        }
+    return NULL;
+}
+
+static void empty_caches(void)
+{
+    for (uint32_t i = 0; i < cache_count; i++) {
+        memset(caches[i].places, 0, caches[i].sets * caches[i].ways * sizeof *caches[i].places);
+        caches[i].random = 1;
+    }
+    fetched_last = NULL;
+}
+
+static void move_to_front(struct place *set, uint32_t way, struct place place)
+{
+    for (; way; way--)
+        set[way] = set[way - 1];
+    set[0] = place;
+}
+
+/* A full set's place that the next line takes: free places stand behind the others. */
+static uint32_t victim(struct cache *cache, const struct place *set)
+{
+    if (cache->policy != RANDOM || !set[cache->ways - 1].valid)
+        return cache->ways - 1;
+    cache->random = cache->random * 1664525u + 1013904223u; /* Numerical Recipes, 7.1 */
+    return (uint32_t)((uint64_t)cache->random * cache->ways >> 32);
+}
+
+/* Looks up one line; true where it had to be filled. */
+static bool fills(struct cache *cache, uint32_t number, uint16_t memory, bool store)
+{
+    struct place *set = cache->places + number % cache->sets * cache->ways;
+    bool dirties = store && !cache->through;
+    for (uint32_t way = 0; way < cache->ways && set[way].valid; way++)
+        if (set[way].number == number) {
+            set[way].dirty |= dirties;
+            if (way && cache->policy == LEAST_RECENTLY_USED)
+                move_to_front(set, way, set[way]);
+            return false;
+        }
+    if (store && cache->through)
+        return false;
+    uint32_t way = victim(cache, set);
+    if (set[way].valid && set[way].dirty)
+        memories[set[way].memory].asked.written_back++;
+    move_to_front(set, way, (struct place){number, memory, true, dirties});
+    return true;
+}
+
+/* Looks up all lines that `bytes` at `address` touch; how many had to be filled. */
+static uint32_t lines_filled(struct cache *cache, uint32_t address, uint32_t bytes, uint16_t memory, bool store)
+{
+    uint32_t found = 0, last = (address + bytes - 1) >> cache->line_bits;
+    for (uint32_t number = address >> cache->line_bits; number <= last; number++)
+        found += fills(cache, number, memory, store);
+    return found;
+}
+
+/* What the core executes next. The lines of a block that runs again at once are the newest of their sets already. */
+static void fetch(struct block *block)
+{
+    struct memory *memory = block->code;
+    if (!memory || !memory->code || (block == fetched_last && !memory->code->is_shared))
+        return;
+    fetched_last = block;
+    memory->asked.fetched += lines_filled(memory->code, block->pc, block->bytes, (uint16_t)(memory - memories), false);
+}
+
 static void on_block(unsigned vcpu, void *user)
 {
     (void)vcpu;
     if (!recording)
         return;
     struct block *to = user;
+    fetch(to);
     uint32_t index = edge_to(current, to);
     if (current->edges[index].region != region)
         first_in_region(current, index);
@@ -141,50 +251,23 @@ static void on_block(unsigned vcpu, void *user)
     }
 }
 
-static bool continues(const struct memory *memory, uint32_t stream, uint32_t address)
-{
-    return address - memory->streams[stream] + NEAR <= 2 * NEAR;
-}
-
-static void follow(struct memory *memory, uint32_t address)
-{
-    uint32_t stream = memory->latest;
-    if (!memory->stream_count || !continues(memory, stream, address)) {
-        for (stream = 0; stream < STREAMS && stream < memory->stream_count; stream++)
-            if (continues(memory, stream, address))
-                break;
-        if (stream == STREAMS || stream == memory->stream_count)
-            stream = (uint32_t)(memory->jumps++ % STREAMS);
-        if (stream == memory->stream_count)
-            memory->stream_count++;
-    }
-    memory->streams[stream] = address;
-    memory->latest = stream;
-}
-
 static void on_access(unsigned vcpu, qemu_plugin_meminfo_t access, uint64_t at, void *user)
 {
     (void)vcpu;
     (void)user;
+    if (!recording && !warming)
+        return;
     uint32_t address = (uint32_t)at, bytes = 1u << qemu_plugin_mem_size_shift(access);
-    if (!recording)
+    struct memory *memory = memory_of(address);
+    if (!memory)
         return;
-    if (address - memories[memory_at].base >= memories[memory_at].size) {
-        for (memory_at = 0; memory_at < memory_count; memory_at++)
-            if (address - memories[memory_at].base < memories[memory_at].size)
-                break;
-        if (memory_at == memory_count) {
-            memory_at = 0;
-            return;
-        }
-    }
-    struct memory *memory = &memories[memory_at];
-    if (qemu_plugin_mem_is_store(access)) {
-        memory->written += bytes;
-        return;
-    }
-    memory->read += bytes;
-    follow(memory, address);
+    bool store = qemu_plugin_mem_is_store(access);
+    if (store)
+        memory->asked.written += bytes;
+    else
+        memory->asked.read += bytes;
+    if (memory->data)
+        memory->asked.filled += lines_filled(memory->data, address, bytes, (uint16_t)(memory - memories), store);
 }
 
 static void print_block(struct block *block)
@@ -202,11 +285,22 @@ static void on_begin(unsigned vcpu, void *user)
     begin = *(struct marker *)user;
     current = begin.block;
     recording = true;
+    warming = false;
     region++;
     executed = 0;
     touched_count = 0;
+    fetched_last = NULL;
     for (uint32_t i = 0; i < memory_count; i++)
-        memories[i] = (struct memory){.base = memories[i].base, .size = memories[i].size};
+        memories[i].asked = (struct requests){0};
+    fetch(begin.block);
+}
+
+static void on_empty(unsigned vcpu, void *user)
+{
+    (void)vcpu;
+    (void)user;
+    empty_caches();
+    warming = true;
 }
 
 static void on_end(unsigned vcpu, void *user)
@@ -222,21 +316,23 @@ static void on_end(unsigned vcpu, void *user)
         print_block(edge->to);
         fprintf(out, "E %" PRIu32 " %" PRIu32 " %" PRIu64 "\n", touched[i].from->id, edge->to->id, edge->count);
     }
-    for (uint32_t i = 0; i < memory_count; i++)
-        fprintf(out, "M %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, memories[i].read, memories[i].written,
-                memories[i].jumps);
+    for (uint32_t i = 0; i < memory_count; i++) {
+        const struct requests *asked = &memories[i].asked;
+        fprintf(out, "M %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, asked->read,
+                asked->written, asked->filled, asked->written_back, asked->fetched);
+    }
     fprintf(out, "R %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\n", begin.block->id, begin.index, end->block->id,
             end->index);
     fflush(out);
 }
 
-/* 1 or 2 for `dbg #1` and `dbg #2` (T32 encoding f3af 80fN, halfwords little-endian), else 0. */
+/* The number of one of the markers (T32 encoding f3af 80fN, halfwords little-endian), else 0. */
 static int marker_number(const struct qemu_plugin_insn *instruction)
 {
     const uint8_t *byte = qemu_plugin_insn_data(instruction);
     if (qemu_plugin_insn_size(instruction) != 4 || byte[0] != 0xaf || byte[1] != 0xf3 || byte[3] != 0x80)
         return 0;
-    return byte[2] == 0xf1 ? 1 : byte[2] == 0xf2 ? 2 : 0;
+    return byte[2] >= 0xf1 && byte[2] <= 0xf3 ? byte[2] - 0xf0 : 0;
 }
 
 static void on_translated(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
@@ -257,9 +353,10 @@ static void on_translated(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
             continue;
         struct marker *marker = grown(NULL, 1, sizeof *marker);
         *marker = (struct marker){block, (uint32_t)i};
-        qemu_plugin_register_vcpu_insn_exec_cb(instruction, number == 1 ? on_begin : on_end, QEMU_PLUGIN_CB_NO_REGS,
-                                               marker);
+        static const qemu_plugin_executed at_marker[] = {NULL, on_begin, on_end, on_empty};
+        qemu_plugin_register_vcpu_insn_exec_cb(instruction, at_marker[number], QEMU_PLUGIN_CB_NO_REGS, marker);
     }
+    block->code = memory_count ? memory_of(block->pc) : NULL;
 }
 
 static void on_exit_of_qemu(qemu_plugin_id_t plugin, void *user)
@@ -267,6 +364,35 @@ static void on_exit_of_qemu(qemu_plugin_id_t plugin, void *user)
     (void)plugin;
     (void)user;
     fclose(out);
+}
+
+static bool add_cache(const char *argument)
+{
+    uint32_t size, ways, line, policy, through;
+    if (cache_count == CACHES || sscanf(argument, "cache=%" SCNu32 ":%" SCNu32 ":%" SCNu32 ":%" SCNu32 ":%" SCNu32, &size,
+                                        &ways, &line, &policy, &through) != 5)
+        return false;
+    struct cache *cache = caches + cache_count++;
+    *cache = (struct cache){.ways = ways, .line = line, .sets = size / line / ways, .policy = policy, .through = through};
+    while (line >>= 1)
+        cache->line_bits++;
+    cache->places = grown(NULL, cache->sets * ways, sizeof *cache->places);
+    return true;
+}
+
+static bool add_memory(const char *argument)
+{
+    struct memory *memory = memories + memory_count;
+    int32_t data, code;
+    if (memory_count == MEMORIES || sscanf(argument, "memory=%" SCNu32 ":%" SCNu32 ":%" SCNd32 ":%" SCNd32, &memory->base,
+                                           &memory->size, &data, &code) != 4)
+        return false;
+    memory->data = data < 0 ? NULL : caches + data;
+    memory->code = code < 0 ? NULL : caches + code;
+    if (data >= 0 && data == code)
+        memory->code->is_shared = true;
+    memory_count++;
+    return true;
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t plugin, const void *info, int argc,
@@ -278,10 +404,12 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
             out = fopen(argv[i] + 4, "w");
         else if (!strncmp(argv[i], "limit=", 6))
             limit = strtoull(argv[i] + 6, NULL, 10);
-        else if (memory_count < MEMORIES && sscanf(argv[i], "memory=%" SCNu32 ":%" SCNu32, &memories[memory_count].base,
-                                                   &memories[memory_count].size) == 2)
-            memory_count++;
+        else if (!add_cache(argv[i]) && !add_memory(argv[i])) {
+            fprintf(stderr, "tosaic plugin: `%s` is no argument of it\n", argv[i]);
+            return 1;
+        }
     }
+    empty_caches();
     if (!out) {
         fputs("tosaic plugin: cannot write its output file\n", stderr);
         return 1;

@@ -14,8 +14,9 @@ from tosaic.targets import find_target
 
 
 def with_little_fast_memory(size: int) -> Target:
+    """A core without caches, so that it waits for every word of its slower memories."""
     target = find_target("cortex-m55")
-    fastest, *slower = target.layout.arena
+    fastest, *slower = (replace(memory, caches=()) for memory in target.layout.arena)
     return replace(target, layout=replace(target.layout, arena=(replace(fastest, size=size), *slower)))
 
 

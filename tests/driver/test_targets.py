@@ -65,10 +65,71 @@ def test_a_build_runs_on_the_board_that_its_manifest_names(succeed, refused, tmp
 def test_a_target_says_what_it_is(tosaic, succeed):
     listed = {row["name"]: row for row in succeed("targets")["targets"]}
     assert listed["cortex-m55"]["layout"]["arena"][1] == {
-        "name": "sram", "base": 0x2100_0000, "size": 4 << 20, "bytes_per_cycle": 8, "latency": 32,
-        "tightly_coupled": False,
+        "name": "sram", "base": 0x2100_0000, "size": 4 << 20, "bytes_per_cycle": 8, "latency": 38,
+        "tightly_coupled": False, "line_fill": 42, "line_write_back": 42,
+        "caches": [
+            {"name": "icache", "size": 32768, "ways": 2, "line": 32, "holds": "code", "policy": "lru",
+             "writes": "back"},
+            {"name": "dcache", "size": 32768, "ways": 4, "line": 32, "holds": "data", "policy": "lru",
+             "writes": "back"},
+        ],
     }  # fmt: skip
-    assert "itcm" in tosaic("targets").stdout
+    listed = tosaic("targets").stdout
+    assert "itcm" in listed and "dcache 32 KiB" in listed
+
+
+CACHED = AN386.read_text().replace(
+    "[memory.psram]",
+    """\
+[cache.xip]
+size = 16384
+ways = 2
+line = 8
+
+[memory.psram]
+bytes_per_cycle = 0.5
+latency = 20
+caches = ["xip"]
+line_fill = 30""",
+)
+
+
+def test_a_file_declares_caches(tmp_path):
+    file = tmp_path / "board.toml"
+    file.write_text(CACHED)
+    psram = read_target(file).layout.arena[1]
+    assert psram.data_cache is psram.code_cache is not None and psram.line_fill == 30
+    assert (psram.data_cache.name, psram.data_cache.size, psram.data_cache.line) == ("xip", 16384, 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('caches = ["xip"]', 'caches = ["xib"]', "there is no cache `xib`\n  try: did you mean `xip`?"),
+        ("line = 8", "line = 12", "a line of the cache `xip` has 12 bytes, no power of two from 4 on"),
+        ("ways = 2", "ways = 3", "has no power of two of sets of 3 x 8 B"),
+        ("line = 8", 'line = 8\nholds = "everything"', "Invalid enum value 'everything'"),
+        ("[memory.psram]", "[cache.l2]\nsize = 64\nways = 1\nline = 8\n\n[memory.psram]", None),
+    ],
+)
+def test_a_file_with_caches_that_cannot_be(tmp_path, old, new, words):
+    file = tmp_path / "board.toml"
+    file.write_text(CACHED.replace(old, new, 1))
+    if words is None:
+        file.write_text(file.read_text().replace('["xip"]', '["xip", "l2"]'))
+        words = "the memory `psram` has two caches of data"
+    with pytest.raises(Error) as caught:
+        read_target(file)
+    assert words in str(caught.value)
+
+
+def test_the_arena_lies_in_the_memories_that_the_user_names():
+    layout = find_target("cortex-m55", arena=["sram", "dtcm"]).layout
+    assert [memory.name for memory in layout.arena] == ["sram", "dtcm"]
+    with pytest.raises(Error, match=r"there is no memory `srm`\n  try: did you mean `sram`\?"):
+        find_target("cortex-m55", arena=["srm"])
+    with pytest.raises(Error, match="the NPU of `corstone-300` does not reach `itcm`"):
+        find_target("corstone-300", arena=["itcm"])
 
 
 def test_an_npu_takes_its_arena_in_memory_that_it_reaches():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     F32,
@@ -104,7 +105,7 @@ class MatmulF32(_Products):
         return workload(self.name, attributes, {"bounds": bounds})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        inner = Site(None, self.site.most_scratch)
+        inner = replace(self.site, constants=self.site.tensors)
         return (sketch(_product(workload), inner, core.pipeline),) if "mve.fp" in core.isa else ()
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:

@@ -76,8 +76,9 @@ class Conv2dI16(KernelFamily):
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        counts = scheduled(_contraction(workload, core), schedule, core).counts()
-        return self.site.priced(counts, estimate(counts), core.pipeline)
+        kernel = scheduled(_contraction(workload, core), schedule, core)
+        counts = kernel.counts()
+        return self.site.priced(counts, estimate(counts), kernel.walks(), core.pipeline)
 
 
 def _contraction(workload: Workload, core: Core) -> Contraction:

@@ -123,8 +123,9 @@ class Depthwise(KernelFamily):
         return _verified(_problem(workload), schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        counts = _verified(_problem(workload), schedule.knobs).counts()
-        return self.site.priced(counts, _estimate(counts), core.pipeline)
+        kernel = _verified(_problem(workload), schedule.knobs)
+        counts = kernel.counts()
+        return self.site.priced(counts, _estimate(counts), kernel.walks(), core.pipeline)
 
 
 def _problem(workload: Workload) -> Problem:
@@ -208,16 +209,17 @@ def _guesses(
         for values in itertools.product(*(choices[knob] for knob in open_knobs)):
             guess = {**around, **dict(zip(open_knobs, values, strict=True))}
             with suppress(BackendError):
-                counts = _verified(what, assigned(guess)).counts()
+                kernel = _verified(what, assigned(guess))
+                counts = kernel.counts()
                 if site.holds(counts):
-                    price = _estimate(counts) + site.waits(counts, core.pipeline)
+                    price = _estimate(counts) + site.waits(kernel.walks(), core.pipeline)
                     price *= _LESS_FLASH if guess["weights"] == "scratch" else 1
                     found.append((price, counts["scratch"], guess))
         return sorted(found, key=lambda each: each[:2])
 
-    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[dict[str, Choice]]:
-        """Those assignments, the first one's channels in blocks where that is cheaper, as there is room for weights to
-        be expanded, or takes less memory at nearly that price."""
+    def cheapest(around: Mapping[str, Choice], *open_knobs: str) -> list[tuple[float, dict[str, Choice]]]:
+        """Those assignments with their price, the first one's channels in blocks where that is cheaper, as there is
+        room for weights to be expanded, or takes less memory at nearly that price."""
         found = legal(around, *open_knobs)
         if not found:
             return []
@@ -225,13 +227,16 @@ def _guesses(
         least, _, best = blocked[0]
         alike = (each for each in blocked if each[-1]["weights"] == best["weights"])
         near = [(scratch, price, guess) for price, scratch, guess in alike if price <= _NEAR * least]
-        *_, small = min(near, key=lambda each: each[:2])
-        return [small, *(guess for *_, guess in found)]
+        _, price, small = min(near, key=lambda each: each[:2])
+        return [(price, small), *((price, guess) for price, _, guess in found)]
 
     if site == ANYWHERE:
-        return cheapest(first, "patch", "tile", "loop", "held")
+        return [guess for _, guess in cheapest(first, "patch", "tile", "loop", "held")]
     guesses = _guesses(what, knobs, core, ANYWHERE)
-    return [*cheapest(guesses[0], "loop", "strips", "weights"), *cheapest(first, "tile", "loop", "block"), *guesses]
+    ways = [cheapest(guesses[0], "loop", "strips", "weights"), cheapest(first, "tile", "loop", "block")]
+    ways += [cheapest(way[0][1], "loop", "strips", "held") for way in ways if way] if site.tensors else []
+    ways = sorted((way for way in ways if way), key=lambda way: way[0][0])
+    return [*(guess for way in ways for _, guess in way), *guesses]
 
 
 def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> dict[str, Choice] | None:
@@ -263,6 +268,6 @@ def _estimate(counts: Mapping[str, float]) -> float:
     vectors = 2 * counts["products"] + 2 * counts["gathers"] + 2 * counts["reloaded"]
     turn = vectors + counts["moved"] + counts["shifted"] + 9 * counts["turns"]
     alone = 12 * counts["turns"] / counts["unrolled"]
-    starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"] + 10 * counts["streams"]
+    starts = 25 * counts["channel_starts"] + 15 * counts["entries"] + 1.5 * counts["weights"] + 20 * counts["visits"]
     packed = counts["packed"] / 8 + counts["block_columns"] / 2
     return turn + alone + starts + packed + 11 * counts["expanded"]

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels import dense
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
@@ -71,7 +72,8 @@ class Loop(KernelFamily):
 
     def _copies(self, size: int, core: Core) -> bool:
         """Whether a copy of so many bytes of params, which are read in every turn, is the better guess."""
-        waits = self.site == ANYWHERE or self.site.waits({"constants_read": 1, "streams": 0}, core.pipeline) > 0
+        again = Walk((2.0,), (ArrayAccess("params", "params", size, (0.0,)),))
+        waits = self.site == ANYWHERE or self.site.waits([again], core.pipeline) > 0
         return waits and size <= _COPIED
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:

@@ -7,6 +7,7 @@ column's sum of b, less bz times the row's sum of a, plus depth * az * bz: a bia
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +63,12 @@ class Matmul(KernelFamily):
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), Site(None, self.site.most_scratch)) if core.mve else ()
+        return sketches(_contraction(workload, core), self._inside) if core.mve else ()
+
+    @property
+    def _inside(self) -> Site:
+        """Where the second operand lies once it is packed: with the tensors."""
+        return replace(self.site, constants=self.site.tensors)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         constants, params = workload.constants, Params()
@@ -84,7 +90,8 @@ class Matmul(KernelFamily):
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
         packed = float(batch * kernel.what.channels * kernel.what.depth)
-        return {**counts, "packed": packed, "estimate": estimate(counts)}
+        priced = self._inside.priced(counts, estimate(counts), [*kernel.walks()] * batch, core.pipeline)
+        return {**priced, "packed": packed}
 
 
 def _contraction(workload: Workload, core: Core) -> Contraction:

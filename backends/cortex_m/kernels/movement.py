@@ -7,10 +7,12 @@ or four neighbors of the input are scattered over the result, or gathered into n
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, with_symbol
 from tosaic.backends.target import Core
@@ -22,6 +24,8 @@ from tosaic.tuner.space import Schedule, Variant
 
 _OPS = ("tosa.transpose", "tosa.slice", "tosa.pad", "tosa.concat", "tosa.tile")
 _LETTER = {1: "b", 2: "h", 4: "w"}
+_WALKS = ("scatter", "gather")
+_STRIPS = (4096, 1024, 256, 64)
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ class Box:
 class Movement(KernelFamily):
     """One op that only moves elements of one, two or four bytes.
 
-    Knob `walk`, where a box has no run: `scatter` reads vectors, `gather` writes them. Knob `unroll`, where a box has
-    one: vectors of a run in flight.
+    Knobs, where a box has no run: `walk`, `scatter` reads vectors, `gather` writes them; `strip`, elements along these
+    vectors that all other loops of the box move before the next ones, 0 for all of them. Knob `unroll`, where a box
+    has one: vectors of a run in flight.
     """
 
     name = "movement"
@@ -104,8 +109,19 @@ class Movement(KernelFamily):
             return ()
         boxes = _boxes_of(workload)
         knobs: dict[str, tuple[int | str | bool, ...]] = {}
-        if any(not box.run for box in boxes):
-            knobs["walk"] = ("scatter", "gather")
+        size = int(str(workload.attributes["size"]))
+        crossing = [box for box in boxes if not box.run]
+        if crossing:
+            strips = (0, *(n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes)))
+
+            def cost(guess: tuple[str, int]) -> float:
+                crossings = [_Crossing(box, size, *guess) for box in crossing]
+                walks = [each.walk() for each in crossings]
+                return sum(each.cycles for each in crossings) + self.site.waits(walks, core.pipeline)
+
+            walk, strip = min(itertools.product(_WALKS, strips), key=cost)
+            knobs["walk"] = (walk, *(other for other in _WALKS if other != walk))
+            knobs["strip"] = (strip, *(other for other in strips if other != strip))
         runs = [_runs(box, int(str(workload.attributes["size"])))[1] for box in boxes if box.run]
         if runs:
             knobs["unroll"] = (4, 1) if max(runs) > VECTOR else (1,)
@@ -116,7 +132,10 @@ class Movement(KernelFamily):
         knobs = dict(schedule.knobs)
         lines = []
         for box in _boxes_of(workload):
-            lines += _run(box, size, int(knobs["unroll"])) if box.run else _crossing(box, size, str(knobs["walk"]))
+            if box.run:
+                lines += _run(box, size, int(knobs["unroll"]))
+            else:
+                lines += _Crossing(box, size, str(knobs["walk"]), int(knobs["strip"])).lines()
         inputs = [f"const int8_t *restrict in{i}" for i in range(int(str(workload.attributes["arguments"])))]
         arguments = ", ".join([*inputs, "int8_t *restrict out", "const void *params", "void *scratch"])
         text = "\n".join([_PRELUDE + f"void @SYMBOL@({arguments})", "{", *_fill(fill), *lines, "}", ""])
@@ -129,6 +148,7 @@ class Movement(KernelFamily):
             "bytes": float(str(workload.attributes["size"])) * sum(box.elements for box in boxes),
             "crossing": float(sum(box.elements for box in boxes if not box.run)),
             "gather": float(dict(schedule.knobs).get("walk") == "gather"),
+            "strip": float(dict(schedule.knobs).get("strip", 0)),
             "unroll": float(dict(schedule.knobs).get("unroll", 0)),
         }
 
@@ -257,38 +277,76 @@ def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:
     return [*lines, *stores, "}"]
 
 
-def _crossing(box: Box, size: int, walk: str) -> list[str]:
-    """C that moves a box without runs: neighbors of one side are loaded or stored together."""
-    read, written = (
-        next((axis for axis in box.axes if near(axis) == 1), None)
-        for near in (lambda axis: axis.source, lambda axis: axis.result)
-    )
-    scatter = read is not None and (walk == "scatter" or written is None)
-    along = read if scatter else written
-    assert along is not None, "an op reads or writes neighbors"
-    stride = (along.result if scatter else along.source) * size
-    bits = next(b for b in (8, 16, 32) if b >= 8 * size and (b == 32 or (128 // b - 1) * stride < 1 << b))
-    lanes, letter = 128 // bits, _LETTER[size]
-    memory, kind = f"int{8 * size}_t", f"s{bits}"
-    offsets = ", ".join(str(stride * lane) for lane in range(lanes))
+class _Crossing:
+    """How a box without runs moves: neighbors of one side are loaded or stored together.
 
-    def move(at: str, left: int) -> list[str]:
-        mask, z, p = (f", vctp{bits}q({left})", "_z", "_p") if left < lanes else ("", "", "")
-        near, far = f"{at} * {size})", f"{at} * {stride}), offsets"
+    Args:
+        walk: `scatter` reads neighbors, `gather` writes them, where there are such.
+        strip: neighbors that all other loops move before the next ones; 0 for all.
+    """
+
+    def __init__(self, box: Box, size: int, walk: str, strip: int) -> None:
+        read, written = (
+            next((axis for axis in box.axes if near(axis) == 1), None)
+            for near in (lambda axis: axis.source, lambda axis: axis.result)
+        )
+        self.box, self.size = box, size
+        self.scatters = read is not None and (walk == "scatter" or written is None)
+        along = read if self.scatters else written
+        assert along is not None, "an op reads or writes neighbors"
+        self.along, self.others = along, [axis for axis in box.axes if axis is not along]
+        self.strip = strip if 0 < strip < along.extent else along.extent
+        self.stride = (along.result if self.scatters else along.source) * size
+        self.bits = next(b for b in (8, 16, 32) if b >= 8 * size and (b == 32 or (128 // b - 1) * self.stride < 1 << b))
+        self.lanes = 128 // self.bits
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of the core, about: each lane of a scattered or gathered vector is an access of its own."""
+        vectors = math.ceil(self.along.extent / self.lanes) * math.prod(axis.extent for axis in self.others)
+        return vectors * (8 + self.lanes / 3 + 2 * (not self.scatters))
+
+    def walk(self) -> Walk:
+        """The loops over memory."""
+        size, along = self.size, self.along
+        loops = [Axis(-(-along.extent // self.strip), self.strip * along.source, self.strip * along.result)]
+        loops += [*self.others, Axis(self.strip, along.source, along.result)]
+        read = ArrayAccess("in", "input", size, tuple(float(axis.source * size) for axis in loops))
+        written = ArrayAccess("out", "output", size, tuple(float(axis.result * size) for axis in loops), writes=True)
+        return Walk(tuple(float(axis.extent) for axis in loops), (read, written))
+
+    def lines(self) -> list[str]:
+        """C that moves the box."""
+        along, (strips, rest) = self.along, divmod(self.along.extent, self.strip)
+        around = [Axis(strips, self.strip * along.source, self.strip * along.result)] if strips > 1 else []
+        lines = _nest(self.box, [*around, *self.others], self.size, self._moves(self.strip))
+        if rest:
+            first = strips * self.strip
+            source, result = self.box.source + first * along.source, self.box.result + first * along.result
+            last = Box(self.box.argument, source, result, self.box.axes)
+            lines += _nest(last, self.others, self.size, self._moves(rest))
+        return lines
+
+    def _moves(self, count: int) -> list[str]:
+        """C that moves `count` neighbors."""
+        whole, rest = count // self.lanes * self.lanes, count % self.lanes
+        offsets = ", ".join(str(self.stride * lane) for lane in range(self.lanes))
+        lines = [f"const uint{self.bits}x{self.lanes}_t offsets = {{{offsets}}};"]
+        if whole:
+            lines += [f"for (int i = 0; i < {whole}; i += {self.lanes}) {{", *self._move("i", self.lanes), "}"]
+        return lines + (self._move(str(whole), rest) if rest else [])
+
+    def _move(self, at: str, left: int) -> list[str]:
+        """C that moves a vector, the last of them perhaps in part."""
+        letter, memory, kind = _LETTER[self.size], f"int{8 * self.size}_t", f"s{self.bits}"
+        mask, z, p = (f", vctp{self.bits}q({left})", "_z", "_p") if left < self.lanes else ("", "", "")
+        near, far = f"{at} * {self.size})", f"{at} * {self.stride}), offsets"
         load, store = f"vldr{letter}q", f"vstr{letter}q"
-        if scatter:
+        if self.scatters:
             value = f"{load}{z}_{kind}((const {memory} *)(from + {near}{mask})"
             return [f"{store}_scatter_offset{p}_{kind}(({memory} *)(to + {far}, {value}{mask});"]
         value = f"{load}_gather_offset{z}_{kind}((const {memory} *)(from + {far}{mask})"
         return [f"{store}{p}_{kind}(({memory} *)(to + {near}, {value}{mask});"]
-
-    whole, rest = along.extent // lanes * lanes, along.extent % lanes
-    lines = [f"const uint{bits}x{lanes}_t offsets = {{{offsets}}};"]
-    if whole:
-        lines += [f"for (int i = 0; i < {whole}; i += {lanes}) {{", *move("i", lanes), "}"]
-    if rest:
-        lines += move(str(whole), rest)
-    return _nest(box, [axis for axis in box.axes if axis is not along], size, lines)
 
 
 def _declarations() -> str:

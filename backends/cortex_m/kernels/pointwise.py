@@ -92,8 +92,9 @@ def _first(text: str, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site:
     """The legal assignment with the least code of those that promise few cycles, its params in the better place."""
 
     def cost(guess: Mapping[str, Choice]) -> tuple[float, float]:
-        counts = _printed(text, core, assigned(guess)).counts()
-        cycles = counts["cycles"] + _ENTRY * counts["statements"] + site.waits(counts, core.pipeline)
+        kernel = _printed(text, core, assigned(guess))
+        counts = kernel.counts()
+        cycles = counts["cycles"] + _ENTRY * counts["statements"] + site.waits(kernel.walks(), core.pipeline)
         return cycles if site.holds(counts) else math.inf, counts["code"]
 
     *others, places = knobs.values()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.nest.block import cycles_of
@@ -17,8 +18,6 @@ from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 LOOKUPS = ("table", "lookup")
-# Look-ups of which one leaves what the memory has at hand, in tables of 256 bytes and more.
-_NEAR_LOOKUPS = 32
 _CYCLES_OF_A_COPIED_VECTOR = 5
 
 
@@ -182,9 +181,31 @@ class ElementwiseKernel:
         )
         return KernelSource(symbol, "c", text, bytes(printed.memory.params), self.scratch_bytes, in_place=in_place)
 
+    def walks(self) -> Sequence[Walk]:
+        """The loop over memory: vectors of all elements."""
+        each = 8 * VECTOR // self.lanes
+        elements = self.what.rows * self.what.channels
+        accesses = [ArrayAccess("out", "output", each * self.what.size, (each * self.what.size,), writes=True)]
+        for value in self.what.values:
+            if value.op == "input":
+                size = value.numbers[1]
+                of, moves = f"in{value.numbers[0]}", value.level == FLAT
+                accesses.append(
+                    ArrayAccess(of, "input", (each if moves else self._positions(value)) * size, (each * size * moves,))
+                )
+        params, (read, _) = len(self._printed.memory.params), self._reads()
+        if self._copied:
+            accesses += [
+                ArrayAccess("params", "params", params, ()),
+                ArrayAccess("copy", "scratch", params, (), writes=True),
+            ]
+        elif params:
+            accesses.append(ArrayAccess("params", "params", params, (0,), accessed=read))
+        return [Walk((max(1.0, elements / each),), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model: instructions of each pipe, loads, stores, gathers, statements."""
-        read, streams = (self._copied, 1) if self._copied else self._reads()
+        read, lookups = (self._copied, 0) if self._copied else self._reads()
         found = {
             **self._printed.counts,
             "unroll": self.unroll,
@@ -192,18 +213,18 @@ class ElementwiseKernel:
             "scratch": self.scratch_bytes,
             "inline": self.nest.places["channel"] == "inline",
             "constants_read": read,
-            "streams": streams,
+            "lookups": lookups,
         }
         found["cycles"] = found.get("cycles", 0) + _CYCLES_OF_A_COPIED_VECTOR * self._copied // VECTOR
         return {name: float(value) for name, value in found.items()}
 
     def _reads(self) -> tuple[float, float]:
-        """Bytes of params that are read where they lie, and in about how many streams."""
+        """Bytes of params that are read where they lie, and elements that are looked up."""
         looked_up = sum(self._positions(value) for value in self.what.values if value.op in LOOKUPS)
         arrays = [value for value in self.what.values if value.op == "array"]
         again = {CHANNEL: self.what.rows} if self.nest.places["channel"] == "inline" else {}
         read = sum(self._positions(value) * value.bits // 8 * again.get(value.level, 1) for value in arrays)
-        return read + looked_up, len(arrays) + looked_up / _NEAR_LOOKUPS
+        return read + looked_up, looked_up
 
     def _positions(self, value: Value) -> int:
         return self.what.rows * self.what.channels if value.level == FLAT else self.count(value.level)

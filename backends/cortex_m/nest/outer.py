@@ -9,13 +9,14 @@ weights of the channels to vectors, and multiplies each with each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
@@ -291,6 +292,30 @@ class OuterKernel:
         if self.block % self._width and self.block < self.what.channels:
             raise BackendError(f"blocks of {self.block} channels do not end at whole register blocks")
 
+    def walks(self) -> Sequence[Walk]:
+        """The loops over memory: blocks of channels, tiles of pixels, register blocks."""
+        (mr, _), geometry, depth = self.tile, self.what.geometry, _ELEMENT * self.what.depth
+        tiles, parts = -(-geometry.pixels // mr), -(-self.what.channels // self.block)
+        width = min(self._width, self.block)
+        block, group, row = depth * self.block, depth * width, _ELEMENT * self.what.channels
+        windows = (
+            [ArrayAccess("image", "input", mr * depth, (0, mr * depth)),
+             ArrayAccess("windows", "scratch", mr * depth, (0, 0), writes=True)]
+            if self._stages_windows
+            else [ArrayAccess("image", "input", depth, (0, mr * depth, 0), inner=((mr, depth),))]
+        )  # fmt: skip
+        weights = (
+            [ArrayAccess("weights", "params", block, (block,)),
+             ArrayAccess("copy", "scratch", block, (0,), writes=True),
+             ArrayAccess("copy", "scratch", group, (0, 0, group))]
+            if self._copies_weights
+            else [ArrayAccess("weights", "params", group, (block, 0, group))]
+        )  # fmt: skip
+        out = ArrayAccess(
+            "out", "output", _ELEMENT * width, (_ELEMENT * self.block, mr * row, _ELEMENT * width), True, ((mr, row),)
+        )
+        return [Walk((parts, tiles, -(-self.block // width)), (*windows, *weights, out))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
         (mr, groups), depth = self.tile, self.what.depth
@@ -308,7 +333,6 @@ class OuterKernel:
             "turns": tiles * blocks * (depth // unroll),
             "copied": tiles * mr * depth * parts * self._stages_windows,
             "constants_read": self.weight_bytes * (1 if self._copies_weights else tiles),
-            "streams": parts if self._copies_weights else tiles,
             "scratch": self.scratch_bytes,
         }
         return {name: float(value) for name, value in counts.items()}
@@ -327,16 +351,17 @@ def sketch(what: Product, site: Site, pipeline: Pipeline | None) -> Variant:
         "tile": tuple(f"{r}x{LANES * g}" for r, g in tiles if LANES * (g - 1) < what.channels),
         "unroll": (8, 4, 2, 12, 16),
         "block": (what.channels, *(n for n in _BLOCKS if n < what.channels)),
-        "weights": ("params", "scratch") if what.geometry.pixels > 1 and site.constants else ("params",),
+        "weights": ("params", "scratch") if what.geometry.pixels > 1 and site.waits_for_memory else ("params",),
     }
     first = {name: choices[0] for name, choices in knobs.items()}
     found = []
     for tile, block_, weights in itertools.product(knobs["tile"], knobs["block"], knobs["weights"]):
         guess = {**first, "tile": tile, "block": block_, "weights": weights}
         with suppress(BackendError):
-            counts = _verified(what, assigned(guess)).counts()
+            kernel = _verified(what, assigned(guess))
+            counts = kernel.counts()
             if site.holds(counts):
-                found.append((counts["cycles"] + site.waits(counts, pipeline), counts["scratch"], guess))
+                found.append((counts["cycles"] + site.waits(kernel.walks(), pipeline), counts["scratch"], guess))
     *_, best = min(found, key=lambda each: each[:2])
     return beginning_with(best, "outer", knobs, partial(_verified, what))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.cortex_m.nest.packing import Packing
@@ -431,6 +434,54 @@ class PatchKernel:
             return 1 + (self._looped != self.strips)
         return self.strips * ((self._looped > 0) + (len(self._left) > 0))
 
+    def walks(self) -> Sequence[Walk]:
+        """The loops over memory: strips are packed in the outer ones, and walked in all of them."""
+        geometry, patches, channels = self.what.geometry, self.patches, self.what.channels
+        row, out_row = geometry.width * geometry.channels, geometry.columns * channels
+        loops = [loop for loop in self.nest.stages["out"] if loop.how in ("each", "turn")]
+        inside = [loop for loop in self.nest.stages["out"] if loop.how == "unroll"]
+        if self.blocks > 1:
+            packed = 1 + next(i for i, loop in enumerate(loops) if loop.name == "y")
+        else:
+            loops = [*(loop for loop in loops if loop.name == "y"), *(loop for loop in loops if loop.name != "y")]
+            packed = 1
+        taken = self.block // self.what.multiples
+        image = [{"y": loop.step * geometry.stride[0] * row, "c": taken}.get(loop.axis, 0.0) for loop in loops[:packed]]
+        rows = (self.strips * patches.rows - 1) * geometry.stride[0] + geometry.span[0]
+        strip = {"ys": self.strip_bytes, "ci": PATCH / self.what.multiples}
+        strip |= {} if self.blocks > 1 else {"c": PATCH / self.what.multiples}
+        column = geometry.stride[1] * self.pixel
+        walked = [strip.get(loop.name, loop.step * column if loop.axis == "x" else 0.0) for loop in loops]
+        positions = {"y": out_row, "x": channels, "c": 1}
+        written = [loop.step * positions[loop.axis] for loop in loops]
+        of_channel = self.weights.bytes + 4 * self.what.fields
+        last = 1 + max((i for i, loop in enumerate(loops) if loop.axis == "c"), default=-1)
+        weights = [loop.step * of_channel if loop.axis == "c" else 0.0 for loop in loops[:last]]
+        columns = math.prod(loop.turns for loop in inside if loop.axis == "x") * geometry.stride[1]
+        accesses = [
+            ArrayAccess(
+                "image", "input", taken, tuple(image), inner=((geometry.width, geometry.channels), (rows, row))
+            ),
+            ArrayAccess("strips", "scratch", self.strips * self.strip_bytes, (0.0,) * packed, writes=True),
+            ArrayAccess(
+                "strips",
+                "scratch",
+                PATCH,
+                tuple(walked),
+                inner=((columns, self.pixel), (patches.row_groups, self.group_bytes)),
+            ),
+            ArrayAccess("weights", "params", of_channel, tuple(weights)),
+            ArrayAccess(
+                "out",
+                "output",
+                1,
+                tuple(written),
+                writes=True,
+                inner=tuple((loop.turns, loop.step * positions[loop.axis]) for loop in inside),
+            ),
+        ]
+        return [Walk(tuple(float(loop.turns) for loop in loops), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
         geometry, patches = self.what.geometry, self.patches
@@ -482,7 +533,7 @@ class PatchKernel:
             * geometry.width
             * self.blocks
             * (self.blocks > 1),
-            "streams": 2 * visits * self.blocks,
+            "visits": visits * self.blocks,
         }
         packs = groups * self.strips * patches.row_groups * self.blocks
         counts |= {"packs": packs, "pack_turns": packs * self.packing.turns, "pack_ahead": self.packing.ahead}

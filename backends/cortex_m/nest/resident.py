@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
@@ -334,6 +336,21 @@ class Resident(Tiled):
         turn = self._ordered(self._turns, self.unrolled, pipeline).turn
         return (cycles_of(turn, pipeline, 2) - cycles_of(turn, pipeline, 1)) / self.unrolled
 
+    def walks(self) -> Sequence[Walk]:
+        (mr, nr), row = self.tile, self._result_stride
+        channels, turns = self.block // nr, -(-self.pixels // mr)
+        position = {"y": row * self.reader.geometry.columns, "x": row, "n": 1}
+        group = (self.block_bytes + self.block_factors) / channels
+        all_held = self._holds_factors and self.held == len(self.vectors) * nr
+        accesses = [
+            *self._image_accesses(mr, 0, mr),
+            *self._weight_accesses(group, *((1,) if all_held else (1, 0))),
+            ArrayAccess(
+                "out", "output", nr, (*self._moving(**position), nr, mr * row), writes=True, inner=((mr, row),)
+            ),
+        ]
+        return [Walk((*(loop.turns for loop in self.shared), channels, turns), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         (mr, nr), vectors = self.tile, len(self.vectors)
         tiles = math.prod(loop.turns for loop in self.shared)
@@ -356,7 +373,6 @@ class Resident(Tiled):
             "vectors": vectors,
             "code": 4 * len(self._code(self.unrolled)[0]) * 2,
             "constants_read": read,
-            "streams": 2 * (self.blocks if self._copies_weights else statements),
             **self.window_counts(tiles, read),
         }
         return {name: float(value) for name, value in counts.items()}

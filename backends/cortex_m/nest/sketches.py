@@ -171,7 +171,7 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 kernel.verify_sizes()
                 counts = kernel.counts()
                 if site.holds(counts):
-                    cycles = estimate(counts) + site.waits(counts, what.finish.pipeline)
+                    cycles = estimate(counts) + site.waits(kernel.walks(), what.finish.pipeline)
                     cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
                     found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
         return found
@@ -190,7 +190,7 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
-    for open_knobs in near if site.constants is not None else ():
+    for open_knobs in near if site.waits_for_memory else ():
         guess = best(guess.assignment, *open_knobs) or guess
     for open_knobs in last:
         guesses = _legal(what, name, sorted(alike(guess.assignment, *open_knobs)))

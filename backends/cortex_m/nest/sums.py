@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
@@ -370,6 +371,28 @@ class SumsKernel(Tiled):
             raise BackendError(f"{self.share} pixels cannot be finished together in the vector registers")
         self.verify_windows()
 
+    def walks(self) -> Sequence[Walk]:
+        (mr, nr), element = self.tile, self.what.finish.element
+        groups, registers = -(-self.pixels // mr), -(-self.block // nr)
+        row, still = self._result_stride, (0.0,) * len(self.shared)
+        position = {"y": row * self.reader.geometry.columns, "x": row, "n": element}
+        strides = (*self._moving(**position), mr * row, nr * element)
+        group = (self.block_bytes + self.block_factors) / registers
+        accesses = [
+            *self._image_accesses(mr, mr, 0),
+            *self._weight_accesses(group, 0, 1),
+            ArrayAccess(
+                "sums",
+                "scratch",
+                nr * self.sum_bytes,
+                (*still, mr * self.sum_stride, nr * self.sum_bytes),
+                writes=True,
+                inner=((mr, self.sum_stride),),
+            ),
+            ArrayAccess("out", "output", nr * element, strides, writes=True, inner=((mr, row),)),
+        ]
+        return [Walk((*(loop.turns for loop in self.shared), groups, registers), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
         (mr, nr), vectors = self.tile, len(self.vectors)
@@ -410,7 +433,6 @@ class SumsKernel(Tiled):
             "ahead": self.nest.hoisted.get("sums", 0),
             "finish_ahead": self.nest.hoisted.get("out", 0),
             "constants_read": read,
-            "streams": 2 * (self.blocks if self._copies_weights else calls),
             **self.window_counts(tiles, read),
         }
         return {name: float(value) for name, value in counts.items()}

@@ -4,11 +4,13 @@ the host packs. How the sums of a tile are made and finished, a kind of kernel s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
@@ -306,6 +308,63 @@ class Tiled(ABC):
     @abstractmethod
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
+
+    # What is read and written where.
+
+    @abstractmethod
+    def walks(self) -> Sequence[Walk]:
+        """The loops over memory."""
+
+    def _moving(self, **position: float) -> tuple[float, ...]:
+        """Bytes by which an address moves in each of the shared loops, given those of one position of an axis."""
+        return tuple(loop.step * position.get(loop.axis, 0.0) for loop in self.shared)
+
+    @cached_property
+    def _window_step(self) -> float:
+        """Bytes of the image from a pixel's window to that of the next."""
+        geometry = self.reader.geometry
+        if self.flat:
+            return geometry.batch * geometry.height * geometry.width * geometry.channels / geometry.pixels
+        return geometry.stride[1] * geometry.channels
+
+    def _image_accesses(self, pixels: int, *inside: float) -> list[ArrayAccess]:
+        """How windows are read, `pixels` of them at a time.
+
+        Args:
+            inside: bytes by which those move in each loop inside of the shared ones, as multiples of a window.
+        """
+        geometry = self.reader.geometry
+        row = geometry.width * geometry.channels
+        moved = self._moving(y=geometry.stride[0] * row, x=self._window_step)
+        size = geometry.span[1] * geometry.channels
+        window = (geometry.kernel[0], geometry.dilation[0] * row)
+        if not self.reader.staged:
+            strides = (*moved, *(step * self._window_step for step in inside))
+            return [ArrayAccess("image", "input", size, strides, inner=((pixels, self._window_step), window))]
+        outside = moved[: self.shared.index(self._around("x")) + 1]
+        pitch, still = self.reader.pitch, (0.0,) * len(self.shared)
+        return [
+            ArrayAccess("image", "input", size, outside, inner=((self.pixels, self._window_step), window)),
+            ArrayAccess("windows", "scratch", self.pixels * pitch, (0.0,) * len(outside), writes=True),
+            ArrayAccess(
+                "windows", "scratch", pitch, (*still, *(step * pitch for step in inside)), inner=((pixels, pitch),)
+            ),
+        ]
+
+    def _weight_accesses(self, group: float, *inside: float) -> list[ArrayAccess]:
+        """How weights and factors are read, `group` bytes at a time, which move by so many groups in each loop inside
+        of the shared ones."""
+        block = self.block_bytes + self.block_factors
+        moved = self._moving(n=block / self.block)
+        steps = tuple(step * group for step in inside)
+        if not self._copies_weights:
+            return [ArrayAccess("weights", "params", group, (*moved, *steps))]
+        outside = moved[: self.shared.index(self._around("n")) + 1]
+        return [
+            ArrayAccess("weights", "params", block, outside),
+            ArrayAccess("copy", "scratch", block, (0.0,) * len(outside), writes=True),
+            ArrayAccess("copy", "scratch", group, ((0.0,) * len(moved)) + steps),
+        ]
 
     def verify_distinct(self) -> None:
         """Check that no step does nothing, and prints what other steps print.

@@ -19,6 +19,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
@@ -495,6 +496,29 @@ class WindowKernel:
         if general > _GENERAL or low > _LOW:
             raise BackendError(f"{general} general registers, {low} of them low ones, are too many")
 
+    def walks(self) -> Sequence[Walk]:
+        """The loops over memory: tiles of outputs, and turns over the channels of their windows."""
+        geometry, constants = self.what.geometry, self.what.join.constant_bytes(self.what.taps)
+        (pixel, result), (row, out_row) = self._pitch, self._row_bytes
+        rows, columns = -(-geometry.rows // self.rows), -(-geometry.columns // self.columns)
+        size, made = self._channels * self.what.join.element, self._channels * self.what.join.result
+        down, right = (count * stride for count, stride in zip((self.rows, self.columns), geometry.stride, strict=True))
+        spans = [
+            (count - 1) * stride + span
+            for count, stride, span in zip((self.rows, self.columns), geometry.stride, geometry.span, strict=True)
+        ]
+        image = (geometry.height * row, down * row, right * pixel, size)
+        written = (geometry.rows * out_row, self.rows * out_row, self.columns * result, made)
+        accesses = [
+            ArrayAccess("image", "input", size, image, inner=((spans[1], pixel), (spans[0], row))),
+            ArrayAccess("out", "output", made, written, True, ((self.columns, result), (self.rows, out_row))),
+        ]
+        if self._copied:
+            accesses.append(ArrayAccess("weights", "params", self._copied, ()))
+        elif constants:
+            accesses.append(ArrayAccess("weights", "params", constants, (0, 0, 0, constants)))
+        return [Walk((geometry.batch, rows, columns, sum(turns for _, turns in self._turns)), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
         geometry, join = self.what.geometry, self.what.join
@@ -516,7 +540,6 @@ class WindowKernel:
         extra = {
             "scratch": self.scratch_bytes,
             "constants_read": read,
-            "streams": (1 if self._copied else found["calls"]) * (read > 0),
         }
         extra["ahead"] = self.nest.hoisted.get("out", 0)
         return {name: float(value) for name, value in {**found, **extra}.items()}
@@ -631,7 +654,7 @@ def _guess(
             kernel.verify_sizes()
             counts = kernel.counts()
             if site.holds(counts):
-                found.append((counts["cycles"] + site.waits(counts, pipeline), counts["code"], guess))
+                found.append((counts["cycles"] + site.waits(kernel.walks(), pipeline), counts["code"], guess))
     compared = []
     for cycles, code, guess in sorted(found, key=lambda each: each[:2]):
         for ahead in knobs.get("ahead", (0,))[:2]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tosaic.backends.simulators.counting import Counts, plugin, read_counts
+from tosaic.backends.simulators.counting import Counts, plugin, read_counts, watch
 from tosaic.backends.simulators.cycle_model import CycleModel
 from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.faults import describe_fault
-from tosaic.backends.simulators.memory_model import traffic
+from tosaic.backends.simulators.memory_model import traffic, word_of
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
 from tosaic.backends.target import Board, Core, Memory, Target
 from tosaic.support.processes import confined, installed, run_tool
@@ -76,7 +76,7 @@ class Qemu:
             command = self.command(elf)
             if count:
                 limit = [f"limit={region_limit}"] if region_limit else []
-                watched = [f"memory={memory.base}:{memory.size}" for memory in memories]
+                watched = watch(memories, word_of(self.core.pipeline))
                 command += ["-plugin", ",".join([str(plugin()), f"out={counted}", *limit, *watched])]
             with NpuBridge(folder, npu) if npu else contextlib.nullcontext():
                 code, console, late = _guest(confined(command, Path(scratch)), folder, timeout)

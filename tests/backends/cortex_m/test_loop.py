@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from board import M4, M55, Case, run_cases
 from golden_files import assert_golden
+from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
-from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cortex_m.kernel import ANYWHERE, Site
 from tosaic.backends.cortex_m.kernels.dense import dense
 from tosaic.backends.cortex_m.task import KernelTask
@@ -175,14 +175,14 @@ def _task(name: str, site: Site = ANYWHERE) -> KernelTask:
 def test_params_that_a_slow_memory_holds_are_copied_where_there_is_room():
     """The guess; the parts are the same, and so are the params when they are unpacked."""
     assert M55.core.pipeline is not None
-    quick = replace(DDR_CONSTANTS, latency=0, bytes_per_cycle=M55.core.pipeline.bytes_per_cycle)
-    here, fast = _task("rows alone", Site(DDR_CONSTANTS)), _task("rows alone", Site(quick))
+    quick = replace(SLOW_MEMORY, latency=0, bytes_per_cycle=M55.core.pipeline.bytes_per_cycle)
+    here, fast = _task("rows alone", Site(SLOW_MEMORY)), _task("rows alone", Site(quick))
     copied, read = (task.generate(task.default()) for task in (here, fast))
     assert copied.params == dense(read.params)[0] and len(copied.params) < len(read.params)
     assert copied.scratch_bytes >= read.scratch_bytes + len(read.params)
-    limited = _task("rows alone", Site(DDR_CONSTANTS, copied.scratch_bytes - 1))
+    limited = _task("rows alone", Site(SLOW_MEMORY, copied.scratch_bytes - 1))
     assert limited.generate(limited.default()) == read
-    least = _task("rows alone", Site(DDR_CONSTANTS, read.scratch_bytes - 1))
+    least = _task("rows alone", Site(SLOW_MEMORY, read.scratch_bytes - 1))
     assert least.default().variant == "linalg.loops"
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from board import run_cases
 from golden_files import assert_golden
+from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
-from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
@@ -147,7 +147,7 @@ def test_the_guess_reads_a_slow_memory_once_where_there_is_room():
     def guess(**site):
         return Space(tuple(Conv2d(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55))).default()
 
-    fast, slow, tight = guess(), guess(constants=DDR_CONSTANTS), guess(constants=DDR_CONSTANTS, most_scratch=1024)
+    fast, slow, tight = guess(), guess(constants=SLOW_MEMORY), guess(constants=SLOW_MEMORY, most_scratch=1024)
     assert (fast["weights"], slow["weights"], slow["outer"]) == ("params", "scratch", "channels")
     assert layer.case(FAMILY, tight).source.scratch_bytes <= 1024
 
@@ -175,7 +175,7 @@ def test_the_c_of_weights_in_registers_stays_what_it_is():
 def test_the_working_memory_of_the_best_guess_holds_a_guess(shape, channels, kernel):
     """So that what is confined to it is not left to the generic lowering."""
     layer = mve_layers.conv2d(np.random.default_rng(2), shape, channels, (kernel, kernel))
-    for constants in (None, DDR_CONSTANTS):
+    for constants in (None, SLOW_MEMORY):
         room = layer.case(FAMILY).source.scratch_bytes
         confined = Conv2d(site=Site(constants, room)).variants(layer.workload(FAMILY), CORTEX_M55)
         assert confined and Space(tuple(confined)).default()

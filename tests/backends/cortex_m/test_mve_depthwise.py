@@ -10,8 +10,8 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
+from slow_memory import SLOW_MEMORY
 
-from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
@@ -159,7 +159,7 @@ def test_the_guess_expands_weights_where_their_memory_is_slow_and_there_is_room(
         return found["weights"], found["block"]
 
     assert guess() == ("params", 32)
-    assert guess(constants=DDR_CONSTANTS) == ("scratch", 32)
+    assert guess(constants=SLOW_MEMORY) == ("scratch", 16)
     whole = layer.case(FAMILY).source.scratch_bytes
-    assert guess(constants=DDR_CONSTANTS, most_scratch=whole) == ("scratch", 16)
-    assert guess(constants=DDR_CONSTANTS, most_scratch=whole // 2) == ("params", 16)
+    assert guess(constants=SLOW_MEMORY, most_scratch=whole) == ("scratch", 16)
+    assert guess(constants=SLOW_MEMORY, most_scratch=whole // 2) == ("params", 16)

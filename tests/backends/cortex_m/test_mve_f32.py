@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from board import run_cases
 from golden_files import assert_golden
+from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
-from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d_f32 import Conv2dF32, MatmulF32
@@ -138,8 +138,8 @@ def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
         return Space(tuple(Conv2dF32(site=Site(**site)).variants(workload, CORE))).default()["weights"]
 
     assert guess() == "params"
-    assert guess(constants=DDR_CONSTANTS) == "scratch"
-    assert guess(constants=DDR_CONSTANTS, most_scratch=256) == "params"
+    assert guess(constants=SLOW_MEMORY) == "scratch"
+    assert guess(constants=SLOW_MEMORY, most_scratch=256) == "params"
 
 
 def test_the_verifier_says_what_is_illegal():

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from family_cases import CORTEX_M55, Build, outcomes_of, task_of
 from golden_files import assert_golden
+from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
-from tosaic.backends.boards import DDR_CONSTANTS, DTCM
+from tosaic.backends.boards import DTCM
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Overlap, Site
 from tosaic.backends.cortex_m.nest import lanes
@@ -256,8 +257,8 @@ def test_tables_in_slow_memory_are_copied_where_there_is_room():
     def place(site: Site) -> str:
         return str(replace(KernelTask.of(function, CORTEX_M55), site=site).default()["params"])
 
-    assert place(Site(DDR_CONSTANTS)) == "scratch"
-    assert place(Site(DDR_CONSTANTS, 255)) == "in_place"
+    assert place(Site(SLOW_MEMORY)) == "scratch"
+    assert place(Site(SLOW_MEMORY, 255)) == "in_place"
     assert place(Site(DTCM)) == place(Site()) == "in_place"
 
 

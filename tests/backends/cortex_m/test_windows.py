@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from family_cases import task_of
 from golden_files import assert_golden
+from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
-from tosaic.backends.boards import DDR_CONSTANTS
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels import pool
@@ -124,8 +124,8 @@ def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
         return Space(tuple(DepthwiseI16(site=Site(**site)).variants(layer.workload(DepthwiseI16()), CORE))).default()
 
     assert guess()["weights"] == "params"
-    assert guess(constants=DDR_CONSTANTS)["weights"] == "scratch"
-    assert guess(constants=DDR_CONSTANTS, most_scratch=256)["weights"] == "params"
+    assert guess(constants=SLOW_MEMORY)["weights"] == "scratch"
+    assert guess(constants=SLOW_MEMORY, most_scratch=256)["weights"] == "params"
 
 
 def test_there_is_something_to_decide():

@@ -1,0 +1,140 @@
+"""How many lines a cache fills for a loop nest, from the footprint of each loop alone.
+
+A loop's footprint are the lines that its body touches over all its turns. Where the cache holds what one turn touches,
+the next turn finds what it shares with it, and the loop fills each line of its footprint once; else each turn fills
+what its own loops fill. Lines at a large power of two from one another share few sets, and take up more of a cache.
+(After Wolf and Lam, "A Data Locality Optimizing Algorithm", PLDI 1991, and, for footprints in lines, Ferrante, Sarkar
+and Thrash, "On Estimating and Enhancing Cache Effectiveness", LCPC 1991.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from tosaic.backends.target import Cache
+
+_USABLE = 0.85
+"""Of a cache whose sets are taken unevenly."""
+
+Place = Literal["input", "output", "params", "scratch"]
+"""What a kernel is given: tensors, its params, and working memory."""
+
+
+class ArrayAccess(NamedTuple):
+    """What the body of a loop reads or writes of one block of memory.
+
+    Args:
+        of: the block; accesses of one name share it.
+        place: what the block is part of.
+        size: bytes that lie together.
+        strides: bytes by which the address moves in each loop, outermost first; fewer than there are loops where the
+            access stands inside of the outer ones only.
+        writes: whether it writes.
+        inner: (turns, stride) of loops of its own, all inside.
+        accessed: bytes in all, where no cache keeps any; None for its size in each turn.
+    """
+
+    of: str
+    place: Place
+    size: float
+    strides: tuple[float, ...]
+    writes: bool = False
+    inner: tuple[tuple[float, float], ...] = ()
+    accessed: float | None = None
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A nest of loops, and what it accesses.
+
+    Args:
+        loops: turns of each loop, outermost first.
+        accesses: what is accessed inside.
+    """
+
+    loops: tuple[float, ...]
+    accesses: tuple[ArrayAccess, ...] = field(default=())
+
+
+class Moved(NamedTuple):
+    """Lines of one place that a cache fills and writes back."""
+
+    filled: float
+    written_back: float
+
+
+@lru_cache(maxsize=4096)
+def lines_moved(walk: Walk, places: frozenset[Place], cache: Cache) -> dict[Place, Moved]:
+    """Lines that a cache fills and writes back for a walk, by place.
+
+    The input has just been written, so that as much of it as fits is in the cache and has yet to be written back.
+
+    Args:
+        places: those that lie behind the cache.
+    """
+    cached = [access for access in walk.accesses if access.place in places]
+    depths = range(len(walk.loops) + 1)
+    touched = [[_footprint(access, walk.loops, depth, cache) for depth in depths] for access in cached]
+    fits = [_fits(cached, [footprints[depth] for footprints in touched], cache) for depth in depths]
+    filled: defaultdict[Place, float] = defaultdict(float)
+    written: defaultdict[Place, float] = defaultdict(float)
+    for access, footprints in zip(cached, touched, strict=True):
+        if access.place == "input" and fits[0]:
+            continue
+        found = footprints[len(access.strides)].lines
+        for depth in reversed(range(len(access.strides))):
+            found = footprints[depth].lines if fits[depth + 1] else found * walk.loops[depth]
+        filled[access.place] += found
+        if access.writes and not fits[0]:
+            written[access.place] += found
+        if access.place == "input":
+            written["input"] += min(footprints[0].lines, cache.size / cache.line)
+    return {place: Moved(filled[place], written[place]) for place in places}
+
+
+def words_moved(walk: Walk, place: Place, word: int) -> Moved:
+    """Words of a place that are read and written where no cache keeps any."""
+    found: defaultdict[bool, float] = defaultdict(float)
+    for access in walk.accesses:
+        if access.place == place:
+            turns = math.prod(walk.loops[: len(access.strides)]) * math.prod(turns for turns, _ in access.inner)
+            accessed = turns * access.size if access.accessed is None else access.accessed
+            found[access.writes] += accessed / word
+    return Moved(found[False], found[True])
+
+
+class _Footprint(NamedTuple):
+    """Lines that an access touches, and the lines of a cache that they take up: more where they share few sets."""
+
+    lines: float
+    taken: float
+
+
+def _footprint(access: ArrayAccess, loops: Sequence[float], depth: int, cache: Cache) -> _Footprint:
+    """What an access touches while the loops outside of `depth` stand still."""
+    moves = [(abs(stride), turns) for turns, stride in zip(loops, access.strides, strict=False)][depth:]
+    moves += [(abs(stride), turns) for turns, stride in access.inner]
+    extent, runs, step = float(access.size), 1.0, 0
+    for stride, turns in sorted((stride, turns) for stride, turns in moves if stride and turns > 1):
+        if runs == 1 and stride <= extent + cache.line - 1:
+            extent += stride * (turns - 1)
+        else:
+            runs *= turns
+            step = math.gcd(step, round(stride))
+    width = max(1.0, extent / cache.line)
+    sets = cache.size // (cache.line * cache.ways)
+    reached = min(runs, sets * cache.line / math.gcd(step, sets * cache.line)) * width
+    return _Footprint(runs * width, runs * width * sets / min(sets, reached) if runs > 1 else width)
+
+
+def _fits(accesses: Sequence[ArrayAccess], footprints: Sequence[_Footprint], cache: Cache) -> bool:
+    """Whether a cache holds what accesses touch; those of one block touch the same."""
+    taken: dict[str, float] = {}
+    for access, footprint in zip(accesses, footprints, strict=True):
+        taken[access.of] = max(footprint.taken, taken.get(access.of, 0.0))
+    return cache.line * sum(taken.values()) <= _USABLE * cache.size
