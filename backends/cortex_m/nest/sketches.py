@@ -158,8 +158,9 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     first = {name: choices[0] for name, choices in knobs.items()}
     hoists = {name: first[name] for name in _HOISTS if name in first}
 
-    def alike(around: Mapping[str, Choice], *open_knobs: str) -> list[_Guess]:
-        """The assignments that differ in some knobs from another, legal as far as sizes tell."""
+    def alike(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> list[_Guess]:
+        """The assignments that differ in some knobs from another, legal as far as sizes tell, with what they wait for
+        memory or without."""
         found = []
         for chosen in itertools.product(*(knobs[knob] for knob in open_knobs)):
             guess = {**around, **hoists, **dict(zip(open_knobs, chosen, strict=True))}
@@ -171,13 +172,13 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 kernel.verify_sizes()
                 counts = kernel.counts()
                 if site.holds(counts):
-                    cycles = estimate(counts) + site.waits(kernel.walks(), what.finish.pipeline)
+                    cycles = estimate(counts) + waits * site.waits(kernel.walks(), what.finish.pipeline)
                     cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
                     found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
-    def best(around: Mapping[str, Choice], *open_knobs: str) -> _Guess | None:
-        return next(_legal(what, name, sorted(alike(around, *open_knobs))), None)
+    def best(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> _Guess | None:
+        return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
     if name == "resident":
         starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
@@ -190,8 +191,14 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
     guess = next((found for open_knobs in starts if (found := best(first, *open_knobs))), None)
     if guess is None:
         return None
-    for open_knobs in near if site.waits_for_memory else ():
-        guess = best(guess.assignment, *open_knobs) or guess
+    if site.waits_for_memory:
+        alone = next((found for open_knobs in starts if (found := best(first, *open_knobs, waits=False))), guess)
+        tried = [guess]
+        for start in (guess, alone):
+            for open_knobs in near:
+                start = best(start.assignment, *open_knobs) or start
+            tried.append(start)
+        guess = min(tried)
     for open_knobs in last:
         guesses = _legal(what, name, sorted(alike(guess.assignment, *open_knobs)))
         if name == "resident":

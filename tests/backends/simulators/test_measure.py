@@ -90,7 +90,7 @@ def test_operands_are_priced_as_where_the_target_would_put_them():
 
 
 def test_a_trial_finds_its_inputs_in_the_cache_and_nothing_else():
-    """Of two inputs, just written, and a result of 400 bytes the lines of the result are filled, whatever ran before."""
+    """Of two inputs, just written, and a result of 400 bytes only the lines of the result are filled."""
     memory = find_target("cortex-m55", arena=["sram"]).trials
     found = [replace(MEASURE, layout=memory)(MaximumTask(), [Schedule(name)] * 2) for name in ("good", "good")]
     assert {m.waits for batch in found for m in batch} == {found[0][0].waits}
