@@ -29,6 +29,8 @@ _ISSUED_PER_CYCLE = 2
 """What executes more instructions than that for each cycle of another is slower."""
 _RESTART = 2_000_000
 """Instructions of a vector kernel that QEMU executes in the time that a run takes to start."""
+_NO_ROOM = 2
+"""How the harness ends where the tensors and the working memory of its trials do not fit."""
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
 _PATIENCE = 10  # times more, for a candidate that was late
 
@@ -142,25 +144,23 @@ class BatchMeasure:
     ) -> dict[int, Measurement]:
         """What one run settled: everything, or all up to the first candidate that ended it or wrote out of bounds.
 
-        A batch that does not link is halved until the candidate at fault stands alone. One that takes too long is tried
-        again by itself with more time.
+        A batch that does not link, or has no room in memory, is halved until the candidate at fault stands alone. One
+        that takes too long is tried again by itself with more time.
         """
         elf, script = batch.folder / "trials.elf", batch.folder / "trials.ld"
         parts = self._parts(list(sources.values()), batch.folder)
         try:
             toolchain.link([*parts, *batch.objects, *self.libraries], script, elf, self.core, entry=self._entry)
         except BackendError as error:
-            numbers = list(sources)
-            if len(numbers) == 1:
-                return {numbers[0]: Measurement("compile-error", message=str(error))}
-            half = {number: sources[number] for number in numbers[: len(numbers) // 2]}
-            return self._run_batch(half, batch)
+            return self._divided(sources, batch, Measurement("compile-error", message=str(error)))
         timeout = self.timeout * len(sources) * patience
         files, memories = {"task.bin": batch.task}, self.layout.memories
         execution = self.machine.run(elf, files, timeout=timeout, region_limit=batch.limit, memories=memories)
-        if "verdicts.bin" not in execution.files or (execution.exit_code and not execution.failure):
-            raise BackendError("the trial harness failed", why=execution.failure or execution.console.strip())
-        verdicts = _VERDICT.iter_unpack(execution.files["verdicts.bin"])
+        if execution.exit_code == _NO_ROOM and not execution.failure:
+            return self._divided(sources, batch, Measurement("illegal", message=execution.console.strip()))
+        if execution.exit_code and not execution.failure:
+            raise BackendError("the trial harness failed", why=execution.console.strip())
+        verdicts = _VERDICT.iter_unpack(execution.files.get("verdicts.bin", b""))
         results: dict[int, Measurement] = {}
         costs = execution.costs[:: batch.examples]
         for number, (outcome, tensor, offset), cost in zip(sources, verdicts, costs, strict=False):
@@ -184,6 +184,13 @@ class BatchMeasure:
         elif len(results) < len(sources):
             raise BackendError(f"{self.machine.version()} does not tell what a trial costs")
         return results
+
+    def _divided(self, sources: dict[int, KernelSource], batch: _Batch, alone: Measurement) -> dict[int, Measurement]:
+        """What a run of half of the candidates settles; `alone` is what becomes of one that is none with others."""
+        numbers = list(sources)
+        if len(numbers) == 1:
+            return {numbers[0]: alone}
+        return self._run_batch({number: sources[number] for number in numbers[: len(numbers) // 2]}, batch)
 
     def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:
         """The objects of a batch beside its kernels; the linker script is written too."""

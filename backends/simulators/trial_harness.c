@@ -42,7 +42,7 @@ static void *allocate(uint32_t size)
     uint8_t *start = memory + used;
     used += padded(size);
     if (used > sizeof memory) {
-        host_print("tosaic harness: the task does not fit\n");
+        host_print("its tensors and working memory do not fit the memory for trials\n");
         host_exit(2);
     }
     return start;

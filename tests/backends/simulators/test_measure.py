@@ -54,6 +54,21 @@ def test_bad_candidates_are_marked_and_the_rest_measured():
     assert messages[6] == "wrote beyond the ends of argument 3"
 
 
+@dataclass(frozen=True)
+class _LargeTask(MaximumTask):
+    """The kernel `table` asks for more working memory than any board has."""
+
+    def generate(self, schedule: Schedule) -> KernelSource:
+        source = super().generate(schedule)
+        return replace(source, scratch_bytes=1 << 30) if schedule.variant == "table" else source
+
+
+def test_a_candidate_that_no_memory_holds_leaves_the_others_alone():
+    results = MEASURE(_LargeTask(), [Schedule(name) for name in ("good", "table", "good", "last")])
+    assert [m.status for m in results] == ["ok", "illegal", "ok", "wrong"]
+    assert results[1].message == "its tensors and working memory do not fit the memory for trials"
+
+
 def test_what_a_kernel_may_not_touch():
     assert measure(["before", "good", "below", "spoiled", "good"]) == [
         ("wrong", "wrote beyond the ends of argument 2"),
