@@ -27,6 +27,7 @@ TOOLS = {
 }
 """The programs that a compilation needs, and their Debian packages."""
 
+_ERRORS_SHOWN, _LAST_WORDS = 4, 400
 _SETPRIV = "/usr/bin/setpriv"  # of util-linux
 
 
@@ -72,8 +73,14 @@ def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str
     """
     done = subprocess.run([installed(name), *map(str, arguments)], input=stdin, capture_output=True, text=True)
     if done.returncode:
-        raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
+        raise BackendError(f"`{name}` failed", why=errors_of(done.stderr))
     return done.stdout
+
+
+def errors_of(stderr: str) -> str:
+    """The first errors that a compiler or linker told, without the source around them; where none, its last words."""
+    errors = [line for line in stderr.splitlines() if "error: " in line and not line.startswith("collect2: ")]
+    return "\n".join(errors[:_ERRORS_SHOWN]) or stderr.strip()[-_LAST_WORDS:]
 
 
 class Server:

@@ -116,6 +116,11 @@ def _options(target: str, **given: Any) -> CompileOptions:
         return {name: given.pop(name) for name in names}
 
     changes = ("accelerator", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
+    if given["accelerator"] and find_target(target).accelerator is None:
+        raise Error(
+            f"`{target}` has no NPU that another one could replace",
+            hint=f"--target corstone-300 --accelerator {given['accelerator']}, or a TOML file with `accelerator`",
+        )
     return CompileOptions(
         target=find_target(target, **taken(*changes)),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
@@ -135,7 +140,7 @@ def _show_versions(context: click.Context, _option: click.Parameter, wanted: boo
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=console.Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions,
               help="Show the version of every part and exit.")  # fmt: skip
 def main() -> None:
@@ -413,7 +418,7 @@ def aten_ops(as_json: bool) -> None:
     console.show(ops(), as_json, lambda rows: {"ops": rows}, print_ops)
 
 
-@main.group()
+@main.group(cls=console.Commands)
 def npu() -> None:
     """What the NPU takes, and what it was given."""
 
@@ -474,7 +479,7 @@ def monitor(target: str, uart: Path | None, baud: int, output: Path, as_json: bo
     )
 
 
-@main.group()
+@main.group(cls=console.Commands)
 def records() -> None:
     """Move tuning records between machines."""
 

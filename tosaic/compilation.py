@@ -335,6 +335,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
             check_accuracy(accuracy, options.min_sqnr)
     placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
     warnings = (
+        *captured.advice,
         *calibration_advice(captured),
         *left.advice,
         *joined_advice(program),
