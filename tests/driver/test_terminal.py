@@ -31,6 +31,25 @@ def test_a_run_prints_each_op_with_its_cycles_and_bound(tosaic, net):
             assert f"{op.npu_cycles:,}" in line and line.split()[-1] == op.npu_bound
 
 
+def test_the_summary_has_no_rescales_and_sums_modules(tosaic, succeed, net, tmp_path):
+    text = tosaic("compile", f"{NETS}:net", "--target", "corstone-300", "-o", tmp_path / "build").stdout
+    assert "RESCALE" in [op.op for op in Build.load(net).manifest.ops] and "RESCALE" not in text
+    found = succeed("compile", f"{NETS}:net", "--target", "corstone-300", "-o", tmp_path / "build")
+    for part in found["modules"]:
+        assert part["module"] in text
+    assert sum(part["npu"] or 0 for part in found["modules"]) == sum(op["npu_cycles"] or 0 for op in found["ops"])
+    assert "RESCALE" not in tosaic("run", net).stdout
+
+
+def test_the_summary_has_what_the_core_takes(tosaic, succeed, tmp_path):
+    text = tosaic("compile", f"{NETS}:net", "-o", tmp_path / "build").stdout
+    found = succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert sum(part["cpu"] for part in found["modules"]) == found["cpu_cost"] > 0
+    assert f"{found['cpu_cost']:,} cycles with memory in trials" in text
+    ran = succeed("run", tmp_path / "build", "-o", tmp_path / "outputs")
+    assert sum(part["cpu"] for part in ran["modules"]) == ran["cycles_with_memory"]
+
+
 def test_inputs_and_random_ones_exclude_each_other(refused, net):
     assert "exclude each other" in refused("run", net, "--input", "x.npy", "--random", 1)
 
