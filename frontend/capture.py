@@ -24,7 +24,7 @@ from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
-from tosaic.frontend.samples import read_samples
+from tosaic.frontend.samples import as_sample, read_samples
 from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
@@ -114,7 +114,8 @@ def capture(
     examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    batches = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
+    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
+    batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
     if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, _input_names(program), examples, "calibration")
     batches = batches or [examples]

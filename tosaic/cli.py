@@ -284,8 +284,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     from tosaic.build import Build
     from tosaic.npu_execution import NpuChoice
     from tosaic.report import print_run_report, run_result
+    from tosaic.running import random_advice, read_samples, run_build
     from tosaic.running import random_samples as draw
-    from tosaic.running import read_samples, run_build
     from tosaic.verification import print_verification, verify_build
 
     loaded = Build.load(build)
@@ -304,6 +304,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
         print_run_report(result)
         if judged:
             print_verification(judged)
+    if random_samples and (advice := random_advice(result)):
+        console.stderr.print(f"warning: {advice}", highlight=False, soft_wrap=True)
     if not (judged.right if judged else result.exact):
         raise SystemExit(1)
 

@@ -25,6 +25,7 @@ from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
 from tosaic.tuner.tune import TuningResult
 
+_NOTHING = "no output to judge"
 _BAR = 24
 """Columns of a drawn bar."""
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
@@ -355,8 +356,13 @@ def _exactness(report: Run) -> str:
 
 
 def _accuracy(outputs: Sequence[OutputAccuracy]) -> str:
-    known = ", ".join("exact" if output.sqnr_db is None else f"{output.sqnr_db:.1f}" for output in outputs)
-    return f"{known} dB against float on calibration data, per output" if known else "no output to judge"
+    known = ", ".join("exact" if output.sqnr_db is None else _decibels(output) for output in outputs)
+    return f"{known} dB against float on calibration data, per output, of its variance" if known else _NOTHING
+
+
+def _decibels(output: OutputAccuracy) -> str:
+    within = f" ({output.told_db:.1f} within channels)" if output.told_db != output.sqnr_db else ""
+    return f"{output.sqnr_db:.1f}{within}"
 
 
 def _noisiest(layers: Sequence[LayerAccuracy]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from rich.console import Console
 from tosaic.build import Build
 from tosaic.cli import main
 from tosaic.progress import Stations
+from tosaic.running import random_advice, random_samples
 from tosaic.support.processes import TOOLS
 
 
@@ -48,6 +50,20 @@ def test_the_summary_has_what_the_core_takes(tosaic, succeed, tmp_path):
     assert f"{found['cpu_cost']:,} cycles with memory in trials" in text
     ran = succeed("run", tmp_path / "build", "-o", tmp_path / "outputs")
     assert sum(part["cpu"] for part in ran["modules"]) == ran["cycles_with_memory"]
+
+
+def test_random_samples_stay_within_the_range_of_the_calibration_data(net):
+    build = Build.load(net)
+    seen = build.manifest.calibration[0]
+    drawn = np.stack([sample[0] for sample in random_samples(build, 200, 0)])
+    assert drawn.min() == np.float32(seen.min) and drawn.max() == np.float32(seen.max)
+
+
+def test_a_low_ratio_on_random_samples_says_that_they_are_random(net):
+    run = Build.load(net).run(Build.load(net).samples[0].inputs[0])
+    assert random_advice(run) is None
+    advice = random_advice(replace(run, sqnr_db=[12.0]))
+    assert advice and "random samples say little of the accuracy" in advice.what and "--input" in advice.hint
 
 
 def test_inputs_and_random_ones_exclude_each_other(refused, net):
