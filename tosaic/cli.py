@@ -409,6 +409,20 @@ def targets(as_json: bool) -> None:
     console.show(known().values(), as_json, targets_result, print_targets)
 
 
+@main.command()
+@as_json
+@console.reports_errors
+def doctor(as_json: bool) -> None:
+    """Look at what this machine has of the packages and programs that compilations need."""
+    from tosaic.doctor import examine
+    from tosaic.report import doctor_result, print_findings
+
+    found = examine()
+    console.show(found, as_json, doctor_result, print_findings)
+    if any(one.state == "missing" for one in found):
+        raise SystemExit(1)
+
+
 @main.command("ops")
 @as_json
 @console.reports_errors

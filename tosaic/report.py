@@ -15,6 +15,7 @@ from tosaic.backends.simulators.run import Costs
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
+from tosaic.doctor import Finding
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.manifest import Manifest
 from tosaic.npu_execution import DESCRIPTION
@@ -322,6 +323,22 @@ def print_fit(points: Sequence[Point]) -> None:
             streams,
         )
     stdout.print(table)
+
+
+def doctor_result(findings: Sequence[Finding]) -> dict:
+    """What `doctor --json` prints."""
+    return {"findings": msgspec.to_builtins(list(findings))}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """What was looked at, and what to do where something is wrong."""
+    table = Table("", "", "found", box=None)
+    for one in findings:
+        table.add_row(one.name, one.state, one.found)
+    stdout.print(table)
+    for one in findings:
+        if one.hint:
+            stderr.print(f"{one.state}: {one.name} {one.found}\n  try: {one.hint}", highlight=False, soft_wrap=True)
 
 
 def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
