@@ -27,6 +27,7 @@ from tosaic.frontend import (
     TosaFile,
     calibration_advice,
     capture,
+    fresh_data_advice,
     import_program,
     input_statistics,
     is_tosa_file,
@@ -345,6 +346,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     warnings = (
         *captured.advice,
         *calibration_advice(captured),
+        *fresh_data_advice(program),
         *left.advice,
         *joined_advice(program),
         *noisy_outputs(accuracy, layers, options.model_name),

@@ -183,3 +183,27 @@ def test_a_softmax_that_says_little_is_warned_of(tosaic, succeed, tmp_path):
     assert output.sqnr_db > 30 and output.channel_db < 15
     assert f"`output_0` has only {output.channel_db:.1f} dB" in result.stderr
     assert f"{output.sqnr_db:.1f} ({output.channel_db:.1f} within channels) dB against float" in result.stdout
+
+
+FRESH = """
+import torch
+from torch import nn
+
+def made(far):
+    torch.manual_seed(0)
+    x = torch.randn(64, 64)
+    x[48:] *= far
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU()).eval(), (x[:1],), x
+
+def same(): return made(1)
+def far(): return made(8)
+"""
+
+
+@pytest.mark.parametrize(("name", "warned"), [("same", False), ("far", True)])
+def test_tensors_that_fresh_data_exceed_are_named(tosaic, tmp_path, name, warned):
+    (tmp_path / "model.py").write_text(FRESH)
+    result = tosaic("compile", f"{tmp_path / 'model.py'}:{name}", "-o", tmp_path / "build")
+    assert result.exit_code == 0
+    assert ("fresh data exceed the ranges of 2 tensors" in result.stderr) == warned
+    assert ("`input` (" in result.stderr and "calibrate on more samples" in result.stderr) == warned
