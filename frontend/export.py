@@ -20,7 +20,6 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-import tosaic
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.interface import Call
 from tosaic.frontend.origin import origin
@@ -29,7 +28,7 @@ from tosaic.support.errors import Advice, ModelError
 
 _FOREIGN = re.compile(r"Found <class '(?:[^']*\.)?(?P<name>\w+)'> in output")
 """What torch says of a result that it cannot take apart."""
-_NO_USERS = (str(Path(torch.__file__).parent), str(Path(tosaic.__file__).parent), "<")
+_NO_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
 _STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 _OF_MODES = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
 """Modules that compute something else in training mode."""
