@@ -14,6 +14,8 @@ from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import origin
 from tosaic.support.errors import Advice
 
+FRESH_DATA = "tosaic_fresh_data"
+"""What `quantize` notes on a program's graph: advice on ranges that fresh data exceed."""
 _COARSE = 64  # an operand that fills 256 steps of its own has 4 of these left
 
 
@@ -29,6 +31,11 @@ def calibration_advice(capture: Capture) -> tuple[Advice, ...]:
             kind = "zeros alone" if not values.any() else f"{values.flatten()[0]:g} alone"
             found.append(Advice(f"calibration data for the input `{name}` is {kind}", name, hint))
     return tuple(found)
+
+
+def fresh_data_advice(program: ExportedProgram) -> tuple[Advice, ...]:
+    """That calibration data which were held back exceed the ranges of the others."""
+    return program.graph_module.meta.get(FRESH_DATA, ())
 
 
 def joined_advice(program: ExportedProgram) -> Iterator[Advice]:

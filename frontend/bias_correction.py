@@ -117,7 +117,8 @@ class _Corrector(Interpreter):
         pairs = list(zip(result.exact, result.rounded, strict=True))
         if isinstance(observer, RangeObserver) and observer.depth < math.inf:
             pairs = [(observer.seen(exact), observer.seen(rounded)) for exact, rounded in pairs]
-        signal = sum(_energy(exact) for exact, _ in pairs)
+        mean = sum(exact.double().sum().item() for exact, _ in pairs) / max(1, sum(exact.numel() for exact, _ in pairs))
+        signal = sum(_energy(exact.double() - mean) for exact, _ in pairs)
         noise = sum(_energy(exact - rounded) for exact, rounded in pairs)
         if node.op != "get_attr" and signal and noise:
             self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -11,23 +11,55 @@ from torch.fx import GraphModule, Interpreter, Node
 from tosaic.frontend.formats import ANNOTATION
 from tosaic.frontend.lowerings.op_quantization import OneToOne, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import failure, origin
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import Advice, ModelError
+
+_LEAST_HELD_BACK = 8  # samples, of which two are held back
+_MUCH_LOST_DB = 6.0
+_NAMED = 3
 
 
-def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> None:
-    """Let the observers of a prepared graph see all batches, in order.
+def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> tuple[Advice, ...]:
+    """Let the observers of a prepared graph see all batches, in order; what a user should know of them.
+
+    The last quarter is held back first, to see what data cost that the ranges do not know; then it counts, too.
 
     Raises:
         ModelError: an op fails on a batch, or its result holds NaN or infinity; the message names op and line.
     """
     run = _Calibration(prepared)
+    observers = {
+        node.all_input_nodes[0]: observer
+        for node in prepared.graph.nodes
+        if node.op == "call_module" and isinstance(observer := getattr(prepared, str(node.target), None), RangeObserver)
+    }
     for number, batch in enumerate(batches):
+        if len(batches) >= _LEAST_HELD_BACK and number == len(batches) - len(batches) // 4:
+            for observer in observers.values():
+                observer.hold()
         try:
             run.run(*batch, enable_io_processing=False)
         except ModelError as error:
             raise ModelError(f"{error.what} on calibration batch {number}", where=error.where, why=error.why,
                              hint=error.hint) from error.__cause__  # fmt: skip
+    return _clipped(observers)
+
+
+def _clipped(observers: Mapping[Node, RangeObserver]) -> tuple[Advice, ...]:
+    lost = sorted(((observer.lost_db(), node) for node, observer in observers.items()), key=lambda pair: -pair[0])
+    worst = [(decibels, node) for decibels, node in lost if decibels > _MUCH_LOST_DB]
+    if not worst:
+        return ()
+    named = ", ".join(f"`{node.target}` ({decibels:.1f} dB)" for decibels, node in worst[:_NAMED])
+    return (
+        Advice(
+            f"fresh data exceed the ranges of {len(worst)} tensors: with those of three quarters of the calibration "
+            f"samples the last quarter has more noise in {named}",
+            str(origin(worst[0][1])),
+            "calibrate on more samples, and on the extremes of real data",
+        ),
+    )
 
 
 class _Calibration(Interpreter):

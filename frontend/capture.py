@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
@@ -15,28 +12,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
+from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.input_layout import channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
-from tosaic.frontend.samples import read_samples
+from tosaic.frontend.samples import as_sample, read_samples
 from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import Advice, ModelError
 from tosaic.support.tosa_ops import MOST_AXES
 
 Model: TypeAlias = str | nn.Module | ExportedProgram
 Calibration: TypeAlias = str | Path | Tensor | np.ndarray | Iterable[Any] | None
 
-_FOREIGN = re.compile(r"Found <class '(?:[^']*\.)?(?P<name>\w+)'> in output")
-"""What torch says of a result that it cannot take apart."""
+_WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl")
+_SAVE = (
+    "build the model, load its weights, and save it with "
+    "torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2')"
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Capture:
         result_names: by keys and fields of what the model returns; empty where they have numbers alone.
         states: what the model keeps between calls: the program's last inputs and its last results.
         bytes: the numbers of the inputs that are uint8 at run time, and floats from 0 to 255 here.
+        advice: what the user should know of how it came in.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Capture:
     result_names: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     bytes: tuple[int, ...] = ()
+    advice: tuple[Advice, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
@@ -103,6 +106,7 @@ def capture(
     if _are_calls(calibration):
         given = calibration
     program, example = _exported(module, example, shapes)
+    advice = () if isinstance(module, ExportedProgram) else training_advice(module)
     names = result_names(program)
     examples = tensors_of(example, example)
     flatten(program, examples)
@@ -110,7 +114,8 @@ def capture(
     examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    batches = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
+    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
+    batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
     if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, _input_names(program), examples, "calibration")
     batches = batches or [examples]
@@ -129,7 +134,7 @@ def capture(
         _check_placeholders(program)
         program = decomposed(program)
         examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
-    return Capture(name, program, examples, tuple(batches), names, states, tuple(images))
+    return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice)
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:
@@ -159,6 +164,12 @@ def _load(
     if model.endswith(".onnx"):
         graph = read_onnx(Path(model))
         return Path(model).stem, graph, as_call(example_inputs(graph, shapes) if inputs is None else inputs), ()
+    if Path(model).suffix in _WEIGHTS:
+        raise ModelError(
+            f"`{model}` is not an exported program",
+            why="it holds weights, a pickled module or TorchScript",
+            hint=_SAVE,
+        )
     hint = "give file.py:factory, zoo:NAME, or a .pt2, .onnx, .tflite, .tosa or .mlir file"
     raise ModelError(f"`{model}` is not a model", hint=hint)
 
@@ -169,7 +180,7 @@ def _given(model: nn.Module | ExportedProgram, inputs: Any) -> tuple[str, nn.Mod
         saved: Call = program.example_inputs or ((), {})
         return "program", program, saved if inputs is None else as_call(inputs), ()
     if not isinstance(model, nn.Module):
-        raise ModelError(f"a {type(model).__name__} is no model", hint="an nn.Module, an ExportedProgram, or a file")
+        raise ModelError(f"a {type(model).__name__} is no model", hint=_hint(model))
     if inputs is None:
         raise ModelError(f"`{type(model).__name__}` needs example inputs", hint="a tensor, or a tuple of all arguments")
     return type(model).__name__, model, as_call(inputs), ()
@@ -178,59 +189,37 @@ def _given(model: nn.Module | ExportedProgram, inputs: Any) -> tuple[str, nn.Mod
 def _call_factory(text: str) -> tuple[nn.Module, Any, Iterable]:
     made = call(text)
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        listed = made if isinstance(made, tuple) else (made,)
+        kinds = ", ".join(type(one).__name__ for one in listed)
         raise ModelError(
             f"{text} must return (module, example inputs) or (module, example inputs, calibration batches)",
-            why=f"it returned {type(made).__name__}",
+            why=f"it returned {f'({kinds})' if isinstance(made, tuple) else kinds}",
+            hint=_hint(*listed[:1]),
         )
     return made[0], made[1], made[2] if len(made) == 3 else ()
+
+
+def _hint(model: object = None) -> str:
+    """What to give in place of something that is no model."""
+    if isinstance(model, Mapping):
+        return "a state dict holds weights alone: net.load_state_dict(...) puts them into the module"
+    return "an nn.Module, an ExportedProgram, or a file"
 
 
 def _exported(
     model: nn.Module | ExportedProgram, example: Call, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[ExportedProgram, Call]:
     """The program of a model in float32, for inputs of the shapes given, and an example of these."""
-    program = model if isinstance(model, ExportedProgram) else _export(model, example)
+    if isinstance(model, ExportedProgram):
+        refuse_training(model)
+    program = model if isinstance(model, ExportedProgram) else export(model, example)
     if shapes:
         example = resized(program, example, shapes)
-        program = _export(model.module() if isinstance(model, ExportedProgram) else model, example)
+        program = export(model.module() if isinstance(model, ExportedProgram) else model, example)
     if is_half(program):
         example = pytree.tree_map(widened_tensor, example)
-        program = _export(widened(program.module()), example)
+        program = export(widened(program.module()), example)
     return program, example
-
-
-def _export(module: nn.Module, example: Call) -> ExportedProgram:
-    try:
-        with warnings.catch_warnings(), _evaluating(module):
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, *example)
-    except ModelError:
-        raise
-    except Exception as error:
-        if found := _FOREIGN.search(str(error)):
-            raise ModelError(
-                f"the model returns a {found['name']}",
-                why="torch.export knows no tensors in it",
-                hint="return tensors, tuples or dicts; Hugging Face's models leave caches out with use_cache=False",
-            ) from error
-        raise ModelError(
-            "torch.export refused the model",
-            why=f"{type(error).__name__}: {_first_line(error)}",
-            hint="run torch.export.export on it by itself to see the whole message",
-        ) from error
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, which it leaves as it was."""
-    modes = [(each, each.training) for each in module.modules()]
-    if not isinstance(module, GraphModule):  # an exported one has no modes
-        module.eval()
-    try:
-        yield
-    finally:
-        for each, training in modes:
-            each.training = training
 
 
 def _check_weights(program: ExportedProgram) -> None:
@@ -299,7 +288,3 @@ def _check_batch(batch: Batch, examples: Batch, names: list[str]) -> None:
 
 def _describe(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -53,6 +53,7 @@ class RangeObserver(ObserverBase):
         self.low = self.high = 0.0
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
         self.chosen: tuple[float, float] | None = None
+        self.held: tuple[tuple[float, float], Tensor, int] | None = None
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -84,6 +85,35 @@ class RangeObserver(ObserverBase):
         counts[_BINS // 2] -= seen.numel() - torch.count_nonzero(seen)
         self.counts += counts
         self.chosen = None
+
+    def hold(self) -> None:
+        """Take what is counted from now on for fresh data, which `lost_db` is about."""
+        if self.low < self.high:
+            self.held = self._range(), self.counts.clone(), self.exponent
+
+    def lost_db(self) -> float:
+        """How much more noise fresh data have in the range of what was counted before `hold` than in that of all."""
+        if self.held is None:
+            return 0.0
+        before, counts, exponent = self.held
+        for _ in range(self.exponent - exponent):
+            counts = _in_pairs(counts)
+        fresh = self.counts - counts
+        noises = [self._noise(low, high, fresh) for low, high in (before, self._range())]
+        return 10 * math.log10(noises[0] / noises[1]) if all(noises) else 0.0
+
+    def _noise(self, low: float, high: float, counts: Tensor) -> float:
+        """The expected squared error of counted values in a range."""
+        centers = self._centers()
+        below, above = counts.new_tensor([-low]), counts.new_tensor([high])
+        clipped = _beyond(centers, counts.flip(0), below) + _beyond(centers, counts, above)
+        step = (high - low) / (self.quant_max - self.quant_min)
+        return step**2 / 12 * counts.sum().item() + clipped.item()
+
+    def _centers(self) -> Tensor:
+        """Of the bins."""
+        reach = 2.0**self.exponent
+        return (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
 
     def include(self, other: RangeObserver) -> None:
         """Count what `other` has seen, which is not asked any more."""
@@ -125,16 +155,13 @@ class RangeObserver(ObserverBase):
             self._double()
 
     def _double(self) -> None:
-        joined = self.counts.reshape(-1, 2).sum(1)
-        self.counts.zero_()
-        self.counts[_BINS // 4 : 3 * _BINS // 4] = joined
+        self.counts = _in_pairs(self.counts)
         self.exponent += 1
 
     def _range(self) -> tuple[float, float]:
         """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not."""
         shrink = torch.linspace(_LEAST, 1.0, _CANDIDATES, dtype=torch.float64)
-        reach = 2.0**self.exponent
-        centers = (torch.arange(_BINS, dtype=torch.float64) + 0.5) * (2 * reach / _BINS) - reach
+        centers = self._centers()
         if self.qscheme == torch.per_tensor_symmetric:
             highs = max(-self.low, self.high) * shrink
             lows, clipped = -highs, _beyond(centers, self.counts, highs) + _beyond(centers, self.counts.flip(0), highs)
@@ -145,6 +172,13 @@ class RangeObserver(ObserverBase):
         error = step.square() / 12 * self.counts.sum() + clipped
         best = error.argmin()
         return lows.expand_as(error).flatten()[best].item(), highs.expand_as(error).flatten()[best].item()
+
+
+def _in_pairs(counts: Tensor) -> Tensor:
+    """Counts in bins of twice the width."""
+    joined = torch.zeros_like(counts)
+    joined[_BINS // 4 : 3 * _BINS // 4] = counts.reshape(-1, 2).sum(1)
+    return joined
 
 
 def _beyond(centers: Tensor, counts: Tensor, limits: Tensor) -> Tensor:

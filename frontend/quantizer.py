@@ -18,6 +18,7 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
+from tosaic.frontend.advice import FRESH_DATA
 from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
@@ -82,7 +83,7 @@ def quantize(
         fold_affines(module)
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
         prepared = prepare_pt2e(module, quantizer)
-        calibrate(prepared, capture.calibration)
+        advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
@@ -91,6 +92,7 @@ def quantize(
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))
         note_sqnr(program, measured)
+        program.graph_module.meta[FRESH_DATA] = advice
         return program
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tosaic.frontend.python_file import call, is_function, reason
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import Error, ModelError
+from tosaic.support.named_arrays import in_order
 
 Batch = tuple[Tensor, ...]
 _SUFFIXES = (".npz", ".npy")
@@ -42,7 +43,7 @@ def read_samples(
         raise ModelError(f"{source} holds no sample", hint="give at least one")
     if any(len(row) != len(examples) for row in rows):
         raise ModelError(f"a sample of {source} does not hold {len(examples)} arrays, one for each input")
-    return [tuple(_sample(array, example) for array, example in zip(row, examples, strict=True)) for row in rows]
+    return [tuple(as_sample(array, example) for array, example in zip(row, examples, strict=True)) for row in rows]
 
 
 def read_labels(source: str | Path, count: int) -> np.ndarray:
@@ -89,10 +90,10 @@ def _load(path: Path, role: str) -> Any:
 
 def _rows(path: Path, names: Sequence[str]) -> list[tuple[np.ndarray, ...]]:
     loaded = _load(path, "data")
-    arrays = loaded if isinstance(loaded, dict) else {names[0]: loaded}
-    if len(arrays) != len(names):
-        raise ModelError(f"{path} holds {len(arrays)} arrays, the model takes {len(names)} inputs: {', '.join(names)}")
-    ordered = [arrays[name] for name in names] if set(arrays) == set(names) else list(arrays.values())
+    try:
+        ordered = in_order(loaded if isinstance(loaded, dict) else {names[0]: loaded}, names)
+    except Error as error:
+        raise ModelError(error.what, where=str(path), hint=error.hint) from None
     counts = {len(array) if array.ndim else 0 for array in ordered}
     if len(counts) != 1 or 0 in counts:
         raise ModelError(
@@ -101,7 +102,7 @@ def _rows(path: Path, names: Sequence[str]) -> list[tuple[np.ndarray, ...]]:
     return list(zip(*ordered, strict=True))
 
 
-def _sample(array: Any, example: Tensor) -> Tensor:
+def as_sample(array: Any, example: Tensor) -> Tensor:
     """One sample; a batch axis of size 1 may be left out."""
     tensor = torch.as_tensor(np.array(array)) if not isinstance(array, Tensor) else array
     return tensor[None] if example.shape[:1] == (1,) and tensor.shape == example.shape[1:] else tensor

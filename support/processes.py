@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,8 @@ TOOLS = {
 }
 """The programs that a compilation needs, and their Debian packages."""
 
+_ERRORS_SHOWN, _LAST_WORDS = 4, 400
+_VERSION = re.compile(r"-(\d+)$")
 _SETPRIV = "/usr/bin/setpriv"  # of util-linux
 
 
@@ -47,19 +50,49 @@ def confined(command: Sequence[str], folder: Path) -> list[str]:
     return [*jail, "--bind", str(folder), str(folder), "--", *command] if jail else ends_with_parent(command)
 
 
+def variable(name: str) -> str:
+    """The environment variable that names another program in the place of `name`: `TOSAIC_LLVM_AR` for `llvm-ar-22`."""
+    return "TOSAIC_" + re.sub(r"\W", "_", _VERSION.sub("", name)).upper()
+
+
+def program(name: str) -> str | None:
+    """The path of a program: what its variable names, `name` itself, or the one without a version in its name that has
+    that version; None where there is none."""
+    if given := os.environ.get(variable(name)):
+        return shutil.which(given)
+    plain, version = _VERSION.sub("", name), _VERSION.search(name)
+    found = shutil.which(name)
+    if found or not version or not (other := shutil.which(plain)):
+        return found
+    return other if _major(other) == version[1] else None
+
+
+def said_version(path: str) -> str:
+    """The first number with dots that a program says of itself, else all that it says."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    number = re.search(r"\d+(\.\d+)+", said)
+    return number[0] if number else said.strip()
+
+
+@cache
+def _major(path: str) -> str:
+    return said_version(path).partition(".")[0]
+
+
 def installed(name: str) -> str:
-    """The path of a program.
+    """The path of a program; see `program`.
 
     Raises:
         BackendError: it is not installed; the message names all of `TOOLS` that are missing.
     """
-    path = shutil.which(name)
+    path = program(name)
     if path is None:
-        missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+        missing = {tool: package for tool, package in TOOLS.items() if program(tool) is None}
         names = " and ".join(f"`{tool}`" for tool in missing or (name,))
         packages = " ".join(dict.fromkeys(missing.values())) or name
         raise BackendError(
-            f"{names} {'is' if len(missing) < 2 else 'are'} not installed", hint=f"apt-get install {packages}"
+            f"{names} {'is' if len(missing) < 2 else 'are'} not installed",
+            hint=f"apt-get install {packages}; {variable(name)} and its like name other programs",
         )
     return path
 
@@ -72,8 +105,14 @@ def run_tool(name: str, arguments: Sequence[str | Path], stdin: str = "") -> str
     """
     done = subprocess.run([installed(name), *map(str, arguments)], input=stdin, capture_output=True, text=True)
     if done.returncode:
-        raise BackendError(f"`{name}` failed", why=done.stderr.strip()[:4000])
+        raise BackendError(f"`{name}` failed", why=errors_of(done.stderr))
     return done.stdout
+
+
+def errors_of(stderr: str) -> str:
+    """The first errors that a compiler or linker told, without the source around them; where none, its last words."""
+    errors = [line for line in stderr.splitlines() if "error: " in line and not line.startswith("collect2: ")]
+    return "\n".join(errors[:_ERRORS_SHOWN]) or stderr.strip()[-_LAST_WORDS:]
 
 
 class Server:

@@ -19,9 +19,12 @@ Arrays = Sequence[np.ndarray]
 
 NOISY_DB = 20.0
 """A signal to noise ratio below which a user is warned."""
+_NOISY_WITHIN_DB = 15.0  # channels, by the few samples that it is told from
 LOST_DB = 10.0
 """What roundings that PyTorch does otherwise may cost: the zoo's models lose 3.9 dB at most, over ten outputs, and a
 difference of two tensors that are rounded halfway 6.0 of 45 dB."""
+_LEAST_VALUES = 4  # of a channel
+_FAR_LESS_DB = 3.0
 AGREED_DB = 48.0
 """From here on the integer module and PyTorch's simulation are the same but for what int16 loses by TABLEs of 512
 chords; steps of int8 that are all off by one have less."""
@@ -32,10 +35,11 @@ class OutputAccuracy:
     """One output over calibration samples; each ratio is None where it has no finite value.
 
     Args:
-        sqnr_db: the integer module against the float model.
+        sqnr_db: the integer module against the float model: noise against the variance.
         simulated_db: PyTorch's simulation of the quantized program against the float model.
         agreement_db: the integer module against that simulation.
         quanta: their largest difference, in steps of the output's scale.
+        channel_db: as `sqnr_db`, against the variance within the channels.
     """
 
     name: str
@@ -43,6 +47,20 @@ class OutputAccuracy:
     simulated_db: float | None
     agreement_db: float | None
     quanta: int
+    channel_db: float | None = None
+
+    @property
+    def told_db(self) -> float | None:
+        """What the user should know: the ratio within the channels where that is far less."""
+        if self.sqnr_db is None or self.channel_db is None or self.channel_db > self.sqnr_db - _FAR_LESS_DB:
+            return self.sqnr_db
+        return self.channel_db
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether a user would expect more."""
+        within = self.told_db is not None and self.told_db != self.sqnr_db and self.told_db < _NOISY_WITHIN_DB
+        return within or (self.sqnr_db is not None and self.sqnr_db < NOISY_DB)
 
     @property
     def is_other_function(self) -> bool:
@@ -99,8 +117,9 @@ def measure_accuracy(
                 name=f"output_{index}",
                 sqnr_db=sqnr_db(real, ours),
                 simulated_db=sqnr_db(real, theirs),
-                agreement_db=sqnr_db(theirs, ours),
+                agreement_db=agreement_db(theirs, ours),
                 quanta=round(quanta) if kind else 0,
+                channel_db=channel_db(real, ours),
             )
         )
     return tuple(measured)
@@ -153,10 +172,41 @@ def _stored(array: np.ndarray, kind: Quantization | None, element: ir.Type) -> n
 
 
 def sqnr_db(reference: Arrays, outputs: Arrays) -> float | None:
-    """Signal to quantization noise over all samples of one output, 10 log10(sum f^2 / sum (f - q)^2).
+    """Signal to quantization noise over all samples of one output, 10 log10(sum (f - mean)^2 / sum (f - q)^2).
 
-    None where it has no finite value: the outputs agree exactly, or the reference is all zero.
+    A mean is no signal: a softmax of 1,000 classes that never tells them apart has one. None where the ratio has no
+    finite value: the outputs agree exactly, or the reference has one value throughout.
     """
-    signal = sum(float((f.astype("float64") ** 2).sum()) for f in reference)
-    noise = sum(float(((f.astype("float64") - q) ** 2).sum()) for f, q in zip(reference, outputs, strict=True))
-    return 10 * math.log10(signal / noise) if signal and noise else None
+    floats = [f.astype("float64") for f in reference]
+    mean = sum(f.sum() for f in floats) / max(1, sum(f.size for f in floats))
+    return _decibels([f - mean for f in floats], _noise(floats, outputs))
+
+
+def channel_db(reference: Arrays, outputs: Arrays) -> float | None:
+    """The same with the mean of each channel (axis 1 of several) left out, which says the same of every input.
+
+    None, too, where a channel has too few values to know its mean by.
+    """
+    floats = [f.astype("float64") for f in reference]
+    if not floats or floats[0].ndim < 2 or sum(f.size for f in floats) < _LEAST_VALUES * floats[0].shape[1]:
+        return None
+    axes = (0, *range(2, floats[0].ndim))
+    count = sum(f.size for f in floats) // floats[0].shape[1]
+    mean = sum(f.sum(axes, keepdims=True) for f in floats) / count
+    unbiased = math.sqrt(count / (count - 1))  # the mean of few values lies too near to them
+    return _decibels([(f - mean) * unbiased for f in floats], _noise(floats, outputs))
+
+
+def agreement_db(reference: Arrays, outputs: Arrays) -> float | None:
+    """How near two quantized outputs are, by the power of the first; None where they are equal, or it is all zero."""
+    floats = [f.astype("float64") for f in reference]
+    return _decibels(floats, _noise(floats, outputs))
+
+
+def _noise(floats: Arrays, outputs: Arrays) -> float:
+    return sum(float(((f - q) ** 2).sum()) for f, q in zip(floats, outputs, strict=True))
+
+
+def _decibels(signal: Arrays, noise: float) -> float | None:
+    power = sum(float((s**2).sum()) for s in signal)
+    return 10 * math.log10(power / noise) if power and noise else None

@@ -118,6 +118,11 @@ def _options(target: str, **given: Any) -> CompileOptions:
         return {name: given.pop(name) for name in names}
 
     changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
+    if given["accelerator"] and find_target(target).accelerator is None:
+        raise Error(
+            f"`{target}` has no NPU that another one could replace",
+            hint=f"--target corstone-300 --accelerator {given['accelerator']}, or a TOML file with `accelerator`",
+        )
     return CompileOptions(
         target=find_target(target, **taken(*changes)),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
@@ -137,7 +142,7 @@ def _show_versions(context: click.Context, _option: click.Parameter, wanted: boo
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=console.Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions,
               help="Show the version of every part and exit.")  # fmt: skip
 def main() -> None:
@@ -281,8 +286,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     from tosaic.build import Build
     from tosaic.npu_execution import NpuChoice
     from tosaic.report import print_run_report, run_result
+    from tosaic.running import random_advice, read_samples, run_build
     from tosaic.running import random_samples as draw
-    from tosaic.running import read_samples, run_build
     from tosaic.verification import print_verification, verify_build
 
     loaded = Build.load(build)
@@ -301,6 +306,8 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
         print_run_report(result)
         if judged:
             print_verification(judged)
+    if random_samples and (advice := random_advice(result)):
+        console.stderr.print(f"warning: {advice}", highlight=False, soft_wrap=True)
     if not (judged.right if judged else result.exact):
         raise SystemExit(1)
 
@@ -404,6 +411,20 @@ def targets(as_json: bool) -> None:
     console.show(known().values(), as_json, targets_result, print_targets)
 
 
+@main.command()
+@as_json
+@console.reports_errors
+def doctor(as_json: bool) -> None:
+    """Look at what this machine has of the packages and programs that compilations need."""
+    from tosaic.doctor import examine
+    from tosaic.report import doctor_result, print_findings
+
+    found = examine()
+    console.show(found, as_json, doctor_result, print_findings)
+    if any(one.state == "missing" for one in found):
+        raise SystemExit(1)
+
+
 @main.command("ops")
 @as_json
 @console.reports_errors
@@ -415,7 +436,7 @@ def aten_ops(as_json: bool) -> None:
     console.show(ops(), as_json, lambda rows: {"ops": rows}, print_ops)
 
 
-@main.group()
+@main.group(cls=console.Commands)
 def npu() -> None:
     """What the NPU takes, and what it was given."""
 
@@ -476,7 +497,7 @@ def monitor(target: str, uart: Path | None, baud: int, output: Path, as_json: bo
     )
 
 
-@main.group()
+@main.group(cls=console.Commands)
 def records() -> None:
     """Move tuning records between machines."""
 

@@ -27,6 +27,7 @@ from tosaic.frontend import (
     TosaFile,
     calibration_advice,
     capture,
+    fresh_data_advice,
     import_program,
     input_statistics,
     is_tosa_file,
@@ -122,7 +123,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         placed, tuned = fitted.module, None
         if options.tuning.trials and fitted.tasks:
             with stations.station("tune"):
-                tuned = tuner.tune(fitted.to_tune, stations.tuning)
+                tuned = _tuned(tuner, fitted, stations)
                 fitted = fitter.retuned(fitted)
         with stations.station("generate"):
             kernels = tuner.choose(fitted.tasks)
@@ -164,7 +165,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             ops=placed_ops(placed, placement.regions),
             kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in placement.regions.items()),
-            trials=_trials(proofs, tuned),
+            trials=_trials(len(tuner.database.written), tuned),
             objective=tuner.objective,
             warnings=tuple(middle.warnings),
             seconds=stations.seconds,
@@ -272,11 +273,19 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        _, proofs, _, fitted = _fitted(options, middle, tuner, stations)
+        _, _, _, fitted = _fitted(options, middle, tuner, stations)
         with stations.station("tune"):
-            tuned = tuner.tune(fitted.to_tune, stations.tuning)
-        proven = sum(proof.tried for proof in proofs.values())
-        return replace(tuned, measured=tuned.measured + proven, reused=tuned.reused - proven)
+            return _tuned(tuner, fitted, stations)
+
+
+def _tuned(tuner: Tuner, fitted: Fitted, stations: Stations) -> TuningResult:
+    """What the trial budget gave. Trials of this compilation are measured ones, whichever station made them."""
+    before = set(tuner.database.written)
+    spaces = {task.key: task.space for task, _ in fitted.to_tune if task.exact}
+    tuned = tuner.tune(fitted.to_tune, stations.tuning)
+    stations.say_gain(tuner.objective)
+    own = sum(key in spaces and schedule in spaces[key] for key, schedule in before)
+    return replace(tuned, measured=len(tuner.database.written), reused=tuned.reused - own)
 
 
 def fit_model(options: CompileOptions) -> list[Point]:
@@ -335,7 +344,9 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
             check_accuracy(accuracy, options.min_sqnr)
     placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
     warnings = (
+        *captured.advice,
         *calibration_advice(captured),
+        *fresh_data_advice(program),
         *left.advice,
         *joined_advice(program),
         *noisy_outputs(accuracy, layers, options.model_name),
@@ -479,11 +490,10 @@ def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) 
     )
 
 
-def _trials(proofs: Mapping[str, KernelProof], tuned: TuningResult | None) -> TrialCounts:
-    proven = sum(proof.tried for proof in proofs.values())
+def _trials(measured: int, tuned: TuningResult | None) -> TrialCounts:
     return TrialCounts(
-        measured=proven + (tuned.measured if tuned else 0),
-        reused=tuned.reused - proven if tuned else 0,
+        measured=measured,
+        reused=tuned.reused if tuned else 0,
         failed=dict(tuned.failed) if tuned else {},
         of_other_environments=tuned.ignored if tuned else 0,
         interrupted=tuned.interrupted if tuned else False,

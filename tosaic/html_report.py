@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from tosaic import figures
 from tosaic.build import Build
 from tosaic.manifest import KernelRecord
-from tosaic.profile import OpProfile, called, profile
+from tosaic.profile import OpProfile, called, of_model, profile, run_modules
 from tosaic.report import facts
 from tosaic.running import Run
 from tosaic.support.processes import run_tool
@@ -61,6 +61,7 @@ def write_report(build: Build, file: Path, other: Build | None = None) -> None:
     templates = Environment(loader=PackageLoader("tosaic", "."), autoescape=select_autoescape(["html"]))
     text = templates.get_template("html_report.html").render(
         pages=pages,
+        modules=[run_modules(profile(run)) for run in runs],
         compared=_compared(*pages) if other else [],
         bokeh=Resources(mode="inline", components=["bokeh"]).render(),
         bokeh_version=bokeh.__version__,
@@ -94,7 +95,7 @@ def _page(run: Run, plots: Mapping[str, str]) -> Page:
         build=run.build,
         run=run,
         facts=facts(run.build),
-        ops=profile(run),
+        ops=of_model(profile(run)),
         plots=plots,
         kernels=sorted(sources, key=lambda row: -(row[1] or 0)),
         live=live_at_peak(arena(run))[1],

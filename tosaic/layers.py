@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from tosaic.accuracy import AGREED_DB, NOISY_DB, OutputAccuracy, sqnr_db
+from tosaic.accuracy import AGREED_DB, NOISY_DB, OutputAccuracy, agreement_db
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import import_program
 from tosaic.frontend.layers import Layer, layers, run_layers
@@ -164,9 +164,9 @@ def lost_at(measured: Sequence[LayerAccuracy], output: str) -> LayerAccuracy | N
 def noisy_outputs(outputs: Sequence[OutputAccuracy], measured: Sequence[LayerAccuracy], model: str) -> Iterator[Advice]:
     """A warning for each output that lost more than a user would expect, with the layer where it is lost first."""
     for output in outputs:
-        if output.sqnr_db is None or output.sqnr_db >= NOISY_DB:
+        if not output.is_noisy:
             continue
-        what = f"`{output.name}` has only {output.sqnr_db:.1f} dB against the float model on calibration data"
+        what = f"`{output.name}` has only {output.told_db:.1f} dB against the float model on calibration data"
         where, excluded = "", "a module"
         if layer := lost_at(measured, output.name):
             what += f"; it is lost first in `{layer.op}`, which has {layer.sqnr_db:.1f} dB"
@@ -211,7 +211,7 @@ def _compare(layer: Layer, ours: np.ndarray, theirs: np.ndarray) -> LayerAccurac
         quanta=int(np.abs(difference).max(initial=0)),
         differing=float((difference != 0).mean()) if difference.size else 0.0,
         mean=float(difference.mean()) if difference.size else 0.0,
-        agreement_db=sqnr_db([theirs], [ours]),
+        agreement_db=agreement_db([theirs], [ours]),
         elements=difference.size,
         weighted=layer.is_weighted_int8,
         outputs=tuple(f"output_{number}" for number in layer.outputs),

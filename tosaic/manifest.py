@@ -136,7 +136,7 @@ class TrialCounts:
     """Trials of this compilation.
 
     Args:
-        measured: proofs of untuned kernels included.
+        measured: those that prove, weigh or stream kernels included.
         reused: records found instead.
         failed: by status.
         of_other_environments: records of these tasks that do not count here.
@@ -193,6 +193,17 @@ class Manifest:
     def npu_cycles(self) -> int:
         """Vela's estimate for one inference."""
         return sum(region.cycles for region in self.regions)
+
+    @property
+    def cpu_cost(self) -> int | None:
+        """What one inference takes the core by the trials of its kernels, in `objective`; None where one has none."""
+        costs = [kernel.curve[-1][1] if kernel.curve else None for kernel in self.kernels]
+        return sum(cost for cost in costs if cost is not None) if None not in costs else None
+
+    @property
+    def first_cpu_cost(self) -> int:
+        """The same with the first schedule of each kernel that a trial found right."""
+        return sum(kernel.curve[0][1] for kernel in self.kernels if kernel.curve)
 
     def region(self, name: str) -> RegionRecord:
         """The NPU region of that name."""

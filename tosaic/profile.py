@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic.backends.simulators.run import CallCost
-from tosaic.manifest import PlacedOp
+from tosaic.manifest import Manifest, PlacedOp
 from tosaic.running import Run
 from tosaic.support.errors import Error
 from tosaic.support.functions import body_of, callee_of
@@ -61,6 +61,10 @@ class OpProfile:
         return self.npu_cycles or self.cycles_with_memory or self.instructions
 
 
+RowT = TypeVar("RowT", PlacedOp, OpProfile)
+_COSTS = ("instructions", "cycles", "cycles_with_memory", "npu_cycles")
+
+
 def profile(run: Run) -> list[OpProfile]:
     """Each op of a run's build."""
     manifest = run.build.manifest
@@ -73,6 +77,64 @@ def profile(run: Run) -> list[OpProfile]:
                 worst[name] = min(layer.sqnr_db, worst.get(name, layer.sqnr_db))
     ops = sorted(manifest.ops, key=lambda op: number[op.function])
     return [_row(op, costs.pop(op.function, None), worst.get(_name(op.module, op.where.split(" ")[-1]))) for op in ops]
+
+
+def of_model(rows: Iterable[RowT]) -> list[RowT]:
+    """Rows without those of RESCALEs, which are no ops of a model: their costs go to the op beside them that comes from
+    the same line and runs in the same kernel or region."""
+    joined: list[RowT] = []
+    for row in rows:
+        before = joined[-1] if joined else None
+        together = before is not None and (before.where, before.function) == (row.where, row.function)
+        if before is not None and together and "RESCALE" in (row.op, before.op):
+            joined[-1] = _with_costs(before, row) if row.op == "RESCALE" else _with_costs(row, before)
+        else:
+            joined.append(row)
+    return joined
+
+
+def _with_costs(row: RowT, other: RowT) -> RowT:
+    both = {name: (getattr(row, name), getattr(other, name)) for name in _COSTS if hasattr(row, name)}
+    sums: dict[str, Any] = {name: _sum(*pair) for name, pair in both.items()}
+    return replace(row, reason=row.reason or other.reason, **sums)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one + (other or 0)
+
+
+@dataclass(frozen=True)
+class ModuleCost:
+    """What the ops of a module, or of a line outside of all modules, cost on either processor; None where not known."""
+
+    module: str
+    cpu: int | None
+    npu: int | None
+
+
+def modules(costs: Iterable[tuple[PlacedOp | OpProfile, int | None]]) -> list[ModuleCost]:
+    """The cost of each module, in the order of execution.
+
+    Args:
+        costs: each op with what it costs the core.
+    """
+    cpu, npu = dict[str, int | None](), dict[str, int | None]()
+    for op, cost in costs:
+        name = op.module or op.where
+        for sums, one in ((cpu, cost), (npu, op.npu_cycles)):
+            sums[name] = _sum(sums.get(name), one)
+    return [ModuleCost(name, cpu[name], npu[name]) for name in cpu]
+
+
+def compiled_modules(manifest: Manifest) -> list[ModuleCost]:
+    """The cost of each module as far as a build knows it without a run: of a kernel in the trial that won."""
+    costs = {kernel.name: kernel.curve[-1][1] for kernel in manifest.kernels if kernel.curve}
+    return modules((op, costs.pop(op.function, None)) for op in manifest.ops)
+
+
+def run_modules(rows: Iterable[OpProfile]) -> list[ModuleCost]:
+    """The cost of each module in a run."""
+    return modules((row, row.cycles_with_memory or row.instructions) for row in rows)
 
 
 def _name(module: str, aten: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tosaic.console import stderr
+from tosaic.tuner.measurement import Objective
 from tosaic.tuner.progress import Progress
 
 _TASKS_SHOWN = 12
@@ -25,6 +27,8 @@ _TASKS_SHOWN = 12
 
 _TUNE = "tune"
 _KEPT = 100
+_SILENCE = 20.0  # seconds
+UNITS = {"cycles": "cycles with memory", "core-cycles": "cycles (model)", "instructions": "instructions"}
 
 
 class Stations:
@@ -40,6 +44,7 @@ class Stations:
         self._quiet = quiet
         self._live: Live | None = None
         self._name, self._start, self._works = "", 0.0, False
+        self._tuned: Progress | None = None
 
     @contextmanager
     def station(self, name: str) -> Iterator[None]:
@@ -74,9 +79,10 @@ class Stations:
 
     @contextmanager
     def live(self) -> Iterator[Stations]:
-        """Hold the live line open; it is erased at the end."""
+        """Hold the live line open; it is erased at the end. Where stderr is no terminal, print a line now and then."""
         if self._quiet or not stderr.is_terminal:
-            yield self
+            with nullcontext() if self._quiet else self._lines():
+                yield self
             return
         with Live(Text(), console=stderr, transient=True, refresh_per_second=8) as self._live:
             try:
@@ -84,8 +90,35 @@ class Stations:
             finally:
                 self._live = None
 
+    @contextmanager
+    def _lines(self) -> Iterator[None]:
+        """What is at work, a line each time that so long nothing was said."""
+        done = threading.Event()
+
+        def tell() -> None:
+            while not done.wait(_SILENCE):
+                tuning = self._name == _TUNE and self._works and self._tuned
+                stderr.print(tuning_line(self._tuned) if tuning and self._tuned else self, soft_wrap=True)
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            done.set()
+            teller.join()
+
+    def say_gain(self, objective: Objective) -> None:
+        """Print what tuning has gained."""
+        tasks = self._tuned.tasks if self._tuned else ()
+        known = [(task.weight, task.first, task.best) for task in tasks if task.first is not None and task.best]
+        first, best = (sum(row[0] * (row[column] or 0) for row in known) for column in (1, 2))
+        if known:
+            stderr.print(f"tuned kernels: from {first:,.0f} to {best:,.0f} {UNITS[objective]}", highlight=False)
+
     def tuning(self, progress: Progress) -> None:
         """A tuner's listener: the tasks that cost most, and the state of the whole run."""
+        self._tuned = progress
         rest = self.seconds_left()
         then = [Text(f"about {rest:.0f} s after that")] if rest else []
         self._show(Group(tasks_table(progress), tuning_line(progress), *then))

@@ -16,14 +16,18 @@ from tosaic.backends.simulators.run import Costs
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
+from tosaic.doctor import Finding
 from tosaic.layers import LayerAccuracy, worst
+from tosaic.manifest import Manifest
 from tosaic.npu_execution import DESCRIPTION
-from tosaic.profile import profile
+from tosaic.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
+from tosaic.progress import UNITS
 from tosaic.running import Run
 from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
 from tosaic.tuner.tune import TuningResult
 
+_NOTHING = "no output to judge"
 _BAR = 24
 """Columns of a drawn bar."""
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
@@ -48,6 +52,9 @@ def compile_result(build: Build) -> dict:
         "stack_bytes": manifest.firmware.stack_bytes,
         "licenses": manifest.firmware.licenses,
         "npu_cycles": manifest.npu_cycles,
+        "cpu_cost": manifest.cpu_cost,
+        "objective": manifest.objective,
+        "modules": msgspec.to_builtins(compiled_modules(manifest)),
         "trials": manifest.trials.measured,
         "trials_reused": manifest.trials.reused,
         "trials_failed": manifest.trials.failed,
@@ -66,11 +73,12 @@ def print_compile_report(build: Build) -> None:
     table = Table("op", "shape", "runs on", "in", "from", title=manifest.model, box=None)
     table.add_column("NPU cycles", justify="right")
     table.add_column("why not on the NPU")
-    for op in manifest.ops:
+    for op in of_model(manifest.ops):
         cycles = "" if op.npu_cycles is None else f"{op.npu_cycles:,}"
         shape = "x".join(map(str, op.shape))
         table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
+    _print_modules(compiled_modules(manifest))
     _print_facts(facts(build))
     for warning in manifest.warnings:
         stderr.print(f"warning: {warning}", highlight=False, soft_wrap=True)
@@ -88,6 +96,7 @@ def facts(build: Build) -> list[tuple[str, str]]:
         ("flash", _bytes(manifest.firmware.flash_bytes)),
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
         ("links", ", ".join(f"{of} ({spdx})" for of, spdx in manifest.firmware.licenses.items()) or "no other code"),
+        ("CPU cost", _trial_cost(manifest)),
         ("NPU cycles", f"{manifest.npu_cycles:,} (Vela's estimate)" if manifest.regions else "none"),
         (
             "trials",
@@ -150,6 +159,7 @@ def run_result(report: Run) -> dict:
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
         "ops": msgspec.to_builtins(profile(report)),
+        "modules": msgspec.to_builtins(run_modules(profile(report))),
         "sqnr_db": list(report.sqnr_db),
         "outputs": [str(file) for file in report.files],
     }
@@ -161,7 +171,7 @@ def _counts(found: Costs) -> dict[str, int | None]:
 
 def print_run_report(report: Run) -> None:
     """Cost of each op, exactness and noise."""
-    ops = [op for op in profile(report) if op.cost is not None or op.processor == "cpu"]
+    ops = [op for op in of_model(profile(report)) if op.cost is not None or op.processor == "cpu"]
     costs = {**_COSTS, "npu_cycles": "NPU cycles"}
     shown = [column for column in costs if any(getattr(op, column) is not None for op in ops)]
     table = Table("op", "shape", "on", "module", Column("from", no_wrap=True), box=None)
@@ -172,6 +182,7 @@ def print_run_report(report: Run) -> None:
         texts = ["" if (cost := getattr(op, column)) is None else f"{cost:,}" for column in shown]
         table.add_row(op.op, "x".join(map(str, op.shape)), op.processor, op.module, op.where, *texts, op.bound)
     stdout.print(table)
+    _print_modules(run_modules(profile(report)))
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
     _print_facts(
         [
@@ -185,6 +196,26 @@ def print_run_report(report: Run) -> None:
             *([("outputs", ", ".join(map(str, report.files)))] if report.files else []),
         ]
     )
+
+
+def _trial_cost(manifest: Manifest) -> str:
+    """What the core takes, by the trials of its kernels."""
+    if not manifest.kernels:
+        return "none"
+    if manifest.cpu_cost is None:
+        return "not known: no trial can tell right from wrong for a kernel"
+    gain = f", {manifest.first_cpu_cost:,} untuned" if manifest.first_cpu_cost > manifest.cpu_cost else ""
+    return f"{manifest.cpu_cost:,} {UNITS[manifest.objective]} in trials{gain}"
+
+
+def _print_modules(costs: Sequence[ModuleCost]) -> None:
+    """What each module costs on either processor, where there are several."""
+    if len(costs) < 2:
+        return
+    table = Table("module or line", Column("CPU", justify="right"), Column("NPU cycles", justify="right"), box=None)
+    for cost in costs:
+        table.add_row(cost.module, *("" if number is None else f"{number:,}" for number in (cost.cpu, cost.npu)))
+    stdout.print(table)
 
 
 def sensitivity_result(found: Sensitivity) -> dict:
@@ -299,6 +330,22 @@ def print_fit(points: Sequence[Point]) -> None:
     stdout.print(table)
 
 
+def doctor_result(findings: Sequence[Finding]) -> dict:
+    """What `doctor --json` prints."""
+    return {"findings": msgspec.to_builtins(list(findings))}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """What was looked at, and what to do where something is wrong."""
+    table = Table("", "", "found", box=None)
+    for one in findings:
+        table.add_row(one.name, one.state, one.found)
+    stdout.print(table)
+    for one in findings:
+        if one.hint:
+            stderr.print(f"{one.state}: {one.name} {one.found}\n  try: {one.hint}", highlight=False, soft_wrap=True)
+
+
 def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
     """The table of ATen ops: in what form each computes, and what of it each NPU takes."""
     table = Table(*rows[0], box=None)
@@ -331,8 +378,13 @@ def _exactness(report: Run) -> str:
 
 
 def _accuracy(outputs: Sequence[OutputAccuracy]) -> str:
-    known = ", ".join("exact" if output.sqnr_db is None else f"{output.sqnr_db:.1f}" for output in outputs)
-    return f"{known} dB against float on calibration data, per output" if known else "no output to judge"
+    known = ", ".join("exact" if output.sqnr_db is None else _decibels(output) for output in outputs)
+    return f"{known} dB against float on calibration data, per output, of its variance" if known else _NOTHING
+
+
+def _decibels(output: OutputAccuracy) -> str:
+    within = f" ({output.told_db:.1f} within channels)" if output.told_db != output.sqnr_db else ""
+    return f"{output.sqnr_db:.1f}{within}"
 
 
 def _noisiest(layers: Sequence[LayerAccuracy]) -> str:

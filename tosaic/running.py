@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tosaic.accuracy import sqnr_db
+from tosaic.accuracy import NOISY_DB, sqnr_db
 from tosaic.backends.firmware.build import Tensor
 from tosaic.backends.reference import evaluate_in_turn
 from tosaic.backends.simulators.execution import Runner
@@ -20,8 +20,9 @@ from tosaic.build import Build
 from tosaic.manifest import InputStatistics
 from tosaic.npu_execution import NpuChoice, npu_for
 from tosaic.passes import first_difference
-from tosaic.support.errors import Error
+from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import is_exact
+from tosaic.support.named_arrays import in_order
 from tosaic.support.random_arrays import random_array
 
 if TYPE_CHECKING:
@@ -154,9 +155,19 @@ def split_samples(build: Build, arrays: Sequence[np.ndarray]) -> list[Sample]:
     return [list(sample) for sample in zip(*split, strict=True)]
 
 
+def random_advice(run: Run) -> Advice | None:
+    """That random samples are at fault for a low ratio, where that is likely."""
+    states = [state.name for state in run.build.manifest.firmware.states]
+    if all(value is None or value >= NOISY_DB for value in run.sqnr_db):
+        return None
+    kept = f", and `{states[0]}` goes on from call to call as no real sequence does" if states else ""
+    what = "random samples say little of the accuracy: each is drawn by itself within the range of the calibration data"
+    return Advice(what + kept, "", "run on real data, --input, or on the build's own samples, without --random")
+
+
 def random_samples(build: Build, count: int, seed: int) -> list[Sample]:
-    """`count` samples: floats normal with the calibration data's mean and deviation, integers over their range; where
-    windows move on, each the one before it moved on by a hop."""
+    """`count` samples: floats normal with the calibration data's mean and deviation, integers evenly, both within the
+    range that these data have; where windows move on, each the one before it moved on by a hop."""
     rng, firmware = np.random.default_rng(seed), build.manifest.firmware
     inputs = list(zip(firmware.inputs, build.manifest.calibration, strict=True))
     samples = [[_random(rng, tensor, seen) for tensor, seen in inputs] for _ in range(count)]
@@ -169,18 +180,19 @@ def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> 
         return random_array(rng, tensor.shape, dtype)
     if tensor.quantization is None and np.issubdtype(dtype, np.integer):
         return rng.integers(int(seen.min), int(seen.max), tensor.shape, dtype, endpoint=True)
-    return rng.normal(seen.mean, seen.deviation, tensor.shape).astype(np.float32)
+    return rng.normal(seen.mean, seen.deviation, tensor.shape).clip(seen.min, seen.max).astype(np.float32)
 
 
 def _read(file: Path, names: list[str]) -> list[np.ndarray]:
-    """The array of an .npy, or those of an .npz: in the order of `names` where it holds just these, else in its own."""
+    """The array of an .npy, or those of an .npz as `in_order` has them."""
     try:
         loaded = np.load(file, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             return [loaded]
-        return [loaded[name] for name in (names if set(names) == set(loaded.files) else loaded.files)]
+        arrays = {name: loaded[name] for name in loaded.files}
     except Exception as error:
         raise Error(f"cannot read `{file}`", why=str(error)) from None
+    return in_order(arrays, names)
 
 
 def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:

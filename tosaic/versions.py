@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
-import shutil
-import subprocess
 
 import tosaic
-from tosaic.support.processes import TOOLS
+from tosaic.support.processes import TOOLS, program, said_version
 
 _PACKAGES = ("torch", "torchao", "torch-mlir", "tosa-tools", "ethos-u-vela", "xgboost-cpu", "bakenn")
 MISSING = "not installed"
@@ -27,9 +24,5 @@ def versions() -> dict[str, str]:
 
 
 def _version(tool: str) -> str:
-    """The first number with dots that a program says of itself."""
-    if shutil.which(tool) is None:
-        return f"{MISSING}: apt-get install {TOOLS[tool]}"
-    said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout
-    number = re.search(r"\d+(\.\d+)+", said)
-    return number[0] if number else said.strip()
+    path = program(tool)
+    return f"{MISSING}: apt-get install {TOOLS[tool]}" if path is None else said_version(path)

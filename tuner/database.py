@@ -80,6 +80,8 @@ class Database:
     An appended batch is on the disk when `append` returns (write-ahead log, synchronized): a crash or a power cut
     loses what was not yet appended and nothing else. Several processes may share the file.
 
+    `written` holds workload and schedule of each trial that was appended here.
+
     Args:
         path: the SQLite file, created where missing.
         environment: what new records are stamped with, and which records count.
@@ -90,6 +92,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], environment: Environment) -> None:
         self.path, self.environment = Path(path), environment
+        self.written: set[tuple[str, Schedule]] = set()
         with self._guard():
             self._connection = _open(self.path)
 
@@ -107,7 +110,10 @@ class Database:
 
         What was late is left out: it tells of the machine's load, and of no kernel.
         """
-        return self._insert(_row(each, self.environment) for each in records if each.measurement.status in STATUSES)
+        kept = [each for each in records if each.measurement.status in STATUSES]
+        new = self._insert(_row(each, self.environment) for each in kept)
+        self.written.update((each.key, each.schedule) for each in kept)
+        return new
 
     def records(self, key: str) -> list[Record]:
         """The trials of a workload in this environment, oldest first."""

@@ -8,17 +8,32 @@ from pathlib import Path
 from tosaic.support.errors import BackendError
 from tosaic.support.processes import run_tool
 
+_CAUSES = {
+    0: "it fetches code where none may lie",
+    1: "an access that its memory protection forbids",
+    4: "the stack lies where no access is allowed",
+    8: "it fetches code where no memory answers",
+    9: "it reads or writes where no memory answers",
+    10: "it has written where no memory answers",
+    12: "the stack lies where no memory answers",
+    16: "the core does not have this instruction",
+    17: "it jumps to what is no Thumb code",
+    19: "the core has no such coprocessor or floating-point unit",
+    20: "the stack is full",
+    24: "an access that is not aligned",
+    25: "a division by 0",
+}
+"""What the bits of CFSR, Armv8-M's Configurable Fault Status Register, tell."""
+_HAS_ADDRESS = 1 << 15
+
 
 def describe_fault(elf: Path, registers: Mapping[str, int]) -> str:
-    """Where the code of `elf` faulted and why; `registers` are `pc`, `lr` and those of the core that tell of faults."""
-    places, others = [], []
-    for name, value in registers.items():
-        if name in ("pc", "lr"):
-            symbol = symbol_at(elf, value & ~1)
-            places.append(f"{name} {value:#010x}" + (f" ({symbol})" if symbol else ""))
-        else:
-            others.append(f"{name} {value:#010x}")
-    return f"the core faulted at {', '.join(places)}; {', '.join(others)}"
+    """In which function of `elf` the core faulted, and why; `registers` are `pc`, `cfsr`, `bfar` and others."""
+    status, place = registers["cfsr"], registers["pc"]
+    symbol = symbol_at(elf, place & ~1)
+    causes = [cause for bit, cause in _CAUSES.items() if status >> bit & 1] or ["it does not tell why"]
+    address = f", at {registers['bfar']:#010x}" if status & _HAS_ADDRESS else ""
+    return f"the core faulted in {f'`{symbol}`' if symbol else f'{place:#010x}'}: {'; '.join(causes)}{address}"
 
 
 def symbol_at(elf: Path, address: int) -> str:

@@ -9,7 +9,8 @@ import pytest
 from conftest import NETS
 
 from tosaic import layers
-from tosaic.accuracy import OutputAccuracy, check_accuracy, sqnr_db
+from tosaic.accuracy import OutputAccuracy, agreement_db, channel_db, check_accuracy, sqnr_db
+from tosaic.build import Build
 from tosaic.passes.quantize import compute
 from tosaic.support.errors import Error
 from tosaic.support.mlir import dense, dense_values, ir, shape_of, walk
@@ -20,7 +21,7 @@ def test_the_ratio_stands_in_the_report(succeed, tosaic, tmp_path):
     assert output["name"] == "output_0" and 25 < output["sqnr_db"] < 60 and output["quanta"] <= 1
     assert abs(output["sqnr_db"] - output["simulated_db"]) < 6
     table = tosaic("compile", f"{NETS}:net", "-o", tmp_path / "build").stdout
-    assert f"{output['sqnr_db']:.1f} dB against float on calibration data" in table
+    assert f"{output['sqnr_db']:.1f}" in table and "dB against float on calibration data" in table
 
 
 def test_every_layer_stands_in_the_manifest(succeed, tosaic, tmp_path):
@@ -135,6 +136,74 @@ def test_what_is_another_function():
 
 
 def test_the_ratio_of_a_known_noise():
-    signal, noise = np.full(100, 10.0), np.tile([1.0, -1.0], 50)
+    signal, noise = np.tile([10.0, 10.0, -10.0, -10.0], 25), np.tile([1.0, -1.0], 50)
     assert sqnr_db([signal], [signal + noise]) == pytest.approx(20.0)
     assert sqnr_db([signal], [signal]) is None and sqnr_db([0 * signal], [noise]) is None
+
+
+def test_a_mean_is_no_signal():
+    signal, noise = np.tile([10.0, 10.0, -10.0, -10.0], 25), np.tile([1.0, -1.0], 50)
+    assert sqnr_db([signal + 1000], [signal + 1000 + noise]) == pytest.approx(20.0)
+    ratio = sqnr_db([signal + 1000, signal - 1000], [signal + 1000 + noise, signal - 1000 + noise])
+    assert ratio is not None and ratio > 50
+    assert agreement_db([signal + 1000], [signal + 1000 + noise]) == pytest.approx(60.0, abs=0.01)
+    assert sqnr_db([np.full(100, 10.0)], [10 + noise]) is None
+
+
+def test_what_is_the_same_for_every_input_is_no_signal_either():
+    """Two channels that differ by far more from each other than from one sample to the next."""
+    changes = np.random.default_rng(0).standard_normal((8, 1, 1))
+    floats = [np.array([[100.0, -100.0]]) + change for change in changes]
+    ours = [row + np.array([[0.1, -0.1]]) for row in floats]
+    assert sqnr_db(floats, ours) == pytest.approx(60.0, abs=0.1)
+    assert channel_db(floats, ours) == pytest.approx(10 * np.log10(changes.var(ddof=1) / 0.01))
+    assert channel_db(floats[:3], ours[:3]) is None
+    told = OutputAccuracy("y", 60.0, 60.0, None, 1, channel_db(floats, ours))
+    assert told.told_db == told.channel_db
+    assert OutputAccuracy("y", 22.0, 22.0, None, 1, 20.0).told_db == 22.0
+
+
+SOFT = """
+import torch
+from torch import nn
+
+def soft():
+    torch.manual_seed(1)
+    layer = nn.Linear(16, 50)
+    layer.weight.data *= 0.001
+    return nn.Sequential(layer, nn.Softmax(-1)).eval(), (torch.randn(1, 16),), torch.randn(64, 16)
+"""
+
+
+def test_a_softmax_that_says_little_is_warned_of(tosaic, succeed, tmp_path):
+    (tmp_path / "model.py").write_text(SOFT)
+    result = tosaic("compile", f"{tmp_path / 'model.py'}:soft", "-o", tmp_path / "build")
+    (output,) = Build.load(tmp_path / "build").manifest.accuracy
+    assert output.sqnr_db is not None and output.channel_db is not None
+    assert output.sqnr_db > 30 and output.channel_db < 15
+    assert f"`output_0` has only {output.channel_db:.1f} dB" in result.stderr
+    assert f"{output.sqnr_db:.1f} ({output.channel_db:.1f} within channels) dB against float" in result.stdout
+
+
+FRESH = """
+import torch
+from torch import nn
+
+def made(far):
+    torch.manual_seed(0)
+    x = torch.randn(64, 64)
+    x[48:] *= far
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU()).eval(), (x[:1],), x
+
+def same(): return made(1)
+def far(): return made(8)
+"""
+
+
+@pytest.mark.parametrize(("name", "warned"), [("same", False), ("far", True)])
+def test_tensors_that_fresh_data_exceed_are_named(tosaic, tmp_path, name, warned):
+    (tmp_path / "model.py").write_text(FRESH)
+    result = tosaic("compile", f"{tmp_path / 'model.py'}:{name}", "-o", tmp_path / "build")
+    assert result.exit_code == 0
+    assert ("fresh data exceed the ranges of 2 tensors" in result.stderr) == warned
+    assert ("`input` (" in result.stderr and "calibrate on more samples" in result.stderr) == warned

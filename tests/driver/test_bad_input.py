@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,7 +111,7 @@ def test_missing_calibration_data(compile_refused, tmp_path):
     ],
 )
 def test_a_target_that_does_not_exist(compile_refused, option, value, words):
-    assert words in compile_refused(NET, option, value)
+    assert words in compile_refused(NET, "--target", "corstone-300", option, value)
 
 
 def test_a_target_file_that_is_none(compile_refused, tmp_path):
@@ -281,3 +284,121 @@ def test_records_that_are_none_are_not_imported(refused, tosaic, tmp_path):
     lines.write_text(json.dumps({"key": 1}) + "\n")
     message = refused("records", "import", lines, "--records", records)
     assert "this is not a tuning record" in message and f"{lines}:1" in message
+
+
+DATA_DEPENDENT = """
+import torch
+from torch import nn
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+class Size(nn.Module):
+    def forward(self, x):
+        return x[: int(x.sum())]
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+    def forward(self, x):
+        return self.layer(x)
+
+def branch(): return Branch(), (torch.ones(1, 8),)
+def size(): return Size(), (torch.ones(8),)
+def shape(): return Twice(), (torch.ones(1, 9),)
+def missing(): return Twice(), ()
+def weights(): return Twice().state_dict(), (torch.ones(1, 8),)
+def script(): return torch.jit.script(Twice()), (torch.ones(1, 8),)
+"""
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory):
+    """A file of models that torch.export does not take."""
+    file = tmp_path_factory.mktemp("strange") / "strange.py"
+    file.write_text(DATA_DEPENDENT)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("branch", 7, "depends on the values of the inputs"),
+        ("branch", 7, "torch.where or torch.cond in place of `if`"),
+        ("size", 11, "a fixed size in place of a computed one"),
+        ("shape", 18, "mat1 and mat2 shapes cannot be multiplied (1x9 and 8x4); the example is float32 [1, 9]"),
+        ("missing", None, "missing 1 required positional argument: 'x'"),
+        ("weights", None, "a state dict holds weights alone: net.load_state_dict(...) puts them into the module"),
+        ("script", None, "a TorchScript module cannot be compiled"),
+    ],
+)
+def test_a_model_that_torch_does_not_export_is_one_message(strange, tmp_path, name, line, words):
+    """In a process of its own, since torch prints beside Python's streams."""
+    command = [sys.executable, "-m", "tosaic", "compile", f"{strange}:{name}", "-o", tmp_path / "build"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "" and words in done.stderr
+    assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) <= 4
+    assert line is None or f"at: {strange}:{line}\n" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.pth", "net.safetensors", "net.ckpt"])
+def test_weights_alone_are_no_model(compile_refused, name):
+    message = compile_refused(name)
+    assert f"`{name}` is not an exported program" in message and "torch.export.save(torch.export.export(" in message
+
+
+def test_a_program_in_training_mode_is_refused(compile_refused, tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4)).train()
+    torch.export.save(torch.export.export(net, (torch.randn(4, 8),)), tmp_path / "net.pt2")
+    message = compile_refused(tmp_path / "net.pt2")
+    assert "the program was exported in training mode" in message and "call .eval() on the model" in message
+
+
+def test_a_module_in_training_mode_is_compiled_for_evaluation_and_told(tosaic, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn, ones\n"
+        "def net(): return nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Dropout()), (ones(1, 8),)\n"
+    )
+    result = tosaic("compile", f"{tmp_path / 'net.py'}:net", "-o", tmp_path / "build")
+    assert result.exit_code == 0
+    assert "the model is in training mode (`1` and 1 more); it is compiled in evaluation mode" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (("compile", "net.pt"), 1, "`net.pt` is not an exported program"),
+        (("compile", "net.pt", "--activations", "int4"), 2, "'int4' is not one of 'int8', 'int16'"),
+        (("run",), 2, "Missing argument 'BUILD'"),
+        (("npu", "disasm", "--bogus"), 2, "No such option '--bogus'"),
+        (("compil",), 2, "No such command 'compil'"),
+    ],
+)
+def test_an_error_is_an_object_with_json(tosaic, arguments, code, what):
+    result = tosaic(*arguments, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == code and result.stdout.count("\n") == 1
+    assert list(found) == ["error"] and list(found["error"]) == ["what", "where", "why", "hint"]
+    assert what in found["error"]["what"] and what in result.stderr
+
+
+def test_what_a_model_prints_is_no_part_of_the_object(tosaic, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn, ones\nprint('imported')\n"
+        "def net():\n    print('made')\n    return nn.Linear(8, 4), (ones(1, 8),)\n"
+    )
+    result = tosaic("compile", f"{tmp_path / 'net.py'}:net", "-o", tmp_path / "build", "--json")
+    assert json.loads(result.stdout)["model"].endswith("net.py:net") and "imported\nmade\n" in result.stderr
+
+
+def test_a_target_whose_memory_the_machine_has_not(compile_refused, tmp_path):
+    declared = (Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml").read_text()
+    (tmp_path / "stack.toml").write_text(declared.replace("base = 0x2000_0000", "base = 0x7000_0000"))
+    (tmp_path / "arena.toml").write_text(declared.replace("base = 0x2001_0000", "base = 0x7001_0000"))
+    message = compile_refused(SMALL, "--target", tmp_path / "stack.toml")
+    assert "the core locked up on `mps2-an386`" in message and "R00=" not in message
+    (tmp_path / "outputs").rmdir()
+    message = compile_refused(SMALL, "--target", tmp_path / "arena.toml")
+    assert "where no memory answers, at 0x7001" in message and "cfsr" not in message

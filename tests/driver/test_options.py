@@ -60,10 +60,10 @@ def test_another_accelerator(compiled, succeed, accelerator):
     assert succeed("run", report["build"], "--random", 1)["exact"]
 
 
-def test_an_accelerator_beside_a_core_that_has_none(compiled):
-    report = compiled("--accelerator", "ethos-u55-64")
-    assert (report["target"], report["accelerator"]) == ("cortex-m55", "ethos-u55-64")
-    assert report["regions"]["npu"] == 1
+def test_an_accelerator_beside_a_core_that_has_none_is_refused(refused, tmp_path):
+    message = refused("compile", NET, "--accelerator", "ethos-u55-64", "-o", tmp_path / "build")
+    assert "`cortex-m55` has no NPU that another one could replace" in message
+    assert "--target corstone-300 --accelerator ethos-u55-64" in message
 
 
 def test_an_arena_of_just_the_size(compiled, refused, tmp_path):

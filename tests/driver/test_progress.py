@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 from rich.console import Console
 
@@ -70,6 +71,28 @@ def test_a_build_tells_how_long_it_will_take(monkeypatch):
     with stations.station("write"):
         clock[0] += 100
     assert stations.seconds_left() == 0
+
+
+def test_where_there_is_no_terminal_a_line_comes_now_and_then(monkeypatch):
+    written = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(shown_progress, "stderr", written)
+    monkeypatch.setattr(shown_progress, "_SILENCE", 0.01)
+    stations = Stations()
+
+    def said(line: str) -> None:
+        ends = time.monotonic() + 10
+        while line not in written.file.getvalue():  # type: ignore[attr-defined]
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+    with stations.live():
+        with stations.station("capture"):
+            said("capture ...\n")
+        with stations.station("tune"):
+            stations.tuning(progress())
+            said("tune 50/200  10 from records  inference 8,900")
+        stations.say_gain("cycles")
+    assert "tuned kernels: from 12,900 to 8,900 cycles with memory\n" in written.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_durations_of_the_last_build_are_known_to_the_next(tmp_path, monkeypatch):

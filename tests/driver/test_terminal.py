@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from rich.console import Console
 from tosaic.build import Build
 from tosaic.cli import main
 from tosaic.progress import Stations
+from tosaic.running import random_advice, random_samples
 from tosaic.support.processes import TOOLS
 
 
@@ -29,6 +31,39 @@ def test_a_run_prints_each_op_with_its_cycles_and_bound(tosaic, net):
         if op.npu_cycles is not None:
             (line,) = [line for line in lines if op.where in line and line.split()[0] == op.op and op.module in line]
             assert f"{op.npu_cycles:,}" in line and line.split()[-1] == op.npu_bound
+
+
+def test_the_summary_has_no_rescales_and_sums_modules(tosaic, succeed, net, tmp_path):
+    text = tosaic("compile", f"{NETS}:net", "--target", "corstone-300", "-o", tmp_path / "build").stdout
+    assert "RESCALE" in [op.op for op in Build.load(net).manifest.ops] and "RESCALE" not in text
+    found = succeed("compile", f"{NETS}:net", "--target", "corstone-300", "-o", tmp_path / "build")
+    for part in found["modules"]:
+        assert part["module"] in text
+    assert sum(part["npu"] or 0 for part in found["modules"]) == sum(op["npu_cycles"] or 0 for op in found["ops"])
+    assert "RESCALE" not in tosaic("run", net).stdout
+
+
+def test_the_summary_has_what_the_core_takes(tosaic, succeed, tmp_path):
+    text = tosaic("compile", f"{NETS}:net", "-o", tmp_path / "build").stdout
+    found = succeed("compile", f"{NETS}:net", "-o", tmp_path / "build")
+    assert sum(part["cpu"] for part in found["modules"]) == found["cpu_cost"] > 0
+    assert f"{found['cpu_cost']:,} cycles with memory in trials" in text
+    ran = succeed("run", tmp_path / "build", "-o", tmp_path / "outputs")
+    assert sum(part["cpu"] for part in ran["modules"]) == ran["cycles_with_memory"]
+
+
+def test_random_samples_stay_within_the_range_of_the_calibration_data(net):
+    build = Build.load(net)
+    seen = build.manifest.calibration[0]
+    drawn = np.stack([sample[0] for sample in random_samples(build, 200, 0)])
+    assert drawn.min() == np.float32(seen.min) and drawn.max() == np.float32(seen.max)
+
+
+def test_a_low_ratio_on_random_samples_says_that_they_are_random(net):
+    run = Build.load(net).run(Build.load(net).samples[0].inputs[0])
+    assert random_advice(run) is None
+    advice = random_advice(replace(run, sqnr_db=[12.0]))
+    assert advice and "random samples say little of the accuracy" in advice.what and "--input" in advice.hint
 
 
 def test_inputs_and_random_ones_exclude_each_other(refused, net):

@@ -67,6 +67,16 @@ def test_a_compilation_takes_the_best_record(succeed, tuned, tmp_path):
     assert ran["exact"] and abs(ran["instructions"] - best["instructions"]) < 40
 
 
+def test_trials_that_weigh_placements_are_measured_ones(succeed, tmp_path):
+    """Where placement weighs what runs on the CPU, more kernels are proven than tuned."""
+    records = tmp_path / "records.db"
+    arguments = ("zoo:transformer", "--target", "corstone-300", "--tune-trials", 20, "--records", records)
+    first = succeed("compile", *arguments, "-o", tmp_path / "build")
+    assert first["trials"] == rows(records) and first["trials_reused"] == 0
+    again = succeed("compile", *arguments, "-o", tmp_path / "build")
+    assert (again["trials"], again["trials_reused"] > 0) == (0, True)
+
+
 def test_without_trials_the_records_still_count(succeed, tuned, tmp_path):
     records, _ = tuned
     assert succeed("compile", SMALL, "--records", records, "-o", tmp_path / "a")["kernels"][0]["trials"] > 1

@@ -88,6 +88,35 @@ def test_calibration_samples_may_leave_out_a_batch_of_one(saved, tmp_path, shape
     assert [batch[0].shape for batch in got.calibration] == [(1, 4)] * 5
 
 
+def test_samples_may_leave_out_a_batch_of_one_wherever_they_come_from(tmp_path):
+    layer, example = nn.Linear(4, 2), (torch.ones(1, 4),)
+    for given in (torch.ones(5, 4), torch.ones(5, 1, 4), np.ones((5, 4), np.float32), list(torch.ones(5, 4)),
+                  [(torch.ones(4),)] * 5, [torch.ones(1, 4)] * 5):  # fmt: skip
+        assert [batch[0].shape for batch in capture(layer, given, example).calibration] == [(1, 4)] * 5
+    for shape in ("5, 4", "5, 1, 4"):
+        path = tmp_path / "model.py"
+        path.write_text(
+            f"from torch import nn, ones\ndef net(): return nn.Linear(4, 2), (ones(1, 4),), ones({shape})\n"
+        )
+        assert [batch[0].shape for batch in capture(f"{path}:net").calibration] == [(1, 4)] * 5
+
+
+class Two(nn.Module):
+    def forward(self, left, right):
+        return left - right
+
+
+def test_arrays_are_taken_by_their_names(tmp_path):
+    one, two = np.full((3, 1, 4), 1, np.float32), np.full((3, 1, 4), 2, np.float32)
+    example = (torch.ones(1, 4), torch.ones(1, 4))
+    swapped = capture(Two(), samples(tmp_path, right=two, left=one), example)
+    assert [batch[0][0, 0].item() for batch in swapped.calibration] == [1, 1, 1]
+    np.savez(tmp_path / "plain.npz", one, two)
+    assert [b[0][0, 0].item() for b in capture(Two(), tmp_path / "plain.npz", example).calibration] == [1, 1, 1]
+    with pytest.raises(ModelError, match=r"there is no input `rihgt`\n  at: .*npz\n  try: did you mean `right`\?"):
+        capture(Two(), samples(tmp_path, rihgt=two, left=one), example)
+
+
 @pytest.mark.parametrize(
     "array, words",
     [
@@ -109,7 +138,7 @@ def test_calibration_files_that_cannot_be_read_are_refused(saved, tmp_path):
     (tmp_path / "text.npz").write_text("not arrays")
     with pytest.raises(ModelError, match=r"cannot be read as \.npz"):
         capture(saved, tmp_path / "text.npz")
-    with pytest.raises(ModelError, match="holds 2 arrays, the model takes 1 inputs: input"):
+    with pytest.raises(ModelError, match="the model takes 1 inputs, got 2 arrays"):
         capture(saved, samples(tmp_path, a=np.zeros(1), b=np.zeros(1)))
 
 
@@ -132,7 +161,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
         ("absent", ["no function `absent`", "good"]),
         ("fails", ["raised", "ValueError: no weights here"]),
         ("wrong", ["must return", "int"]),
-        ("untraceable", ["torch.export refused"]),
+        ("untraceable", ["depends on the values of the inputs", "torch.cond", "models.py:20"]),
         ("poisoned", ["`weight` holds NaN"]),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -74,3 +76,26 @@ def test_all_zeros_have_the_least_scale():
     chooser(torch.zeros(10))
     scale, zero_point = chooser.calculate_qparams()
     assert (scale.item(), zero_point.item()) == (2**-16, -128)
+
+
+def test_what_fresh_data_lose_in_the_range_of_the_others():
+    """Eight times as far: nearly all of it is clipped, and more bins are joined meanwhile."""
+    known, fresh = torch.linspace(-1, 1, 1001), torch.linspace(-8, 8, 1001)
+    observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
+    observer(known)
+    before = observer._range()
+    observer.hold()
+    observer(fresh)
+    error = (fresh - fresh.clamp(*before)).square().sum().item() + 1001 * ((before[1] - before[0]) / 255) ** 2 / 12
+    low, high = observer._range()
+    least = (fresh - fresh.clamp(low, high)).square().sum().item() + 1001 * ((high - low) / 255) ** 2 / 12
+    assert observer.lost_db() == pytest.approx(10 * math.log10(error / least), abs=0.3)
+
+
+def test_fresh_data_like_the_others_lose_nothing():
+    observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
+    assert observer.lost_db() == 0
+    observer(torch.linspace(-1, 1, 1001))
+    observer.hold()
+    observer(torch.linspace(-1, 1, 1001))
+    assert abs(observer.lost_db()) < 0.01

@@ -24,6 +24,7 @@ from tosaic.support.processes import confined, installed, run_tool
 _QEMU = "qemu-system-arm"
 _FAULT = re.compile(r"^tosaic fault ((?:\w+=0x[0-9a-f]{8} ?)+)$", re.MULTILINE)
 _REGISTER = re.compile(r"(\w+)=(\w+)")
+_LOCKUP = "qemu: fatal: Lockup"
 _LIMIT_EXIT = 124
 
 
@@ -89,8 +90,13 @@ class Qemu:
             failure = f"region {len(counts.regions)} executed more than {region_limit} instructions"
         elif fault := _FAULT.search(console):
             failure = describe_fault(elf, {name: int(value, 16) for name, value in _REGISTER.findall(fault[1])})
+        elif _LOCKUP in console:
+            failure = (
+                f"the core locked up on `{self.board.machine}`: code or stack lie where that machine has no memory, or "
+                "its core does not have the instructions of the target's"
+            )
         elif code < 0 or (code == 1 and "qemu-system-arm:" in console):
-            failure = f"QEMU ended with status {code} on `{self.board.machine}`: {console.strip()[-1000:]}"
+            failure = f"QEMU ended with status {code} on `{self.board.machine}`: {_words(console)}"
         written = {name: data for name, data in left.items() if name not in files}
         costs = self._costs(elf, counts, memories)
         return Execution(code, console, written, costs, failure, late or counts.limited, late)
@@ -124,6 +130,12 @@ class Qemu:
 
 
 RUNNER = Qemu
+
+
+def _words(console: str) -> str:
+    """What QEMU itself said, without the registers that it prints with a fatal error."""
+    said = re.findall(r"^(?:qemu: fatal|qemu-system-arm): (.*)", console, re.MULTILINE)
+    return "; ".join(said) or console.strip()[-1000:]
 
 
 def _guest(command: list[str], folder: Path, timeout: float) -> tuple[int, str, bool]:
