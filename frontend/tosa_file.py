@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
 from tosaic.frontend.branches import select_branches
 from tosaic.frontend.constant_casts import fold_constants
 from tosaic.frontend.tflite_graph import Edge
+from tosaic.frontend.tflite_meaning import Rounding, mend_converted
 from tosaic.frontend.tosa_readers import READERS, Shapes, read_module
-from tosaic.support.attributes import enum_of, text_of
+from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, ModelError
 from tosaic.support.functions import body_of, note_states, returned, retype
 from tosaic.support.locations import describe
@@ -33,12 +34,10 @@ from tosaic.support.mlir import (
 from tosaic.support.names import word
 from tosaic.support.quantization import Quantization, annotate
 from tosaic.support.tosa_builder import tensor
-from tosaic.support.values import producer
 
 _VARIABLE = ("tosa.variable_read", "tosa.variable_write")
 _TO_SIGNED = 128  # u8 is compiled as i8: every stored integer and zero point less this
 _ANNOTATIONS = ("arg_attrs", "res_attrs")
-_ONE_ROUNDING = 31  # up to this shift, DOUBLE_ROUND rounds once (TOSA 1.0, apply_scale_32)
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,6 @@ class TosaFile:
     states: tuple[np.ndarray, ...]
     bytes: tuple[list[int], list[int]]
     warnings: tuple[Advice, ...]
-
-
-Rounding = Literal["single", "tflite"]
 
 
 def is_tosa_file(model: object) -> TypeGuard[str]:
@@ -91,7 +87,7 @@ def read_tosa(path: Path, shapes: Shapes = MappingProxyType({}), rounding: Round
         fold_constants(main)
         _with_known_shapes(main)
         states = _without_variables(module, main)
-        warnings = _ROUNDINGS[rounding](main) if path.suffix == ".tflite" else []
+        warnings = mend_converted(main, rounding) if path.suffix == ".tflite" else []
         unsigned = _without_unsigned(main)
         retype(main)
         kept = [None] * len(states)
@@ -198,39 +194,6 @@ def _initial_values(module: ir.Module) -> dict[str, ir.Attribute]:
     return values
 
 
-def _with_single_rounding(main: ir.Operation) -> list[Advice]:
-    """RESCALE with one rounding, which is another result where two round by a shift above 31."""
-    changed = 0
-    for op in _rounding_twice(main):
-        _round_once(op)
-        shifts = constant_value(op.operands[2])
-        changed += shifts is None or bool((shifts > _ONE_ROUNDING).any())
-    if not changed:
-        return []
-    what = f"{changed} rescales round once, where TensorFlow Lite rounds twice"
-    return [Advice(what, "", "--rounding tflite for its results to the bit; each of them is a step apart at most")]
-
-
-def _with_rounding_of_tflite(main: ir.Operation) -> list[Advice]:
-    """FULLY_CONNECTED with one rounding, as LiteRT's kernel has it: a convolution whose weights have two dimensions;
-    so is what is shifted too little for a second one."""
-    for op in _rounding_twice(main):
-        sums, shifts = producer(op.operands[0], "tosa.conv2d"), constant_value(op.operands[2])
-        weights = sums and producer(sums.operands[1], "tosa.reshape")
-        is_dense = weights is not None and len(shape_of(weights.operands[0])) == 2
-        if is_dense or (shifts is not None and (shifts <= _ONE_ROUNDING).all()):
-            _round_once(op)
-    return []
-
-
-def _rounding_twice(main: ir.Operation) -> list[ir.Operation]:
-    return [op for op in walk(main) if op.name == "tosa.rescale" and enum_of(op, "rounding_mode") == "DOUBLE_ROUND"]
-
-
-def _round_once(op: ir.Operation) -> None:
-    op.attributes["rounding_mode"] = ir.Attribute.parse("#tosa.rounding_mode<SINGLE_ROUND>")
-
-
 def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
     """u8 tensors as i8, 128 less; only RESCALE reads and writes them (TOSA 1.0, RESCALE). An i8 that it takes as
     unsigned keeps its bits.
@@ -263,6 +226,3 @@ def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
 def _signed(array: np.ndarray) -> np.ndarray:
     """u8 as i8, 128 less."""
     return (array.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)
-
-
-_ROUNDINGS = {"single": _with_single_rounding, "tflite": _with_rounding_of_tflite}

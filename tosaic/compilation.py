@@ -29,6 +29,7 @@ from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, pr
 from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
+from tosaic.domain import Range, input_ranges, sample_within
 from tosaic.frontend import (
     Capture,
     TosaFile,
@@ -367,13 +368,17 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     meaning, alternatives = _run_passes(options, stations, file.module, dumping)
     main = functions(alternatives.usual[0])["main"]
     kinds = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
-    inputs = _real(random_inputs(alternatives.usual[0], options.tuning.seed), kinds)
-    inputs = inputs[: len(inputs) - states]
-    if options.calibration is not None:
+    if options.calibration is None:
+        ranges = input_ranges(alternatives.usual[0], file.states, options.tuning.seed)
+        inputs = _real(sample_within(alternatives.usual[0], ranges, options.tuning.seed), kinds[: len(ranges)])
+    else:
+        inputs = random_inputs(alternatives.usual[0], options.tuning.seed)
+        inputs = inputs[: len(inputs) - states]
         examples = tuple(map(torch.from_numpy, inputs))
         (first, *_) = read_samples(options.calibration, file.input_names[: len(inputs)], examples, "calibration")
         inputs = _real([tensor.numpy() for tensor in first], kinds[: len(first)])
-    calibration = [_statistics(array) for array in inputs]
+        ranges = [Range(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else None for array in inputs]
+    calibration = [_statistics(array, one) for array, one in zip(inputs, ranges, strict=True)]
     inputs += file.states
     placement, samples = _place(options, stations, alternatives, inputs, dumping)
     prepared = prepare(parse(meaning))
@@ -420,10 +425,9 @@ def _real(stored: Sequence[np.ndarray], kinds: Sequence[Quantization | None]) ->
     ]
 
 
-def _statistics(array: np.ndarray) -> InputStatistics:
-    """Of a sample; int8 and int16 may have any value."""
-    limits = np.iinfo(array.dtype) if array.dtype in (np.int8, np.int16) else None
-    low, high = (limits.min, limits.max) if limits else (array.min(), array.max())
+def _statistics(array: np.ndarray, allowed: Range | None) -> InputStatistics:
+    """Of a sample; plain integers may have any value that is allowed."""
+    low, high = allowed if allowed and array.dtype.kind in "iu" else (array.min(), array.max())
     return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
 
 

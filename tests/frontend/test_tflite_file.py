@@ -60,7 +60,7 @@ def test_narrow_weights_are_constants(name):
     assert np.isfinite(y).all() and y.any()
 
 
-@pytest.mark.parametrize("name, twice", [("conv", 1), ("fc", 0), ("mean", 1)])
+@pytest.mark.parametrize("name, twice", [("conv", 1), ("fc", 0), ("mean", 1), ("softmax_i16", 0)])
 def test_rounding_of_tflite_is_that_of_its_reference_kernels(name, twice):
     """Their FULLY_CONNECTED rounds once, all else twice."""
     expected = np.load(FILES / f"{name}.npz")
