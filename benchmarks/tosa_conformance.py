@@ -164,6 +164,29 @@ def trial(tests: Sequence[Case]) -> Outcome:
     return Outcome("differs", difference, fault=True) if difference else Outcome("exact")
 
 
+def trial_as_a_user(tests: Sequence[Case]) -> Outcome:
+    """Compile one test as `tosaic compile` does, with proofs and inputs of its own, and run it on the test's."""
+    (test,) = tests
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries():
+        folder = Path(name)
+        try:
+            tuning = Tuning(records=folder / "records.db", executor=Here())
+            build = tosaic.compile(str(test.folder / "test.tosa"), tuning=tuning, output=folder / "build")
+            given = read_tosa(test.folder / "test.tosa").bytes
+            inputs, expected = _as_compiled([test.inputs], given[:1]), _as_compiled([test.expected], given[1:])
+            sample, runner = build.quantize_inputs(inputs), Qemu.of(build.manifest.target)
+            outputs = run_firmware(build.elf, build.manifest.firmware, [sample], runner).outputs[0]
+        except OutOfMemoryError as error:
+            return Outcome("too large", error.what)
+        except tosaic.Error as error:
+            return Outcome("refused", f"{error.what}: {error.why}", fault=True)
+        except Exception as error:
+            return Outcome("raises", f"{type(error).__name__}: {error}", fault=True)
+    difference = first_difference(expected, list(outputs))
+    return Outcome("differs", difference, fault=True) if difference else Outcome("exact")
+
+
 @contextlib.contextmanager
 def nothing_but_values() -> Iterator[None]:
     """Leave out what shows no wrong value: trials before, smaller arenas than first fit's, counted instructions."""
@@ -192,8 +215,11 @@ def joined(modules: Sequence[ir.Module]) -> bytes:
     return bytecode(main_of(ops, arguments, [value for main in mains for value in returned(main)]))
 
 
-def outcomes(tests: Iterable[Case]) -> Iterator[tuple[Case, Outcome]]:
-    """What becomes of each test."""
+def outcomes(tests: Iterable[Case], *, as_a_user: bool = False) -> Iterator[tuple[Case, Outcome]]:
+    """What becomes of each test; alone and with all proofs, as a user's, or many in a firmware."""
+    if as_a_user:
+        yield from ((test, outcome) for (test,), outcome in run_all(trial_as_a_user, ((test,) for test in tests)))
+        return
     waiting = list(_batches(tests))
 
     def next_ones() -> Iterator[tuple[Case, ...]]:
@@ -236,10 +262,11 @@ def chosen(tests: Sequence[Case], op: str, sample: int | None, seed: int) -> lis
 @click.option("--op", default=".*", help="A regular expression of TOSA's ops in lower case.")
 @click.option("--sample", type=int, help="So many tests of each op, types and rank; all where not given.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
+@click.option("--as-a-user", is_flag=True, help="Each alone, as `tosaic compile` takes it, with proofs.")
 @click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: FOLDER/results.jsonl.")
-def main(folder: Path, op: str, sample: int | None, seed: int, results: Path | None) -> None:
+def main(folder: Path, op: str, sample: int | None, seed: int, as_a_user: bool, results: Path | None) -> None:
     """Generate the tests in FOLDER where it holds none, run them, and print a row of counts for each op."""
-    file = results or folder / "results.jsonl"
+    file = results or folder / ("results_as_a_user.jsonl" if as_a_user else "results.jsonl")
     if not (tests := cases_in(folder)):
         generate(folder)
         tests = cases_in(folder)
@@ -247,7 +274,7 @@ def main(folder: Path, op: str, sample: int | None, seed: int, results: Path | N
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {row["test"]: row for row in rows}
     with ended_by_sigterm(), temporary_files(), file.open("a") as out:
-        for test, outcome in outcomes([test for test in asked if test.name not in done]):
+        for test, outcome in outcomes([one for one in asked if one.name not in done], as_a_user=as_a_user):
             done[test.name] = {"test": test.name, "op": test.op, **asdict(outcome)}
             print(json.dumps(done[test.name]), file=out, flush=True)
             if outcome.kind != "exact":

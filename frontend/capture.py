@@ -20,6 +20,7 @@ from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.input_layout import channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
+from tosaic.frontend.masks import ends_in_softmax
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
@@ -223,8 +224,11 @@ def _exported(
 
 
 def _check_weights(program: ExportedProgram) -> None:
+    buffers = program.graph_signature.inputs_to_buffers
+    masks = {buffers[node.name] for node in program.graph.nodes if node.name in buffers and ends_in_softmax(node)}
     for name, tensor in program.state_dict.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        known = tensor[tensor != -torch.inf] if name in masks else tensor
+        if tensor.is_floating_point() and not torch.isfinite(known).all():
             raise ModelError(f"the weight `{name}` holds NaN or infinity", hint="check the training run or the file")
 
 

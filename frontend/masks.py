@@ -23,19 +23,20 @@ _ON_THE_WAY = {aten.add.Tensor, aten.where.self, aten.expand.default, aten.unsqu
 def bound_masks(module: GraphModule) -> None:
     """Make each -inf, in a constant or filled in, finite, in place, where all that reads it ends in a softmax."""
     for node in module.graph.nodes:
-        if node.target in _FILLING and -torch.inf in node.args and _ends_in_softmax(node):
+        if node.target in _FILLING and -torch.inf in node.args and ends_in_softmax(node):
             node.args = tuple(MASKED if argument == -torch.inf else argument for argument in node.args)
         if node.op != "get_attr":
             continue
         owner, _, name = str(node.target).rpartition(".")
         holder = module.get_submodule(owner)
         values: Any = getattr(holder, name)
-        if isinstance(values, Tensor) and bool((values == -torch.inf).any()) and _ends_in_softmax(node):
+        if isinstance(values, Tensor) and bool((values == -torch.inf).any()) and ends_in_softmax(node):
             setattr(holder, name, torch.where(values == -torch.inf, MASKED, values))
 
 
-def _ends_in_softmax(node: Node) -> bool:
+def ends_in_softmax(node: Node) -> bool:
+    """Whether what a node gives is added to scores, or selected among them, and nothing else."""
     readers = [user for user in node.users if user.target is not aten._assert_tensor_metadata.default]
     return bool(readers) and all(
-        user.target in _SOFTMAX or (user.target in _ON_THE_WAY and _ends_in_softmax(user)) for user in readers
+        user.target in _SOFTMAX or (user.target in _ON_THE_WAY and ends_in_softmax(user)) for user in readers
     )

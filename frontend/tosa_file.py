@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeGuard
 
 import numpy as np
 
 from tosaic.frontend.branches import select_branches
+from tosaic.frontend.constant_casts import fold_constants
+from tosaic.frontend.tflite_graph import Edge
+from tosaic.frontend.tflite_meaning import Rounding, mend_converted
+from tosaic.frontend.tosa_readers import READERS, Shapes, read_module
 from tosaic.support.attributes import text_of
-from tosaic.support.child import in_child
-from tosaic.support.errors import Advice, ModelError, PassError
+from tosaic.support.errors import Advice, ModelError
 from tosaic.support.functions import body_of, note_states, returned, retype
 from tosaic.support.locations import describe
 from tosaic.support.mlir import (
     constant,
+    constant_shape,
     constant_value,
     dense_values,
     element_type,
@@ -29,13 +31,13 @@ from tosaic.support.mlir import (
     shape_of,
     walk,
 )
+from tosaic.support.names import word
+from tosaic.support.quantization import Quantization, annotate
 from tosaic.support.tosa_builder import tensor
-from tosaic.support.tosa_tools import tosa_of_tflite, tosa_tool
 
 _VARIABLE = ("tosa.variable_read", "tosa.variable_write")
-_NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
 _TO_SIGNED = 128  # u8 is compiled as i8: every stored integer and zero point less this
-_ONE_ROUNDING = 31  # up to this shift, DOUBLE_ROUND rounds once (TOSA 1.0, apply_scale_32)
+_ANNOTATIONS = ("arg_attrs", "res_attrs")
 
 
 @dataclass(frozen=True)
@@ -61,93 +63,81 @@ class TosaFile:
 
 def is_tosa_file(model: object) -> TypeGuard[str]:
     """Whether a model is the name of such a file."""
-    return isinstance(model, str) and Path(model).suffix in _READERS
+    return isinstance(model, str) and Path(model).suffix in READERS
 
 
-def read_tosa(path: Path) -> TosaFile:
+def read_tosa(path: Path, shapes: Shapes = MappingProxyType({}), rounding: Rounding = "single") -> TosaFile:
     """Read a file by its suffix.
+
+    Args:
+        shapes: of inputs by name, in place of the file's.
+        rounding: `tflite` keeps rescales that round twice, as TensorFlow Lite does; else all round once.
 
     Raises:
         ModelError: it is missing or damaged, what reads it is not installed, or it is no one function of TOSA.
     """
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}")
-    try:
-        module = _READERS[path.suffix](path)
-    except PassError as error:
-        raise ModelError(f"{path} cannot be read", where=error.where, why=error.why or error.what) from None
-    known = functions(module)
-    if len(known) != 1:
-        raise ModelError(f"{path} does not hold one function", why=f"it holds {', '.join(known) or 'none'}")
-    (main,) = known.values()
+    read = read_module(path, shapes)
+    module = parse(read.module)
+    (main,) = functions(module).values()
     with module.context, ir.Location.unknown():
-        inputs, outputs = _names_of(main, "arg_attrs"), _names_of(main, "res_attrs")
-        for attribute in [one for one in main.attributes if one not in ("sym_name", "function_type")]:
-            del main.attributes[attribute]
         main.attributes["sym_name"] = ir.StringAttr.get("main")
+        _refuse_foreign_ops(main)
         _without_casts(main)
         select_branches(main)
+        fold_constants(main)
+        _with_known_shapes(main)
         states = _without_variables(module, main)
-        warnings = _with_single_rounding(main) if path.suffix == ".tflite" else []
+        warnings = mend_converted(main, rounding) if path.suffix == ".tflite" else []
         unsigned = _without_unsigned(main)
         retype(main)
+        kept = [None] * len(states)
+        for kind, edges in zip(_ANNOTATIONS, (read.inputs, read.outputs), strict=True):
+            if edges:
+                annotate(main, kind, [*(_quantization(one) for one in edges), *kept])
     note_states(module, len(states))
-    block = body_of(main)
-    names = list(map(_word, states))
-    inputs = [*(inputs or [f"input_{i}" for i in range(len(block.arguments) - len(states))]), *names]
-    outputs = [*(outputs or [f"output_{i}" for i in range(len(returned(main)) - len(states))]), *names]
+    given, results = (edge[: len(edge) - len(states)] for edge in _edges(main))
+    names = list(map(word, states))
+    inputs = [*_names(read.inputs, "input", len(given)), *names]
+    outputs = [*_names(read.outputs, "output", len(results)), *names]
     initial = [_signed(array) if array.dtype == np.uint8 else array for array in states.values()]
     return TosaFile(path.stem, module, inputs, outputs, tuple(initial), unsigned, tuple(warnings))
 
 
-def _parsed(path: Path) -> ir.Module:
-    return parse(path.read_bytes())
+def _edges(main: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
+    return list(body_of(main).arguments), returned(main)
 
 
-def _deserialized(path: Path) -> ir.Module:
-    with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
-        empty, made = Path(folder, "empty.mlir"), Path(folder, "main.mlirbc")
-        empty.write_text("module {}")
-        option = f"--tosa-deserialize=tosa-flatbuffer-filename={path.absolute()}"
-        done = subprocess.run(
-            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made], capture_output=True, text=True
-        )
-        if done.returncode or not made.exists():
-            why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
-            raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)
-        return parse(made.read_bytes())
+def _names(edges: Sequence[Edge], role: str, count: int) -> list[str]:
+    """The names that a file gives; numbered ones where it gives none, or the same to two."""
+    names = [edge.name for edge in edges]
+    return names if all(names) and len(set(names)) == count else [f"{role}_{i}" for i in range(count)]
 
 
-def _converted(path: Path) -> ir.Module:
-    try:
-        text = in_child(tosa_of_tflite, str(path))
-    except ImportError:
-        raise ModelError(f"{path} needs Arm's converter", hint="pip install tosaic[tflite]") from None
-    except ChildProcessError:
-        raise ModelError(f"{path} cannot be converted to TOSA", why="Arm's converter crashed") from None
-    except Exception as error:
-        raise ModelError(f"{path} cannot be converted to TOSA", why=str(error).strip()[:500]) from None
-    return parse(text)
+def _quantization(edge: Edge) -> Quantization | None:
+    """How an edge is quantized in the module, where u8 is i8."""
+    if not edge.storage:
+        return None
+    if edge.storage == "ui8":
+        return Quantization.per_tensor("i8", edge.scale, edge.zero_point - _TO_SIGNED)
+    return Quantization.per_tensor(edge.storage, edge.scale, edge.zero_point)
 
 
-_READERS: dict[str, Callable[[Path], ir.Module]] = {
-    ".mlir": _parsed,
-    ".mlirbc": _parsed,
-    ".tosa": _deserialized,
-    ".tflite": _converted,
-}
+def _refuse_foreign_ops(main: ir.Operation) -> None:
+    for op in walk(main):
+        if op.name == "tosa.custom":
+            raise ModelError(
+                f"the custom op `{text_of(op, 'operator_name')}` of {text_of(op, 'domain_name')} cannot be compiled",
+                where=describe(op.location),
+                why="what it computes stands outside of the module",
+            )
 
 
-def _names_of(main: ir.Operation, attributes: str) -> list[str]:
-    """The names of arguments or results as words; none where one has none, or two are the same."""
-    rows = ir.ArrayAttr(main.attributes[attributes]) if attributes in main.attributes else []
-    texts = [str(row[name]) for row in rows for name in _NAMES if name in row]
-    words = [_word(text) for text in texts]
-    return words if len(set(words)) == len(rows) else []
-
-
-def _word(text: str) -> str:
-    return re.sub(r"\W+", "_", text).strip("_")
+def _with_known_shapes(main: ir.Operation) -> None:
+    """RESHAPE to the shape of its result, where a size is left to be inferred."""
+    for op in walk(main):
+        if op.name == "tosa.reshape" and (dims := constant_value(op.operands[1])) is not None and (dims < 0).any():
+            with ir.InsertionPoint(op), op.location:
+                op.operands[1] = constant_shape(shape_of(op.results[0]))
 
 
 def _without_casts(main: ir.Operation) -> None:
@@ -204,20 +194,6 @@ def _initial_values(module: ir.Module) -> dict[str, ir.Attribute]:
     return values
 
 
-def _with_single_rounding(main: ir.Operation) -> list[Advice]:
-    """RESCALE with one rounding, which is another result where two round by a shift above 31."""
-    changed = 0
-    for op in walk(main):
-        if op.name == "tosa.rescale" and "DOUBLE_ROUND" in str(op.attributes["rounding_mode"]):
-            op.attributes["rounding_mode"] = ir.Attribute.parse("#tosa.rounding_mode<SINGLE_ROUND>")
-            shifts = constant_value(op.operands[2])
-            changed += shifts is None or bool((shifts > _ONE_ROUNDING).any())
-    if not changed:
-        return []
-    what = f"{changed} rescales round once, where TensorFlow Lite rounds twice"
-    return [Advice(what, "", "expect results that are a step apart")]
-
-
 def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
     """u8 tensors as i8, 128 less; only RESCALE reads and writes them (TOSA 1.0, RESCALE). An i8 that it takes as
     unsigned keeps its bits.
@@ -228,7 +204,7 @@ def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
     Raises:
         ModelError: another op does.
     """
-    edges = list(body_of(main).arguments), returned(main)
+    edges = _edges(main)
     arguments, results = ([i for i, one in enumerate(edge) if str(element_type(one)) == "ui8"] for edge in edges)
     rescales = [op for op in walk(main) if op.name == "tosa.rescale"]
     ends = [(op, op.operands[0], 3, "input_unsigned") for op in rescales]

@@ -50,7 +50,7 @@ def check_legal(module: ir.Module) -> None:
 
 def check_quantized(module: ir.Module) -> None:
     """One function `main` of TOSA ops on integers and f32: valid by MLIR's own validation for pro_int, pro_fp and
-    int16, every RESCALE SINGLE_ROUND, no mark `tosaic.float`. Quantized arguments and results are integers with the
+    int16, no RESCALE INEXACT_ROUND, no mark `tosaic.float`. Quantized arguments and results are integers with the
     attributes `tosaic.scale` and `tosaic.zero_point`.
 
     Raises:
@@ -67,8 +67,8 @@ def check_quantized(module: ir.Module) -> None:
                 raise PassError(f"`{op.name}` still has the type `{value.type}`", where=describe(op.location))
             _check_type(value.type, op)
         _check_op(op)
-        if op.name == "tosa.rescale" and enum_of(op, "rounding_mode") != "SINGLE_ROUND":
-            raise PassError("a RESCALE is not SINGLE_ROUND", where=describe(op.location))
+        if op.name == "tosa.rescale" and enum_of(op, "rounding_mode") == "INEXACT_ROUND":
+            raise PassError("a RESCALE is INEXACT_ROUND", where=describe(op.location))
         if "tosaic.float" in op.attributes:
             raise PassError(f"`{op.name}` still carries `tosaic.float`", where=describe(op.location))
     for kind, values in (("arg_attrs", list(body_of(main).arguments)), ("res_attrs", returned(main))):

@@ -11,6 +11,7 @@ from tosaic.passes.fuse.fuse_clamp import FuseClamp
 from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
 from tosaic.passes.fuse.known_parts import KnownParts
+from tosaic.passes.fuse.round_twice import RoundTwice
 from tosaic.passes.invariants import (
     check_for_npu,
     check_fused,
@@ -125,7 +126,9 @@ PHASES: dict[str, Phase] = {
             check_fused,
             exact=True,
         ),
-        Phase("cpu", (FuseTables(powers_of_two=True),), (FoldIdentities(), _CLEAN), check_fused, exact=True),
+        Phase(
+            "cpu", (RoundTwice(), FuseTables(powers_of_two=True)), (FoldIdentities(), _CLEAN), check_fused, exact=True
+        ),
         _npu_phase(),
         place_phase(),
     )

@@ -33,7 +33,7 @@ else:
 
 TARGET_ENV = (
     '#tosa.target_env<specification_version = "1.0", level = "8k", profiles = [pro_int, pro_fp], '
-    "extensions = [int4, int16, controlflow]>"
+    "extensions = [int4, int16, controlflow, doubleround]>"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,3 +87,21 @@ class Quantization:
         return _quant.UniformQuantizedPerAxisType.get(
             1, storage, real, list(self.scales), list(self.zero_points), self.axis, self.low, self.high
         )
+
+
+def annotate(main: ir.Operation, kind: str, quantizations: Sequence[Quantization | None]) -> None:
+    """Say of each argument (`arg_attrs`) or result (`res_attrs`) of `main` how its integers are quantized."""
+    present = list(ir.ArrayAttr(main.attributes[kind])) if kind in main.attributes else []
+    merged = []
+    for index, quantization in enumerate(quantizations):
+        attributes = {}
+        if present:
+            attributes = {named.name: named.attr for named in ir.DictAttr(present[index])}
+        if quantization is not None:
+            i64 = ir.IntegerType.get_signless(64)
+            attributes["tosaic.scale"] = ir.FloatAttr.get(ir.F64Type.get(), quantization.scale)
+            attributes["tosaic.zero_point"] = ir.IntegerAttr.get(i64, quantization.zero_point)
+            if quantization.storage == "ui8":
+                attributes["tosaic.unsigned"] = ir.UnitAttr.get()
+        merged.append(ir.DictAttr.get(attributes))
+    main.attributes[kind] = ir.ArrayAttr.get(merged)

@@ -81,6 +81,8 @@ compiling = _together(
     click.option("--calibration", help="Inputs to calibrate with: .npz, .npy, a folder of them, or file.py:function."),
     click.option("--shape", "shapes", type=_Shape(), multiple=True, metavar="NAME=1,3,...",
                  help="The shape of an input of a model that takes several; repeatable."),
+    click.option("--rounding", type=click.Choice(["single", "tflite"]), default="single", show_default=True,
+                 help="tflite: a .tflite rounds twice where TensorFlow Lite's kernels do, and equals them to the bit."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
     click.option("--stream-input", is_flag=True,

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 import tosaic
-from tosaic.accuracy import Computed, OutputAccuracy, check_accuracy, compute, measure_accuracy
+from tosaic.accuracy import (
+    Computed,
+    OutputAccuracy,
+    check_accuracy,
+    compute,
+    interface_quantizations,
+    measure_accuracy,
+)
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import SelfTest, build_firmware
@@ -22,6 +29,7 @@ from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, pr
 from tosaic.backends.simulators.run import windows
 from tosaic.build import Build, replacing, seal, write_samples
 from tosaic.disassembly import STREAMS
+from tosaic.domain import Range, input_ranges, sample_within
 from tosaic.frontend import (
     Capture,
     TosaFile,
@@ -62,9 +70,10 @@ from tosaic.proof import KernelProof, prove_firmware
 from tosaic.requests import waits_by_block
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
-from tosaic.support.functions import is_exact, note_bytes, note_states
+from tosaic.support.functions import body_of, is_exact, note_bytes, note_states
 from tosaic.support.locations import describe
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
+from tosaic.support.quantization import Quantization
 from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner
@@ -363,18 +372,24 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     if given := [name for name, value in _of_float_models(options).items() if value]:
         raise Error(f"{given[0]} needs a float model", why=f"{options.model_name} is TOSA, which is compiled as it is")
     with stations.station("import"):
-        file = read_tosa(Path(options.model_name))
+        file = read_tosa(Path(options.model_name), options.shapes, options.rounding)
     states = len(file.states)
     _refuse_streaming(options, file.input_names[len(file.input_names) - states :])
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     meaning, alternatives = _run_passes(options, stations, file.module, dumping)
-    inputs = random_inputs(alternatives.usual[0], options.tuning.seed)
-    inputs = inputs[: len(inputs) - states]
-    if options.calibration is not None:
+    main = functions(alternatives.usual[0])["main"]
+    kinds = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
+    if options.calibration is None:
+        ranges = input_ranges(alternatives.usual[0], file.states, options.tuning.seed)
+        inputs = _real(sample_within(alternatives.usual[0], ranges, options.tuning.seed), kinds[: len(ranges)])
+    else:
+        inputs = random_inputs(alternatives.usual[0], options.tuning.seed)
+        inputs = inputs[: len(inputs) - states]
         examples = tuple(map(torch.from_numpy, inputs))
         (first, *_) = read_samples(options.calibration, file.input_names[: len(inputs)], examples, "calibration")
-        inputs = [tensor.numpy() for tensor in first]
-    calibration = [_statistics(array) for array in inputs]
+        inputs = _real([tensor.numpy() for tensor in first], kinds[: len(first)])
+        ranges = [Range(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else None for array in inputs]
+    calibration = [_statistics(array, one) for array, one in zip(inputs, ranges, strict=True)]
     inputs += file.states
     placement, samples = _place(options, stations, alternatives, inputs, dumping)
     prepared = prepare(parse(meaning))
@@ -409,15 +424,21 @@ def _of_float_models(options: CompileOptions) -> dict[str, object]:
         "--exclude": wanted.exclude,
         "--int16": wanted.int16,
         "--min-sqnr": options.min_sqnr,
-        "--shape": options.shapes,
         "--input-layout": options.input_layout != "model",
     }
 
 
-def _statistics(array: np.ndarray) -> InputStatistics:
-    """Of a sample; int8 and int16 may have any value."""
-    limits = np.iinfo(array.dtype) if array.dtype in (np.int8, np.int16) else None
-    low, high = (limits.min, limits.max) if limits else (array.min(), array.max())
+def _real(stored: Sequence[np.ndarray], kinds: Sequence[Quantization | None]) -> list[np.ndarray]:
+    """What the stored integers of quantized tensors stand for; all else as it is."""
+    return [
+        array if kind is None or array.dtype.kind not in "iu" else kind.dequantize(array).astype(np.float32)
+        for array, kind in zip(stored, kinds, strict=True)
+    ]
+
+
+def _statistics(array: np.ndarray, allowed: Range | None) -> InputStatistics:
+    """Of a sample; plain integers may have any value that is allowed."""
+    low, high = allowed if allowed and array.dtype.kind in "iu" else (array.min(), array.max())
     return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
 
 

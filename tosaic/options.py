@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
 InputLayout = Literal["model", "nhwc"]
+Rounding = Literal["single", "tflite"]
 
 
 def default_records() -> Path:
@@ -72,6 +73,7 @@ class CompileOptions:
     inputs: example inputs in place of the model's own: a tensor, a tuple of arguments, or a dict of keyword arguments.
     calibration: inputs to calibrate with, as `capture` of the frontend takes them; the model's own when None.
     shapes: of inputs by name, for a model that takes several.
+    rounding: of a `.tflite` or TOSA: `tflite` keeps rescales that round twice, as TensorFlow Lite does.
     input_layout: `nhwc` where the firmware takes images with their channels last.
     stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
     sliding: and further rows move the window on, so that each of its results costs only what is new.
@@ -89,6 +91,7 @@ class CompileOptions:
     inputs: Any = None
     calibration: Calibration = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rounding: Rounding = "single"
     input_layout: InputLayout = "model"
     stream_input: bool = False
     sliding: bool = False

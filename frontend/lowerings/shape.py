@@ -285,7 +285,7 @@ def _both(y_factor: float | None, x_factor: float | None) -> list[float] | None:
 
 
 def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool, factors: Sequence[float] | None) -> ir.Value:
-    """TOSA 1.0 RESIZE reads the input at (o * scale_d + offset) / scale_n.
+    """TOSA 1.0 RESIZE reads the input at (o * scale_d + offset) / scale_n. Where an axis has one element, all are it.
 
     Args:
         factors: what PyTorch scales by, where that is not the ratio of the sizes.
@@ -293,8 +293,13 @@ def _resize(b: Builder, node: Node, x: ir.Value, mode: str, aligned: bool, facto
     image = b.transpose(x, NHWC)
     n, *given, c = shape(image)
     wanted = list(node.meta["val"].shape[-2:])
+    image = b.tile(image, [1, *(want if have == 1 else 1 for have, want in zip(given, wanted, strict=True)), 1])
+    if given == [1, 1]:
+        return b.transpose(image, NCHW)
     scale, offset, border = [], [], []
     for have, want, factor in zip(given, wanted, factors or (None, None), strict=True):
+        if have == 1:
+            have, factor = want, None
         numerator, denominator, start = _sampling(have, want, mode, aligned, factor)
         scale += [numerator, denominator]
         offset.append(start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
 from tosaic.frontend.onnx_ops.registry import onnx_op
 from tosaic.frontend.onnx_ops.types import torch_dtype
+from tosaic.frontend.onnx_ops.windows import convolution
 from tosaic.support.errors import ModelError
 
 _QD = torch.ops.quantized_decomposed
@@ -64,6 +67,45 @@ def _matmul(
 ) -> Tensor:
     product = torch.matmul(dequantized(a, a_scale, a_zero, -2), dequantized(b, b_scale, b_zero, -1))
     return quantized(product, y_scale, y_zero, y_zero.dtype.name, -1)
+
+
+@onnx_op("QLinearConv", arrays="x_scale x_zero w_scale w_zero y_scale y_zero", constant="w")
+def _convolution(
+    x: Tensor,
+    x_scale: np.ndarray,
+    x_zero: np.ndarray,
+    w: Tensor,
+    w_scale: np.ndarray,
+    w_zero: np.ndarray,
+    y_scale: np.ndarray,
+    y_zero: np.ndarray,
+    bias: Tensor | None = None,
+    **windows: Any,
+) -> Tensor:
+    real = None if bias is None else dequantized(bias, (x_scale * w_scale).astype(np.float32), None, 0)
+    found = convolution(dequantized(x, x_scale, x_zero, 1), dequantized(w, w_scale, w_zero, 0), real, **windows)
+    return quantized(found, y_scale, y_zero, y_zero.dtype.name, 1)
+
+
+@onnx_op("ConvInteger", arrays="x_zero w_zero", constant="w")
+def _integer_convolution(
+    x: Tensor, w: Tensor, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None, **windows: Any
+) -> Tensor:
+    found = convolution(_less_zero(x, x_zero, 1), _less_zero(w, w_zero, 0), None, **windows)
+    return found.to(torch.int32)
+
+
+@onnx_op("MatMulInteger", arrays="a_zero b_zero")
+def _integer_matmul(a: Tensor, b: Tensor, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None) -> Tensor:
+    return torch.matmul(_less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1)).to(torch.int32)
+
+
+def _less_zero(x: Tensor, zero: np.ndarray | None, axis: int) -> Tensor:
+    """Integers less their zero points, as floats, which hold them and sums of some 250 products exactly."""
+    zeros = torch.from_numpy(np.asarray(0 if zero is None else zero, np.float32))
+    if zeros.numel() > 1:
+        zeros = zeros.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    return x.float() - zeros
 
 
 def quantized(

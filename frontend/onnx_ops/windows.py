@@ -92,7 +92,7 @@ class _Windows:
 
 
 @onnx_op("Conv")
-def _conv(
+def convolution(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,

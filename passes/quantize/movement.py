@@ -5,14 +5,17 @@ Rounding and saturation are monotone, so maxima, minima and clamps commute too.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from tosaic.passes.quantize.lowering import lowers
 from tosaic.passes.quantize.multipliers import scale_by, widen
-from tosaic.passes.quantize.quantization import dequantize, float_constant, quantize, quantized_view
+from tosaic.passes.quantize.quantization import dequantize, dequantized_view, float_constant, quantize, quantized_view
 from tosaic.passes.rewrite import Replacement, pattern
-from tosaic.support.attributes import enum_of, float_of
-from tosaic.support.mlir import constant, ir, numpy_dtype, shape_of
+from tosaic.support.attributes import enum_of, float_of, ints_of
+from tosaic.support.mlir import constant, constant_value, ir, numpy_dtype, shape_of
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_builder import clamp, rebuild, tensor
 from tosaic.support.values import producer
@@ -80,6 +83,27 @@ def sink_dequantize(op: ir.Operation) -> Replacement:
     return dequantize(_moved(op, [stored, *list(op.operands)[1:]], quantization), quantization)
 
 
+@pattern("tosa.transpose", "tosa.reshape")
+def move_weights(op: ir.Operation) -> Replacement:
+    """`move(dcast(const))` -> `dcast(moved const)`, the channels of its scales moved along."""
+    view = dequantized_view(op.operands[0])
+    stored = None if view is None else constant_value(view[0])
+    if view is None or stored is None:
+        return None
+    shape, axis = shape_of(op.results[0]), view[1].axis
+    if op.name == "tosa.transpose":
+        perms = ints_of(op, "perms")
+        stored, axis = stored.transpose(perms), None if axis is None else perms.index(axis)
+    elif axis is not None:
+        behind = math.prod(stored.shape[axis:])
+        found = [i for i, size in enumerate(shape) if size == stored.shape[axis] and math.prod(shape[i:]) == behind]
+        if not found:
+            return None
+        axis = found[-1]
+    moved = constant(np.ascontiguousarray(stored.reshape(shape)), ir.Type.parse(view[1].storage))
+    return dequantize(moved, replace(view[1], axis=axis))
+
+
 @pattern("tosa.concat")
 def sink_dequantize_concat(op: ir.Operation) -> Replacement:
     """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantization."""
@@ -141,7 +165,7 @@ def _representable(real: np.ndarray, quantization: Quantization) -> ir.Value | N
     return constant(stored.astype(numpy_dtype(kind)), kind)
 
 
-PATTERNS = [sink_dequantize, sink_dequantize_concat, sink_dequantize_pad]
+PATTERNS = [move_weights, sink_dequantize, sink_dequantize_concat, sink_dequantize_pad]
 OUTSIDE_TABLES = [sink_dequantize_select]
 
 

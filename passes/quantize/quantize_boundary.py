@@ -9,7 +9,7 @@ from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.quantize.quantization import as_quantized, quantization_of, storage
 from tosaic.support.functions import body_of, bytes_of, number_of_states, retype
 from tosaic.support.mlir import functions, ir, shape_of
-from tosaic.support.quantization import Quantization
+from tosaic.support.quantization import Quantization, annotate
 from tosaic.support.tosa_builder import rescale, tensor
 from tosaic.support.values import producer, users
 
@@ -36,8 +36,8 @@ class QuantizeBoundary(ModulePass):
             if kind is not None:
                 _store(end, index, kind)
         retype(main)
-        _annotate(main, "arg_attrs", arguments)
-        _annotate(main, "res_attrs", results)
+        annotate(main, "arg_attrs", arguments)
+        annotate(main, "res_attrs", results)
 
 
 def _taken(argument: ir.Value) -> Quantization | None:
@@ -77,20 +77,3 @@ def _store(end: ir.Operation, index: int, quantization: Quantization) -> None:
     cast = end.operands[index].owner
     with ir.InsertionPoint(end), cast.location:
         end.operands[index] = storage(cast.operands[0], quantization)
-
-
-def _annotate(main: ir.Operation, kind: str, quantizations: list[Quantization | None]) -> None:
-    present = list(ir.ArrayAttr(main.attributes[kind])) if kind in main.attributes else []
-    merged = []
-    for index, quantization in enumerate(quantizations):
-        attributes = {}
-        if present:
-            attributes = {named.name: named.attr for named in ir.DictAttr(present[index])}
-        if quantization is not None:
-            i64 = ir.IntegerType.get_signless(64)
-            attributes["tosaic.scale"] = ir.FloatAttr.get(ir.F64Type.get(), quantization.scale)
-            attributes["tosaic.zero_point"] = ir.IntegerAttr.get(i64, quantization.zero_point)
-            if quantization.storage == "ui8":
-                attributes["tosaic.unsigned"] = ir.UnitAttr.get()
-        merged.append(ir.DictAttr.get(attributes))
-    main.attributes[kind] = ir.ArrayAttr.get(merged)

@@ -131,7 +131,7 @@ def test_an_input_may_be_one_number(saved):
     assert captured.inputs[0].shape == (1,)
 
 
-def quantized_net(saved, kind, zeros):
+def quantized_net(saved, kind, zeros, transposed=1):
     """A convolution and a product, whose tensors and weights come with scales."""
     rng, nodes, arrays = np.random.default_rng(0), list[Any](), dict[str, Any]()
 
@@ -140,9 +140,9 @@ def quantized_net(saved, kind, zeros):
         nodes.append(node("QuantizeLinear", [name, f"{name}_s", f"{name}_z"], [f"{name}_q"]))
         nodes.append(node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_r"]))
 
-    def weight(name, shape, scale, stored):
+    def weight(name, shape, scale, stored, axis=0):
         arrays.update({f"{name}_i": rng.integers(-100, 100, shape).astype(stored), f"{name}_s": np.float32(scale)})
-        nodes.append(node("DequantizeLinear", [f"{name}_i", f"{name}_s"], [name], axis=0))
+        nodes.append(node("DequantizeLinear", [f"{name}_i", f"{name}_s"], [name], axis=axis))
 
     scales = np.linspace(0.002, 0.01, 4)
     round_trip("x", 0.02, zeros[0])
@@ -151,18 +151,25 @@ def quantized_net(saved, kind, zeros):
     nodes += [node("Conv", ["x_r", "w", "b"], ["c"], pads=[0, 0, 1, 1], strides=[2, 2]), node("Relu", ["c"], ["relu"])]
     round_trip("relu", 0.03, zeros[1])
     nodes.append(node("Flatten", ["relu_r"], ["flat"]))
-    weight("v", (5, 64), 0.01, np.int8)
-    nodes.append(node("Gemm", ["flat", "v"], ["gemm"], transB=1))
+    weight("v", (5, 64) if transposed else (64, 5), np.linspace(0.005, 0.01, 5), np.int8, axis=1 - transposed)
+    nodes.append(node("Gemm", ["flat", "v"], ["gemm"], transB=transposed))
     round_trip("gemm", 0.3, zeros[2])
     nodes.append(node("Identity", ["gemm_r"], ["y"]))
     return saved(nodes, [1, 3, 8, 8], [1, 5], arrays)
 
 
 @pytest.mark.parametrize(
-    ("kind", "zeros"), [(np.uint8, (128, 0, 120)), (np.int8, (-3, -128, 7)), (np.int16, (0, 0, 0))]
+    ("kind", "zeros", "transposed"),
+    [
+        (np.uint8, (128, 0, 120), 1),
+        (np.uint8, (128, 0, 120), 0),
+        (np.int8, (-3, -128, 7), 1),
+        (np.int8, (-3, -128, 7), 0),
+        (np.int16, (0, 0, 0), 1),
+    ],
 )
-def test_a_quantized_graph_keeps_its_scales(saved, kind, zeros):
-    path = quantized_net(saved, kind, zeros)
+def test_a_quantized_graph_keeps_its_scales(saved, kind, zeros, transposed):
+    path = quantized_net(saved, kind, zeros, transposed)
     captured = agrees(path)
     program = quantize(captured)
     assert program is captured.program
@@ -175,6 +182,47 @@ def test_a_quantized_graph_keeps_its_scales(saved, kind, zeros):
     stored = np.rint(want / np.float32(0.3)) + zeros[2] - (128 if kind is np.uint8 else 0)
     assert not any("f32" in str(result.type) for op in walk(module) for result in op.results)
     assert np.abs(got - stored).max() <= 1  # where a sum lies halfway
+
+
+@pytest.mark.parametrize("kind, zero", [(np.uint8, 120), (np.int8, -5)])
+def test_a_convolution_of_stored_integers_keeps_its_scales(saved, kind, zero):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "xs": np.float32(0.02), "xz": kind(zero), "ys": np.float32(0.1), "yz": kind(zero),
+        "w": rng.integers(-100, 100, (4, 3, 3, 3)).astype(np.int8), "ws": np.linspace(0.002, 0.01, 4, dtype=np.float32),
+        "wz": np.zeros(4, np.int8), "b": rng.integers(-500, 500, 4).astype(np.int32),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node("QLinearConv", ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["c"], pads=[1, 1, 1, 1]),
+        node("DequantizeLinear", ["c", "ys", "yz"], ["y"]),
+    ]
+    path = saved(nodes, [1, 3, 8, 8], [1, 4, 8, 8], arrays)
+    captured = capture(path)
+    x = captured.inputs[0].numpy()
+    (want,) = ReferenceEvaluator(path).run(None, {"x": x})
+    module = import_program(quantize(captured))
+    run_phases(module)
+    assert not any("f32" in str(result.type) for op in walk(module) for result in op.results)
+    (got,) = compute(module, prepare(module), [x]).outputs
+    stored = np.rint(want / np.float32(0.1)) + zero - (128 if kind is np.uint8 else 0)
+    assert np.abs(got - stored).max() <= 1  # where a sum lies halfway
+
+
+@pytest.mark.parametrize("op, shape", [("ConvInteger", (4, 3, 3, 3)), ("MatMulInteger", (8, 5))])
+def test_products_of_integers_are_those_of_onnx(saved, op, shape):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "xs": np.float32(0.02), "xz": np.uint8(120),
+        "w": rng.integers(-100, 100, shape).astype(np.int8), "wz": np.int8(3),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node(op, ["q", "w", "xz", "wz"], ["i"]),
+        node("Cast", ["i"], ["y"], to=FLOAT),
+    ]
+    result = [1, 4, 6, 6] if op == "ConvInteger" else [1, 3, 8, 5]
+    agrees(saved(nodes, [1, 3, 8, 8], result, arrays))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tosaic.backends.reference import evaluate, serialize
-from tosaic.frontend import capture, read_tosa, tosa_file
+from tosaic.frontend import capture, read_tosa
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError
 from tosaic.support.functions import number_of_states
@@ -156,15 +156,31 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, what):
         capture(str(tmp_path / name)) if name.endswith(".onnx") else read_tosa(tmp_path / name)
 
 
-def test_a_converter_that_crashes_is_named(tmp_path, monkeypatch):
-    def crashed(*_: object) -> str:
-        raise ChildProcessError("the process died")
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("module attributes {a = " + "[" * 100_000 + "]" * 100_000 + "} {}", "what reads it crashed, or needed more"),
+        ("module {" * 20_000 + "}" * 20_000, "what reads it crashed, or needed more"),
+        (ADD.replace("{theirs = 1 : i32}", "{theirs = " + "[" * 300 + "]" * 300 + "}"), "nested more than 256 levels"),
+    ],
+    ids=["brackets", "modules", "attribute"],
+)
+def test_what_is_nested_too_deeply_is_refused(tmp_path, text, why):
+    (tmp_path / "deep.mlir").write_text(text)
+    with pytest.raises(ModelError, match=r"deep\.mlir cannot be read") as error:
+        read_tosa(tmp_path / "deep.mlir")
+    assert why in error.value.why
 
-    (tmp_path / "net.tflite").write_bytes(b"nothing")
-    monkeypatch.setattr(tosa_file, "in_child", crashed)
-    with pytest.raises(ModelError, match="cannot be converted to TOSA") as error:
-        read_tosa(tmp_path / "net.tflite")
-    assert error.value.why == "Arm's converter crashed"
+
+def test_a_custom_op_is_refused_by_name(tmp_path):
+    text = """
+    func.func @main(%x: tensor<4xi8>) -> tensor<4xi8> {
+      %0 = tosa.custom %x {domain_name = "ours", implementation_attrs = "", operator_name = "Fold"}
+        : (tensor<4xi8>) -> tensor<4xi8>
+      return %0 : tensor<4xi8>
+    }"""
+    with pytest.raises(ModelError, match="the custom op `Fold` of ours cannot be compiled"):
+        read_tosa(written(tmp_path, text, ".mlir"))
 
 
 def test_a_wake_word_is_one_function_of_integers(tmp_path):

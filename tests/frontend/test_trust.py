@@ -240,6 +240,36 @@ def test_an_image_is_resized_by_the_factor_that_is_given(mode, factor):
         np.testing.assert_allclose(got[0], run_float(capture, (x,))[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 1)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": (8, 8), "mode": "bilinear", "align_corners": True},
+        {"size": (8, 8), "mode": "bilinear"},
+        {"scale_factor": 3.0, "mode": "bilinear"},
+        {"scale_factor": 3.0, "mode": "nearest"},
+    ],
+)
+def test_an_axis_of_one_element_is_repeated(shape, options):
+    capture = captured(Resized(**options), *normal(1, 2, *shape))
+    (x,) = capture.inputs
+    got = evaluate(import_program(capture.program), [x.numpy()])
+    np.testing.assert_allclose(got[0], run_float(capture, (x,))[0], atol=1e-5)
+
+
+class ScoresOfWords(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((8, 8), -torch.inf).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x + self.get_buffer("mask"), -1)
+
+
+def test_a_mask_may_be_a_buffer_with_infinities():
+    assert sqnr(captured(ScoresOfWords(), *normal(1, 8, 8))) > 30
+
+
 class Infinite(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 1.0 / (x - x)

@@ -1,0 +1,123 @@
+"""Modules of TOSA from files, read by a process that may crash, bounded in memory, time and depth."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tosaic.frontend.tflite_graph import Edge, convert
+from tosaic.support.child import Bounds, in_child
+from tosaic.support.errors import ModelError, PassError
+from tosaic.support.mlir import bytecode, functions, ir, parse, run_pipeline
+from tosaic.support.names import word
+from tosaic.support.tosa_tools import tosa_tool
+
+Shapes = Mapping[str, Sequence[int]]
+
+_BOUNDS = Bounds(seconds=120, bytes=2 << 30)
+_DEPTH = 256
+_BRACKET = re.compile(r"[\[\]{}()<>]")
+_NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
+
+
+class Read(NamedTuple):
+    """What a file holds, as bytecode, with what it says of the function's arguments and results; empty where it says
+    nothing."""
+
+    module: bytes
+    inputs: Sequence[Edge]
+    outputs: Sequence[Edge]
+
+
+def read_module(path: Path, shapes: Shapes) -> Read:
+    """Read a file by its suffix.
+
+    Raises:
+        ModelError: it is missing or damaged, needs more than the bounds, what reads it is not installed, or it holds
+            more than one function.
+    """
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}")
+    if shapes and path.suffix != ".tflite":
+        raise ModelError(f"{path} has its own shapes", hint="leave out --shape")
+    try:
+        return in_child(_read, str(path), dict(shapes), bounds=_BOUNDS)
+    except PassError as error:
+        raise ModelError(f"{path} cannot be read", where=error.where, why=error.why or error.what) from None
+    except ImportError:
+        raise ModelError(f"{path} needs Arm's converter", hint="pip install tosaic[tflite]") from None
+    except TimeoutError as error:
+        raise ModelError(f"{path} cannot be read", why=str(error)) from None
+    except (ChildProcessError, MemoryError):
+        why = f"what reads it crashed, or needed more than {_BOUNDS.bytes >> 30} GiB"
+        raise ModelError(f"{path} cannot be read", why=why) from None
+
+
+def _read(path: str, shapes: Shapes) -> Read:
+    """In the child."""
+    module, *edges = READERS[Path(path).suffix](path, shapes)
+    known = functions(module)
+    if len(known) != 1:
+        raise ModelError(f"{path} does not hold one function", why=f"it holds {', '.join(known) or 'none'}")
+    _check_depth(module)
+    (main,) = known.values()
+    inputs, outputs = edges or (_named(main, "arg_attrs"), _named(main, "res_attrs"))
+    with module.context:
+        for attribute in [one for one in main.attributes if one not in ("sym_name", "function_type")]:
+            del main.attributes[attribute]
+    return Read(bytecode(module), inputs, outputs)
+
+
+def _parsed(path: str, _: Shapes) -> tuple[ir.Module]:
+    return (parse(Path(path).read_bytes()),)
+
+
+def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
+    with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+        empty, made = Path(folder, "empty.mlir"), Path(folder, "main.mlirbc")
+        empty.write_text("module {}")
+        option = f"--tosa-deserialize=tosa-flatbuffer-filename={Path(path).absolute()}"
+        done = subprocess.run(
+            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made], capture_output=True, text=True
+        )
+        if done.returncode or not made.exists():
+            why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
+            raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)
+        return (parse(made.read_bytes()),)
+
+
+def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:
+    made = convert(path, shapes)
+    module = parse(made.text)
+    if shapes:
+        run_pipeline(module, "builtin.module(func.func(tosa-infer-shapes))")
+    return module, made.inputs, made.outputs
+
+
+READERS: dict[str, Callable[[str, Shapes], tuple[ir.Module] | tuple[ir.Module, Sequence[Edge], Sequence[Edge]]]] = {
+    ".mlir": _parsed,
+    ".mlirbc": _parsed,
+    ".tosa": _deserialized,
+    ".tflite": _converted,
+}
+"""What reads a file in the child, by its suffix."""
+
+
+def _check_depth(module: ir.Module) -> None:
+    """Raise where brackets stand in brackets so deep that what reads the module anew could overflow its stack."""
+    depth = 0
+    for found in _BRACKET.finditer(module.operation.get_asm(large_elements_limit=8).replace("->", "")):
+        depth += 1 if found[0] in "[{(<" else -1
+        if depth > _DEPTH:
+            raise PassError(f"it is nested more than {_DEPTH} levels deep")
+
+
+def _named(main: ir.Operation, attributes: str) -> list[Edge]:
+    """Arguments or results by the names that their attributes give; none where one has none."""
+    rows = ir.ArrayAttr(main.attributes[attributes]) if attributes in main.attributes else []
+    names = [word(str(row[name])) for row in rows for name in _NAMES if name in row]
+    return [Edge(name, "", 0.0, 0) for name in names] if len(names) == len(rows) else []

@@ -1,0 +1,52 @@
+"""Ranges of integers that a module takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tosaic.domain import Range, input_ranges, sample_within
+from tosaic.support.errors import Error
+from tosaic.support.mlir import parse
+
+SHIFT = """
+func.func @main(%a: tensor<2x40xi32>, %b: tensor<2x40xi32>) -> tensor<2x40xi32> {
+  %0 = tosa.OP : (tensor<2x40xi32>, tensor<2x40xi32>) -> tensor<2x40xi32>
+  return %0 : tensor<2x40xi32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "op, ranges",
+    [
+        ("sub %a, %b", [Range(-(2**30), 2**30 - 1)] * 2),
+        ("maximum %a, %b", [Range(-(2**31), 2**31 - 1)] * 2),
+        ("arithmetic_right_shift %a, %b {round = false}", [Range(-(2**31), 2**31 - 1), Range(0, 31)]),
+    ],
+)
+def test_ranges_are_the_widest_that_the_reference_takes(op, ranges):
+    module = parse(SHIFT.replace("OP", op))
+    assert input_ranges(module, [], 0) == ranges
+    for array, (low, high) in zip(sample_within(module, ranges, 0), ranges, strict=True):
+        assert array.dtype == np.int32 and array.shape == (2, 40)
+        assert low <= array.min() and array.max() <= high
+
+
+def test_states_are_what_they_are():
+    module = parse(SHIFT.replace("OP", "add %a, %b"))
+    state = np.full((2, 40), 2**31 - 2**20, np.int32)
+    assert input_ranges(module, [state], 0) == [Range(-(2**20), 2**20 - 1)]
+
+
+def test_a_module_that_takes_no_integers_says_what_would_do():
+    text = """
+    func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> {
+      %big = "tosa.const"() <{values = dense<2147483647> : tensor<4xi32>}> : () -> tensor<4xi32>
+      %0 = tosa.add %big, %big : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+      %1 = tosa.maximum %0, %x : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+      return %1 : tensor<4xi32>
+    }"""
+    with pytest.raises(Error, match="takes no integers that tosaic knows of") as error:
+        input_ranges(parse(text), [], 0)
+    assert "--calibration" in error.value.hint

@@ -1,0 +1,100 @@
+"""Files of TensorFlow Lite as they are published; `tflite/*.npz` holds what LiteRT's reference kernels made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tosaic.accuracy import interface_quantizations
+from tosaic.backends.reference import evaluate, evaluate_each
+from tosaic.frontend import read_tosa
+from tosaic.passes import run_phases
+from tosaic.support.errors import ModelError
+from tosaic.support.functions import body_of, returned
+from tosaic.support.mlir import functions, shape_of, walk
+from tosaic.support.quantization import Quantization
+
+FILES = Path(__file__).parent / "tflite"
+pytest.importorskip("tosa_converter_for_tflite", reason="the extra `tflite` is not installed")
+
+
+def test_an_open_batch_is_one_and_names_and_scales_are_the_files():
+    file = read_tosa(FILES / "fc_batch.tflite")
+    main = functions(file.module)["main"]
+    assert (file.input_names, file.output_names) == (["x"], ["StatefulPartitionedCall"])
+    (x,), (y,) = body_of(main).arguments, returned(main)
+    assert (shape_of(x), shape_of(y)) == ((1, 16), (1, 8))
+    run_phases(file.module)
+    main = functions(file.module)["main"]
+    taken = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
+    given = interface_quantizations(main, "res_attrs", returned(main))
+    assert taken == [Quantization.per_tensor("i8", float(np.float32(0.05)), -3)]
+    assert given == [Quantization.per_tensor("i8", float(np.float32(0.1)), 5)]
+
+
+def test_a_shape_is_given():
+    four, one = (read_tosa(FILES / "fc_batch.tflite", shapes) for shapes in ({"x": [4, 16]}, {}))
+    for file in (four, one):
+        run_phases(file.module)
+    x = np.random.default_rng(0).integers(-128, 127, (4, 16), np.int8, endpoint=True)
+    rows = [evaluate(one.module, [row[None]])[0] for row in x]
+    np.testing.assert_array_equal(evaluate(four.module, [x])[0], np.concatenate(rows))
+
+
+@pytest.mark.parametrize(
+    "shapes, what", [({"y": [4, 16]}, "there is no input `y`"), ({"x": [16]}, r"the input `x` has the shape \[1, 16\]")]
+)
+def test_a_shape_that_does_not_fit_is_refused(shapes, what):
+    with pytest.raises(ModelError, match=what):
+        read_tosa(FILES / "fc_batch.tflite", shapes)
+
+
+@pytest.mark.parametrize("name", ["fc_f16", "fc_hybrid"])
+def test_narrow_weights_are_constants(name):
+    file = read_tosa(FILES / f"{name}.tflite")
+    run_phases(file.module)
+    assert {op.name for op in walk(file.module)}.isdisjoint({"tosa.cast", "tosa.mul"})
+    (y,) = evaluate(file.module, [np.ones((1, 16), np.float32)])
+    assert np.isfinite(y).all() and y.any()
+
+
+@pytest.mark.parametrize("name, twice", [("conv", 1), ("fc", 0), ("mean", 1), ("softmax_i16", 0)])
+def test_rounding_of_tflite_is_that_of_its_reference_kernels(name, twice):
+    """Their FULLY_CONNECTED rounds once, all else twice."""
+    expected = np.load(FILES / f"{name}.npz")
+    file = read_tosa(FILES / f"{name}.tflite", rounding="tflite")
+    assert str(file.module).count("DOUBLE_ROUND") == twice and file.warnings == ()
+    run_phases(file.module)
+    assert "DOUBLE_ROUND" not in str(file.module)
+    got = [outputs[0] for outputs in evaluate_each(file.module, [[x] for x in expected["x"]])]
+    np.testing.assert_array_equal(got, expected["y"])
+
+
+def test_rounding_once_is_a_step_apart_at_most_and_said():
+    expected = np.load(FILES / "conv.npz")
+    file = read_tosa(FILES / "conv.tflite")
+    (warning,) = file.warnings
+    assert warning.what == "1 rescales round once, where TensorFlow Lite rounds twice"
+    assert "--rounding tflite" in warning.hint
+    got = np.array([outputs[0] for outputs in evaluate_each(file.module, [[x] for x in expected["x"]])])
+    assert np.abs(got.astype(int) - expected["y"]).max() == 1
+
+
+@pytest.mark.parametrize(
+    "name, what, hint",
+    [
+        ("vela", "has been compiled by Vela already", "give the file that Vela was given"),
+        ("custom", "holds custom ops: `MyOp`", "end the model before them"),
+        (
+            "log_softmax",
+            "has no TOSA for: `LOG_SOFTMAX`",
+            "write the model without them",
+        ),
+    ],
+)
+def test_what_has_no_tosa_is_refused_by_name(name, what, hint):
+    with pytest.raises(ModelError, match=what) as error:
+        read_tosa(FILES / f"{name}.tflite")
+    assert hint in error.value.hint

@@ -1,0 +1,110 @@
+"""Integers that a module of TOSA takes: for others some ops have no result, a shift by 40, say, or a sum beyond i32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tosaic.backends.reference import evaluate_each, prepare
+from tosaic.support.errors import BackendError, Error
+from tosaic.support.functions import body_of
+from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.random_arrays import random_array
+
+_WIDTHS = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i48": 48}
+
+
+class Range(NamedTuple):
+    """Both ends are in it."""
+
+    low: int
+    high: int
+
+
+def input_ranges(module: ir.Module, states: Sequence[np.ndarray], seed: int) -> list[Range | None]:
+    """The widest range of each input that the reference model takes, at its ends and at random between them.
+
+    Args:
+        states: the last arguments of `main`, which are these.
+
+    Returns:
+        None for what is no integer.
+
+    Raises:
+        Error: it takes not even zeros.
+    """
+    main = functions(module)["main"]
+    inputs = list(body_of(main).arguments)[: -len(states) or None]
+    prepared, known = prepare(module), dict[tuple[Range | None, ...], bool]()
+
+    def taken(ranges: Sequence[Range | None]) -> bool:
+        key = tuple(ranges)
+        if key not in known:
+            try:
+                evaluate_each(prepared, [[*sample, *states] for sample in _tried(inputs, ranges, seed)])
+                known[key] = True
+            except BackendError:
+                known[key] = False
+        return known[key]
+
+    choices = [_choices(value) for value in inputs]
+    for level in range(max(map(len, choices), default=1)):
+        ranges = [some[min(level, len(some) - 1)] for some in choices]
+        if taken(ranges):
+            break
+    else:
+        raise Error(
+            "the module takes no integers that tosaic knows of",
+            why="the reference model refuses every range that was tried, zeros too",
+            hint="--calibration with inputs that it takes",
+        )
+    for index, some in enumerate(choices):
+        for wider in some:
+            if taken([*ranges[:index], wider, *ranges[index + 1 :]]):
+                ranges[index] = wider
+                break
+    return ranges
+
+
+def sample_within(module: ir.Module, ranges: Sequence[Range | None], seed: int) -> list[np.ndarray]:
+    """Random inputs."""
+    rng = np.random.default_rng(seed)
+    return [_drawn(rng, value, one) for value, one in zip(_arguments(module), ranges, strict=False)]
+
+
+def _arguments(module: ir.Module) -> list[ir.Value]:
+    return list(body_of(functions(module)["main"]).arguments)
+
+
+def _choices(value: ir.Value) -> list[Range | None]:
+    """Ranges of an element type, the widest first."""
+    if (width := _WIDTHS.get(str(element_type(value)))) is None:
+        return [None]
+    signed = [Range(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in range(width, 1, -1)]
+    return [*signed, *(Range(0, (1 << bits) - 1) for bits in range(5, -1, -1))]
+
+
+def _tried(inputs: Sequence[ir.Value], ranges: Sequence[Range | None], seed: int) -> list[list[np.ndarray]]:
+    """Random elements, ends at random, and all at one end."""
+    rng = np.random.default_rng(seed)
+    pairs = list(zip(inputs, ranges, strict=True))
+    ends = [
+        [
+            _drawn(rng, value, one) if one is None else _filled(rng.choice(choice(one), shape_of(value)), value)
+            for value, one in pairs
+        ]
+        for choice in (list, lambda one: [one.low], lambda one: [one.high])
+    ]
+    return [[_drawn(rng, value, one) for value, one in pairs], *ends]
+
+
+def _drawn(rng: np.random.Generator, value: ir.Value, one: Range | None) -> np.ndarray:
+    if one is None:
+        return random_array(rng, shape_of(value), numpy_dtype(element_type(value)))
+    return _filled(rng.integers(one.low, one.high, shape_of(value), np.int64, endpoint=True), value)
+
+
+def _filled(array: np.ndarray, value: ir.Value) -> np.ndarray:
+    return np.asarray(array).astype(numpy_dtype(element_type(value)))
