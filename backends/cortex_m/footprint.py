@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from tosaic.backends.target import Cache
@@ -68,8 +67,7 @@ class Moved(NamedTuple):
     written_back: float
 
 
-@lru_cache(maxsize=4096)
-def lines_moved(walk: Walk, places: frozenset[Place], cache: Cache) -> dict[Place, Moved]:
+def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Place, Moved]:
     """Lines that a cache fills and writes back for a walk, by place.
 
     The input has just been written, so that as much of it as fits is in the cache and has yet to be written back.
@@ -78,8 +76,8 @@ def lines_moved(walk: Walk, places: frozenset[Place], cache: Cache) -> dict[Plac
         places: those that lie behind the cache.
     """
     cached = [access for access in walk.accesses if access.place in places]
+    touched = [_footprints(access, walk.loops, cache) for access in cached]
     depths = range(len(walk.loops) + 1)
-    touched = [[_footprint(access, walk.loops, depth, cache) for depth in depths] for access in cached]
     fits = [_fits(cached, [footprints[depth] for footprints in touched], cache) for depth in depths]
     filled: defaultdict[Place, float] = defaultdict(float)
     written: defaultdict[Place, float] = defaultdict(float)
@@ -115,21 +113,35 @@ class _Footprint(NamedTuple):
     taken: float
 
 
-def _footprint(access: ArrayAccess, loops: Sequence[float], depth: int, cache: Cache) -> _Footprint:
-    """What an access touches while the loops outside of `depth` stand still."""
-    moves = [(abs(stride), turns) for turns, stride in zip(loops, access.strides, strict=False)][depth:]
-    moves += [(abs(stride), turns) for turns, stride in access.inner]
-    extent, runs, step = float(access.size), 1.0, 0
-    for stride, turns in sorted((stride, turns) for stride, turns in moves if stride and turns > 1):
-        if runs == 1 and stride <= extent + cache.line - 1:
-            extent += stride * (turns - 1)
-        else:
-            runs *= turns
-            step = math.gcd(step, round(stride))
-    width = max(1.0, extent / cache.line)
-    sets = cache.size // (cache.line * cache.ways)
-    reached = min(runs, sets * cache.line / math.gcd(step, sets * cache.line)) * width
-    return _Footprint(runs * width, runs * width * sets / min(sets, reached) if runs > 1 else width)
+def _footprints(access: ArrayAccess, loops: Sequence[float], cache: Cache) -> list[_Footprint]:
+    """What an access touches while the loops outside of each depth stand still, the outermost loop first."""
+    line, way = cache.line, cache.size // cache.ways
+    moves = [
+        (abs(stride), turns, depth) for depth, (turns, stride) in enumerate(zip(loops, access.strides, strict=False))
+    ]
+    moves += [(abs(stride), turns, len(loops)) for turns, stride in access.inner]
+    moves = sorted(move for move in moves if move[0] and move[1] > 1)
+    found: list[_Footprint] = []
+    for inside in range(len(loops) + 1):
+        if found and not any(depth == inside - 1 for _, _, depth in moves):
+            found.append(found[-1])
+            continue
+        extent, runs, step = float(access.size), 1.0, 0
+        for stride, turns, depth in moves:
+            if depth < inside:
+                continue
+            if runs == 1 and stride <= extent + line - 1:
+                extent += stride * (turns - 1)
+            else:
+                runs *= turns
+                step = math.gcd(step, round(stride))
+        lines = taken = max(1.0, extent / line)
+        if runs > 1:
+            reached = min(way / line, min(runs, way / math.gcd(step, way)) * lines)
+            lines *= runs
+            taken = lines * way / line / reached
+        found.append(_Footprint(lines, taken))
+    return found
 
 
 def _fits(accesses: Sequence[ArrayAccess], footprints: Sequence[_Footprint], cache: Cache) -> bool:

@@ -143,26 +143,28 @@ class Site:
 
     def _moved(self, walks: Sequence[Walk], pipeline: Pipeline | None) -> dict[str, tuple[float, float]]:
         """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""
-        found: dict[str, tuple[float, float]] = {}
         if pipeline is None:
-            return found
+            return {}
+        lie = (("tensor", self.tensors, _TENSORS), ("constant", self.constants, _CONSTANTS))
         behind: dict[Cache, set[Place]] = {}
-        for memory, places in ((self.tensors, _TENSORS), (self.constants, _CONSTANTS)):
+        for _, memory, places in lie:
             if memory is not None and memory.data_cache is not None:
                 behind.setdefault(memory.data_cache, set()).update(places)
-        word = word_of(pipeline)
-        for kind, memory, places in (("tensor", self.tensors, _TENSORS), ("constant", self.constants, _CONSTANTS)):
+        lines = {cache: [lines_moved(walk, places, cache) for walk in walks] for cache, places in behind.items()}
+        found: dict[str, tuple[float, float]] = {}
+        for kind, memory, places in lie:
             if memory is None:
                 continue
-            cache = memory.data_cache
+            cache, word = memory.data_cache, word_of(pipeline)
             if cache is None:
                 moved = [words_moved(walk, place, word) for walk in walks for place in places]
             else:
-                seen = frozenset(behind[cache])
-                moved = [lines_moved(walk, seen, cache)[place] for walk in walks for place in places]
-            filled, written = (sum(each) for each in zip(*moved, strict=True)) if moved else (0.0, 0.0)
-            found[f"{kind}_lines_filled"] = filled, fill_cycles(memory, cache, pipeline)
-            found[f"{kind}_lines_written"] = written, write_back_cycles(memory, pipeline)
+                moved = [each[place] for each in lines[cache] for place in places]
+            found[f"{kind}_lines_filled"] = sum(each.filled for each in moved), fill_cycles(memory, cache, pipeline)
+            found[f"{kind}_lines_written"] = (
+                sum(each.written_back for each in moved),
+                write_back_cycles(memory, pipeline),
+            )
         return found
 
 

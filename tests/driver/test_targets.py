@@ -98,8 +98,9 @@ def test_a_file_declares_caches(tmp_path):
     file = tmp_path / "board.toml"
     file.write_text(CACHED)
     psram = read_target(file).layout.arena[1]
-    assert psram.data_cache is psram.code_cache is not None and psram.line_fill == 30
-    assert (psram.data_cache.name, psram.data_cache.size, psram.data_cache.line) == ("xip", 16384, 8)
+    (xip,) = psram.caches
+    assert psram.data_cache is xip is psram.code_cache and psram.line_fill == 30
+    assert (xip.name, xip.size, xip.line, xip.policy, xip.writes) == ("xip", 16384, 8, "lru", "back")
 
 
 @pytest.mark.parametrize(

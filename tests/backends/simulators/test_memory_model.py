@@ -8,7 +8,7 @@ import pytest
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
 from tosaic.backends.simulators.memory_model import Requests, Traffic, traffic
-from tosaic.backends.target import Cache, Memory
+from tosaic.backends.target import Cache, Memory, Policy
 
 DATA = Cache("dcache", 1024, 4, 32, "data")
 TCM = Memory("tcm", 0x2000_0000, 64 << 10, bytes_per_cycle=8, latency=0)
@@ -131,7 +131,7 @@ def test_code_is_fetched_through_its_cache(qemu, build):
         }}
         int main(void) {{ region(); return 0; }}""")
 
-    def fetched(size: int, policy: str = "lru") -> int:
+    def fetched(size: int, policy: Policy = "lru") -> int:
         memory = Memory("itcm", 0, 512 << 10, 8, 10, caches=(Cache("icache", size, 2, 32, "code", policy),))
         (cost,) = qemu.run(elf, {}, memories=(memory,)).costs
         (found,) = cost.traffic

@@ -1,0 +1,95 @@
+"""Lines that footprints promise, beside those that a cache fills when the loops are walked address by address."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from tosaic.backends.cores.cortex_m55 import PIPELINE
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk, lines_moved, words_moved
+from tosaic.backends.cortex_m.kernel import Site
+from tosaic.backends.target import Cache, Memory
+
+CACHE = Cache("dcache", 1024, 4, 32)
+PLACES: tuple[Place, ...] = ("input", "output", "params", "scratch")
+A, B, C = "input", "params", "output"
+
+
+def walked(walk: Walk) -> tuple[Counter[str], Counter[str]]:
+    """Lines filled and written back, by place, of a cache of least recently used lines."""
+    bases = {access.of: number << 20 for number, access in enumerate(reversed(walk.accesses))}
+    sets: dict[int, dict[int, tuple[str, bool]]] = {}
+    filled, written = Counter[str](), Counter[str]()
+    for turns in itertools.product(*(range(int(n)) for n in walk.loops)):
+        for access in walk.accesses:
+            if any(turns[len(access.strides) :]):
+                continue
+            start = bases[access.of] + sum(int(s) * t for s, t in zip(access.strides, turns, strict=False))
+            for inner in itertools.product(*(range(int(n)) for n, _ in access.inner)):
+                at = start + sum(int(s) * t for (_, s), t in zip(access.inner, inner, strict=True))
+                for line in range(at // 32, (at + int(access.size) - 1) // 32 + 1):
+                    lines = sets.setdefault(line % 8, {})
+                    if line not in lines:
+                        filled[access.place] += 1
+                        if len(lines) == CACHE.ways:
+                            place, dirty = lines.pop(next(iter(lines)))
+                            written[place] += dirty
+                    lines[line] = access.place, lines.pop(line, ("", False))[1] or access.writes
+    return filled, written
+
+
+NESTS = {
+    "a copy": Walk((256.0,), (ArrayAccess("a", A, 16, (16,)), ArrayAccess("c", C, 16, (16,), writes=True))),
+    "weights that the cache holds": Walk(
+        (64.0, 8.0), (ArrayAccess("w", B, 16, (0, 16)), ArrayAccess("c", C, 4, (32, 4), writes=True))
+    ),
+    "weights that it does not hold": Walk(
+        (16.0, 128.0), (ArrayAccess("w", B, 16, (0, 16)), ArrayAccess("c", C, 1, (128, 1), writes=True))
+    ),
+    "columns of rows, few": Walk((8.0, 16.0), (ArrayAccess("c", C, 4, (4, 40), writes=True),)),
+    "columns of rows, many": Walk((8.0, 128.0), (ArrayAccess("c", C, 4, (4, 40), writes=True),)),
+    "rows at a power of two": Walk((8.0, 16.0), (ArrayAccess("w", B, 4, (4, 256)),)),
+    "windows that overlap": Walk((32.0, 32.0), (ArrayAccess("w", B, 24, (256, 8), inner=((3, 256),)),)),
+    "a block at a time": Walk(
+        (8.0, 4.0, 16.0), (ArrayAccess("w", B, 16, (256, 0, 16)), ArrayAccess("s", "scratch", 64, (0, 64), writes=True))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_footprints_promise_what_a_cache_fills(name):
+    promised = lines_moved(NESTS[name], PLACES, CACHE)
+    filled, written = walked(NESTS[name])
+    for place in ("output", "params", "scratch"):
+        assert promised[place].filled == pytest.approx(filled[place], rel=0.15, abs=2)
+        assert promised[place].written_back == pytest.approx(written[place], rel=0.15, abs=33)  # what stays at the end
+
+
+def test_an_input_that_fits_is_there_and_one_that_does_not_is_written_back_first():
+    small, large = (Walk((n,), (ArrayAccess("a", "input", 32, (32,)),)) for n in (16.0, 256.0))
+    assert lines_moved(small, PLACES, CACHE)["input"] == (0, 0)
+    assert lines_moved(large, PLACES, CACHE)["input"] == (256, 32)
+
+
+def test_without_a_cache_every_word_counts():
+    walk = NESTS["weights that the cache holds"]
+    assert words_moved(walk, "params", 8) == (64 * 8 * 16 / 8, 0)
+    looked_up = Walk((64.0,), (ArrayAccess("table", "params", 256, (0,), accessed=64),))
+    assert words_moved(looked_up, "params", 8) == (8, 0)
+
+
+def test_a_site_prices_lines_by_their_memory():
+    """Tensors and constants behind one cache share it; a memory without speed, or a core without timings, is free."""
+    near = Memory("sram", 0, 1 << 20, 8, 38, caches=(CACHE,), line_fill=42, line_write_back=40)
+    far = Memory("mram", 1 << 24, 1 << 20, 1, 118, caches=(CACHE,), line_fill=150)
+    walk = NESTS["weights that it does not hold"]
+    moved = lines_moved(walk, PLACES, CACHE)
+    tensors = 42 * moved["output"].filled + 40 * moved["output"].written_back
+    assert Site(None, None, near).waits([walk], PIPELINE) == pytest.approx(tensors)
+    assert Site(far, None, near).waits([walk], PIPELINE) == pytest.approx(tensors + 150 * moved["params"].filled)
+    assert Site(far, None, near).waits([walk], None) == Site().waits([walk], PIPELINE) == 0
+    features = Site(far, None, near).priced({"products": 1.0}, 1000.0, [walk], PIPELINE)
+    assert features["constant_lines_filled"] == moved["params"].filled
+    assert features["estimate_with_waits"] == pytest.approx(1000 + tensors + 150 * moved["params"].filled)
