@@ -2,8 +2,9 @@
  * memory is asked for there, through the caches that the core reaches it by.
  *
  * The markers are architectural NOPs. Caches are empty at reset, and keep what they hold from one region to the next;
- * what runs between regions does not pass through them. `dbg #3` empties them, writing nothing back, and from there to
- * the next `dbg #1` loads and stores pass through them uncounted: so a program states what a region finds in them.
+ * what runs between regions does not pass through them. `dbg #3` writes them back and empties them, as firmware does
+ * around a call of an NPU. Outside of a region, loads and stores then pass through them uncounted to the next `dbg #1`:
+ * so a program states what a region finds in them.
  *
  * Arguments: out=FILE, limit=N (guest instructions a region may execute before the run is ended),
  * cache=SIZE:WAYS:LINE:POLICY:WRITES for each cache (POLICY 0 replaces the least recently used line of a set, 1 the
@@ -169,6 +170,9 @@ static struct memory *memory_of(uint32_t address)
 static void empty_caches(void)
 {
     for (uint32_t i = 0; i < cache_count; i++) {
+        for (uint32_t p = 0; p < caches[i].sets * caches[i].ways; p++)
+            if (caches[i].places[p].valid && caches[i].places[p].dirty)
+                memories[caches[i].places[p].memory].asked.written_back++;
         memset(caches[i].places, 0, caches[i].sets * caches[i].ways * sizeof *caches[i].places);
         caches[i].random = 1;
     }
@@ -300,7 +304,7 @@ static void on_empty(unsigned vcpu, void *user)
     (void)vcpu;
     (void)user;
     empty_caches();
-    warming = true;
+    warming = !recording;
 }
 
 static void on_end(unsigned vcpu, void *user)
@@ -377,6 +381,7 @@ static bool add_cache(const char *argument)
     while (line >>= 1)
         cache->line_bits++;
     cache->places = grown(NULL, cache->sets * ways, sizeof *cache->places);
+    memset(cache->places, 0, cache->sets * ways * sizeof *cache->places);
     return true;
 }
 

@@ -152,3 +152,23 @@ def test_code_is_fetched_through_its_cache(qemu, build):
 def test_a_cache_that_cannot_be(geometry, message):
     with pytest.raises(ValueError, match=message):
         Cache("dcache", *geometry)
+
+
+def test_caches_that_are_emptied_within_a_region_are_written_back(qemu, build):
+    elf = build("""
+        static int data[64] __attribute__((section(".bss.tosaic.sram")));
+        int main(void) {
+            volatile int *at = data;
+            TOSAIC_REGION_BEGIN();
+            at[0] = 1; at[8] = 1; at[16];
+            __asm__ volatile(".balign 4; dbg #3");
+            at[0];
+            TOSAIC_REGION_END();
+            at[8] = 1;
+            TOSAIC_REGION_BEGIN();
+            at[8];
+            TOSAIC_REGION_END();
+            return 0;
+        }""")
+    costs = qemu.run(elf, {}, memories=(SRAM,)).costs
+    assert [(cost.traffic[0].filled, cost.traffic[0].written_back) for cost in costs] == [(4, 2), (1, 0)]
