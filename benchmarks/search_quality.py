@@ -111,6 +111,7 @@ def _cost(record: Record) -> float:
 @click.command()
 @click.argument("model", default="zoo:dscnn")
 @click.option("--target", default="cortex-m55", show_default=True)
+@click.option("--arena", multiple=True, help="The memories of the tensors, as `tosaic compile --arena` takes them.")
 @click.option("--tasks", default=3, show_default=True, help="Those with the largest spaces.")
 @click.option("--match", default="", help="Only those with this in their names.")
 @click.option("--anywhere", is_flag=True, help="Guesses that know no memory, spaces that no memory bounds.")
@@ -122,6 +123,7 @@ def _cost(record: Record) -> float:
 def main(
     model: str,
     target: str,
+    arena: tuple[str, ...],
     tasks: int,
     match: str,
     anywhere: bool,
@@ -139,7 +141,7 @@ def main(
     from tosaic.targets import find_target
     from tosaic.tuning import Tuner
 
-    options = CompileOptions(model, find_target(target), tuning=Tuning(records=records))
+    options = CompileOptions(model, find_target(target, arena=arena), tuning=Tuning(records=records))
     with Tuner(options.target, options.tuning, CmsisNn.find(None)) as tuner, LocalWorkers(2) as workers:
         middle = lower_model(options, Stations(quiet=True))
         placement = middle.placement

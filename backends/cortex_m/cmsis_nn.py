@@ -23,7 +23,7 @@ from tosaic.backends.cortex_m.toolchain import CLANG, newlib_headers, target_fla
 from tosaic.backends.target import Core
 from tosaic.support.cache import cached
 from tosaic.support.errors import BackendError
-from tosaic.support.processes import installed, run_tool
+from tosaic.support.processes import errors_of, installed, run_tool
 
 LIBRARY = "cmsis-nn"
 """Its name in `KernelSource.libraries`."""
@@ -147,7 +147,7 @@ class CmsisNn:
             command = [installed(CLANG), *flags, *include, "-isystem", newlib_headers(), "-c", source, "-o", made]
             done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
             if done.returncode:
-                raise BackendError(f"CMSIS-NN's {source.name} does not compile", why=done.stderr.strip()[:2000])
+                raise BackendError(f"CMSIS-NN's {source.name} does not compile", why=errors_of(done.stderr))
             return made
 
         with ThreadPoolExecutor(max_workers=2) as pool:

@@ -18,7 +18,7 @@ from tosaic.backends.target import Core
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.mlir import dialect, ir, parse, run_pipeline, walk
-from tosaic.support.processes import installed, run_tool
+from tosaic.support.processes import errors_of, installed, run_tool
 
 CLANG = "clang-22"
 SECONDS_PER_CALL = 60.0
@@ -234,7 +234,7 @@ def _run(command: Sequence[str], text: str, seconds: float) -> None:
     except subprocess.TimeoutExpired:
         raise BackendError(f"clang took more than {seconds:g} s") from None
     if done.returncode:
-        raise BackendError("clang refused the kernel", why=done.stderr.strip()[:2000])
+        raise BackendError("clang refused the kernel", why=errors_of(done.stderr))
 
 
 def _merge(sources: Sequence[KernelSource]) -> ir.Module:
