@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ def in_child(function: Callable[..., _T], *arguments: object, bounds: Bounds | N
         _own.servers, _own.parent = {}, os.getpid()
     server: Server = _own.servers.get(bounds) or _started(bounds)
     try:
-        server.pipe.send((function, arguments))
+        server.pipe.send((tempfile.gettempdir(), function, arguments))
         if bounds and not server.pipe.poll(bounds.seconds):
             raise TimeoutError(f"it took more than {bounds.seconds:g} s")
         result, error = server.pipe.recv()
@@ -67,9 +68,11 @@ def _started(bounds: Bounds | None) -> Server:
 def _serve(pipe: Connection) -> None:
     while True:
         try:
-            function, arguments = pipe.recv()
+            folder, function, arguments = pipe.recv()
         except EOFError:
             return
+        # That of this call: the one of the process that was asked first may be gone.
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
         answer: tuple[object, Exception | None]
         try:
             answer = function(*arguments), None

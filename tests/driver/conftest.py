@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def refused(tosaic) -> Callable[..., str]:
     def run(*arguments: object) -> str:
         result = tosaic(*arguments)
         assert result.exit_code == 1, result.output
-        assert result.stderr.startswith("error: ")
+        assert re.search("^error: ", result.stderr, re.MULTILINE), result.stderr  # behind what progress has told
         assert "Traceback" not in result.output and FAULT not in result.output
         assert result.stdout == ""
         return result.stderr

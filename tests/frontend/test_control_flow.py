@@ -82,7 +82,7 @@ FUNCTIONS = {
     "while-loop": turns,
     "map": each_row,
 }
-LEAST_DB = 28
+LEAST_DB = 26
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

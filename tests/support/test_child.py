@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
@@ -69,3 +70,11 @@ def test_each_thread_and_each_fork_has_its_own():
     process.join()
     assert first == second == child
     assert in_child(os.getpid) == own
+
+
+def test_its_temporary_files_lie_where_those_of_each_call_do(tmp_path, monkeypatch):
+    """The folder of the process that was asked first may be gone when it is asked again."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+        assert in_child(tempfile.gettempdir) == in_child(os.getenv, "TMPDIR") == str(tmp_path / name)
