@@ -43,10 +43,14 @@ def main(as_json: bool, only: str, folder: Path) -> None:
 
 
 def predicted(build: dict, folder: Path) -> Iterator[dict]:
-    """The rows of a build, which is compiled and run."""
+    """The rows of a build, which is compiled and run; none where it is refused, which is told."""
     options = [str(HERE.parent / each) if each.startswith("benchmarks/") else each for each in build["options"]]
     records = folder.with_suffix(".db")
-    tosaic("compile", *options, "--kernels", "cmsis-nn", "--no-prove", "--records", str(records), "-o", str(folder))
+    try:
+        tosaic("compile", *options, "--kernels", "cmsis-nn", "--no-prove", "--records", str(records), "-o", str(folder))
+    except subprocess.CalledProcessError as error:
+        click.echo(f"{build['name']}: {' '.join(options)} is refused: {error.stdout.strip()}", err=True)
+        return
     run = tosaic("run", str(folder), "--random", "1")
     layers = [kernel for kernel in run["kernels"] if "conv" in kernel["name"] or "cmsis" in kernel["name"]]
     for row in build["rows"]:
