@@ -672,20 +672,20 @@ class Fitter:
         """What a stream waits for what it reads and makes, and for what lies in between where no cache holds that."""
         sizes = {name: buffer.size for name, buffer in self._program.buffers.items()}
         waits = sum(self._waits(sizes[name], "input") for name in stream.inputs if name in sizes)
-        waits += sum(self._waits(sizes[name], "output", writes=True) for name in stream.outputs if name in sizes)
+        waits += sum(self._waits(sizes[name], "output") for name in stream.outputs if name in sizes)
         if self._cache_holds(scratch):
             return waits
         between = [name for name in stream.writes if name not in stream.outputs]
-        return waits + sum(2 * self._waits(sizes[name], "output", writes=True) for name in between if name in sizes)
+        return waits + sum(2 * self._waits(sizes[name], "output") for name in between if name in sizes)
 
     def _cache_holds(self, size: int) -> bool:
         """Whether so many bytes stay in the data cache from step to step."""
         cache = self._tuner.tensors.data_cache if self._tuner.tensors else None
         return cache is not None and size <= cache.size
 
-    def _waits(self, size: float, place: Place = "params", writes: bool = False) -> float:
+    def _waits(self, size: float, place: Place = "params") -> float:
         """What one walk over so many bytes costs beyond the instructions."""
-        walk = Walk((), (ArrayAccess(place, place, size, (), writes),))
+        walk = Walk((), (ArrayAccess(place, place, size, (), writes=place == "output"),))
         return self._tuner.site().waits([walk], self._tuner.target.core.pipeline)
 
     # What is known of calls.
@@ -721,7 +721,7 @@ class Fitter:
     @cached_property
     def _waiting(self) -> list[int]:
         """The calls whose kernels alone wait long for tensors, which a stream may keep in the cache."""
-        if self._waits(1, "output", writes=True) == 0:
+        if self._waits(1, "output") == 0:
             return []
         waits = [alone.cost - work for alone, work in zip(self._alone, self._costs_of_work, strict=True)]
         return [number for number, work in enumerate(self._costs_of_work) if waits[number] > _LONG_WAIT * work]
@@ -869,9 +869,7 @@ class Fitter:
         like: dict[int, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
-            site = self._tuner.site()
-            if number in kept:
-                site = replace(site, constants=site.tensors)
+            site = self._tuner.site().inside if number in kept else self._tuner.site()
             strips += self._strips(plan, number, whole, site, segment.lean, like.get(call))
             like[call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from tosaic.backends.target import Cache
@@ -57,7 +57,7 @@ class Walk:
     """
 
     loops: tuple[float, ...]
-    accesses: tuple[ArrayAccess, ...] = field(default=())
+    accesses: tuple[ArrayAccess, ...]
 
 
 class Moved(NamedTuple):

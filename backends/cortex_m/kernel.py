@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
@@ -121,6 +121,11 @@ class Site:
         """Whether there is working memory for a kernel with these features; always where they tell none, as those of
         the generic lowering, which takes the place of kernels that are found wrong."""
         return self.most_scratch is None or counts.get("scratch", 0) <= self.most_scratch
+
+    @property
+    def inside(self) -> Site:
+        """The site of a kernel whose params have been copied to working memory: they lie with the tensors."""
+        return replace(self, constants=self.tensors)
 
     @property
     def waits_for_memory(self) -> bool:

@@ -62,7 +62,7 @@ struct place {
 
 /* The places of a set stand one behind the other, from the newest to the one that is replaced next. */
 struct cache {
-    uint32_t ways, line, line_bits, sets, policy;
+    uint32_t ways, line_bits, sets, policy;
     bool through, is_shared; /* by code and data */
     uint32_t random;
     struct place *places;
@@ -377,7 +377,7 @@ static bool add_cache(const char *argument)
                                         &ways, &line, &policy, &through) != 5)
         return false;
     struct cache *cache = caches + cache_count++;
-    *cache = (struct cache){.ways = ways, .line = line, .sets = size / line / ways, .policy = policy, .through = through};
+    *cache = (struct cache){.ways = ways, .sets = size / line / ways, .policy = policy, .through = through};
     while (line >>= 1)
         cache->line_bits++;
     cache->places = grown(NULL, cache->sets * ways, sizeof *cache->places);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -105,8 +104,7 @@ class MatmulF32(_Products):
         return workload(self.name, attributes, {"bounds": bounds})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        inner = replace(self.site, constants=self.site.tensors)
-        return (sketch(_product(workload), inner, core.pipeline),) if "mve.fp" in core.isa else ()
+        return (sketch(_product(workload), self.site.inside, core.pipeline),) if "mve.fp" in core.isa else ()
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel, batch = scheduled(_product(workload), schedule, core.pipeline), number(workload, "batch_count")

@@ -7,11 +7,10 @@ column's sum of b, less bz times the row's sum of a, plus depth * az * bz: a bia
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -63,12 +62,7 @@ class Matmul(KernelFamily):
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self._inside) if core.mve else ()
-
-    @property
-    def _inside(self) -> Site:
-        """Where the second operand lies once it is packed: with the tensors."""
-        return replace(self.site, constants=self.site.tensors)
+        return sketches(_contraction(workload, core), self.site.inside) if core.mve else ()
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         constants, params = workload.constants, Params()
@@ -90,7 +84,7 @@ class Matmul(KernelFamily):
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
         packed = float(batch * kernel.what.channels * kernel.what.depth)
-        priced = self._inside.priced(counts, estimate(counts), [*kernel.walks()] * batch, core.pipeline)
+        priced = self.site.inside.priced(counts, estimate(counts), [*kernel.walks()] * batch, core.pipeline)
         return {**priced, "packed": packed}
 
 

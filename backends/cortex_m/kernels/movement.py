@@ -107,9 +107,8 @@ class Movement(KernelFamily):
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
             return ()
-        boxes = _boxes_of(workload)
+        boxes, size = _boxes_of(workload), int(str(workload.attributes["size"]))
         knobs: dict[str, tuple[int | str | bool, ...]] = {}
-        size = int(str(workload.attributes["size"]))
         crossing = [box for box in boxes if not box.run]
         if crossing:
             strips = (0, *(n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes)))
@@ -122,7 +121,7 @@ class Movement(KernelFamily):
             walk, strip = min(itertools.product(_WALKS, strips), key=cost)
             knobs["walk"] = (walk, *(other for other in _WALKS if other != walk))
             knobs["strip"] = (strip, *(other for other in strips if other != strip))
-        runs = [_runs(box, int(str(workload.attributes["size"])))[1] for box in boxes if box.run]
+        runs = [_runs(box, size)[1] for box in boxes if box.run]
         if runs:
             knobs["unroll"] = (4, 1) if max(runs) > VECTOR else (1,)
         return (Variant("vectors", knobs),)
