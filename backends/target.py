@@ -242,6 +242,20 @@ class Target:
             constants=_in_place_of(self.layout.constants, lie.constants),
         )
 
+    @property
+    def trials_by_memory(self) -> Layout:
+        """`trials` with as many memories for the arena as the target has: equal parts of the board's first."""
+        lie, arena = self.board.trials, self.layout.arena
+        if lie is None:
+            return self.layout
+        whole = lie.arena[0]
+        size = whole.size // len(arena) // _ALIGNMENT * _ALIGNMENT
+        parts = [replace(memory, base=whole.base + i * size, size=size) for i, memory in enumerate(arena)]
+        return replace(self.trials, arena=tuple(parts))
+
+
+_ALIGNMENT = 16
+
 
 def _in_place_of(memory: Memory, lies: Memory) -> Memory:
     return replace(memory, base=lies.base, size=lies.size)

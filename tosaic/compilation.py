@@ -76,7 +76,7 @@ from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.support.quantization import Quantization
 from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import ChosenKernel, Tuner
+from tosaic.tuning import ChosenKernel, Tuner, program_of
 from tosaic.verification import verify_build
 
 _ACCURACY_SAMPLES = 4
@@ -129,6 +129,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
     with replacing(output) as folder, stations.live(), Tuner(target, options.tuning, library) as tuner:
         middle = lower_model(options, stations)
         placement, proofs, fitter, fitted = _fitted(options, middle, tuner, stations)
+        fitted = _in_their_memories(fitted, placement, proofs, middle, tuner)
         placed, tuned = fitted.module, None
         if options.tuning.trials and fitted.tasks:
             with stations.station("tune"):
@@ -208,6 +209,22 @@ def _fitted(
         return placement, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
 
 
+def _in_their_memories(
+    fitted: Fitted, placement: Placement, proofs: dict[str, KernelProof], middle: Middle, tuner: Tuner
+) -> Fitted:
+    """The same with the best guesses for tensors that do not lie in the fastest memory of the arena, proven.
+
+    Raises:
+        OutOfMemoryError: the arena does not fit the target.
+    """
+    if not tuner.sees_memories:
+        return fitted
+    program = program_of(fitted.tasks, fitted.module, placement.regions)
+    tasks = tuner.lying(fitted.tasks, fitted.module, program, _planned(program, middle, tuner))
+    proofs |= tuner.prove({name: task for name, task in tasks.items() if task is not fitted.tasks[name]})
+    return replace(fitted, tasks=tasks)
+
+
 def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict[str, KernelProof]) -> Placement:
     """The placement of fewest cycles that fits the arena; `proofs` take in those of all kernels that were weighed."""
 
@@ -282,7 +299,8 @@ def tune_model(options: CompileOptions) -> TuningResult:
     stations = Stations()
     with stations.live(), Tuner(options.target, options.tuning, CmsisNn.find(options.cmsis_nn)) as tuner:
         middle = lower_model(options, stations)
-        _, _, _, fitted = _fitted(options, middle, tuner, stations)
+        placement, proofs, _, fitted = _fitted(options, middle, tuner, stations)
+        fitted = _in_their_memories(fitted, placement, proofs, middle, tuner)
         with stations.station("tune"):
             return _tuned(tuner, fitted, stations)
 

@@ -59,10 +59,10 @@ def bench(where: str, target: Target, simulator: Machine) -> Iterator[Bench]:
         Error: `where` means nothing, or the cluster or the board cannot be used.
     """
     if where == LOCAL:
-        yield Bench(simulator, target.trials, None)
+        yield Bench(simulator, target.trials_by_memory, None)
     elif found := re.fullmatch(r"dask://(.+:\d+)|(.+\.json)", where):
         with DaskCluster(f"tcp://{found[1]}" if found[1] else found[2], tools, _refuse) as cluster:
-            yield Bench(simulator, target.trials, cluster)
+            yield Bench(simulator, target.trials_by_memory, cluster)
     elif where.startswith(SERIAL):
         board = SerialBoard.at(where.removeprefix(SERIAL), target)
         with LocalWorkers(1) as alone:

@@ -95,8 +95,9 @@ def find_target(
         target = replace(target, system_config=system_config)
     if arena_size is not None:
         first = target.layout.arena[0]
-        limited = replace(first, size=min(first.size, arena_size))
-        target = replace(target, layout=replace(target.layout, arena=(limited,)))
+        limited = replace(target.layout, arena=(replace(first, size=min(first.size, arena_size)),))
+        board = replace(target.board, trials=target.board.trials or replace(target.layout, arena=(first,)))
+        target = replace(target, layout=limited, board=board)
     return target if flash_size is None else replace(target, flash_size=flash_size)
 
 

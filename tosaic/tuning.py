@@ -13,13 +13,14 @@ import numpy as np
 
 from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, VARIABLE, CmsisNn
+from tosaic.backends.cortex_m.footprint import Place
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.build import Library
-from tosaic.backends.firmware.memory_plan import plan_memory, scratch_room
-from tosaic.backends.firmware.program import Program
+from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory, scratch_name, scratch_room
+from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
@@ -149,20 +150,48 @@ class Tuner:
     ) -> dict[str, KernelTask]:
         """The tasks at their place in the program: where constants lie, and without the schedules whose working memory
         would let the arena grow beyond that of the defaults."""
-        program = _program(tasks, placed, regions)
-        main = body_of(functions(placed)["main"])
-        called = [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
+        program = program_of(tasks, placed, regions)
         room: dict[str, int] = {}
-        for callee, most in zip(called, scratch_room(program), strict=True):
+        for callee, most in zip(_called(placed), scratch_room(program), strict=True):
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
         return {name: replace(task, site=self.site(room.get(task.key))) for name, task in tasks.items()}
 
+    def lying(
+        self, tasks: Mapping[str, AnyTask], placed: ir.Module, program: Program, plan: MemoryPlan
+    ) -> dict[str, AnyTask]:
+        """The tasks of a program's kernels at the places that a plan gives their tensors and working memory."""
+        found = dict(tasks)
+        for number, (name, call) in enumerate(zip(_called(placed), program.calls, strict=True)):
+            task = found.get(name)
+            if isinstance(task, KernelTask) and isinstance(call, KernelCall):
+                blocks = [*map(program.storage, (*call.inputs, *call.outputs)), scratch_name(number)]
+                places = [plan.placements.get(block) for block in blocks]
+                lie = tuple(place.memory if place else 0 for place in places)
+                if any(lie):
+                    found[name] = replace(task, memories=lie, site=self._site_at(lie, len(call.inputs), task.site))
+        return found
+
+    def _site_at(self, lie: Sequence[int], inputs: int, site: Site) -> Site:
+        """The site of a kernel whose tensors lie so: of several inputs or outputs, where the slowest lies."""
+        arena = self.target.layout.arena
+        slowest: list[tuple[Place, int]] = [
+            ("input", max(lie[:inputs], default=0)),
+            ("output", max(lie[inputs:-1], default=0)),
+            ("scratch", lie[-1]),
+        ]
+        return replace(site, elsewhere=tuple((place, arena[number]) for place, number in slowest))
+
+    @property
+    def sees_memories(self) -> bool:
+        """Whether trials cost more or less by the memory that tensors lie in."""
+        return self.objective == "cycles" and len(self.measure.layout.arena) == len(self.target.layout.arena) > 1
+
     def fits(self, tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> bool:
         """Whether the target has the memory for a placed module with the default kernels of `tasks`."""
         try:
-            plan_memory(_program(tasks, placed, regions), self.target)
+            plan_memory(program_of(tasks, placed, regions), self.target)
         except OutOfMemoryError:
             return False
         return True
@@ -220,7 +249,13 @@ class Tuner:
         return chosen
 
 
-def _program(tasks: Mapping[str, KernelTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> Program:
+def _called(placed: ir.Module) -> list[str]:
+    """The functions that `main` calls, in order."""
+    main = body_of(functions(placed)["main"])
+    return [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
+
+
+def program_of(tasks: Mapping[str, AnyTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> Program:
     """A placed module with the default kernels of its CPU functions."""
     sources = {name: task.generate(task.default()) for name, task in tasks.items()}
     values = {"input": body_of(functions(placed)["main"]).arguments, "output": returned(functions(placed)["main"])}

@@ -61,21 +61,23 @@ class Walk:
 
 
 class Moved(NamedTuple):
-    """Lines of one place that a cache fills and writes back."""
+    """Lines of one place that a cache fills and writes back, or words that are read and written without one."""
 
     filled: float
-    written_back: float
+    written: float
 
 
 def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Place, Moved]:
     """Lines that a cache fills and writes back for a walk, by place.
 
-    The input has just been written, so that as much of it as fits is in the cache and has yet to be written back.
+    The input has just been written, so that as much of it as fits is in the cache and has yet to be written back. A
+    cache that writes through takes nothing in on a store, and has nothing to write back.
 
     Args:
         places: those that lie behind the cache.
     """
-    cached = [access for access in walk.accesses if access.place in places]
+    back = cache.writes == "back"
+    cached = [access for access in walk.accesses if access.place in places and (back or not access.writes)]
     touched = [_footprints(access, walk.loops, cache) for access in cached]
     depths = range(len(walk.loops) + 1)
     fits = [_fits(cached, [footprints[depth] for footprints in touched], cache) for depth in depths]
@@ -90,7 +92,7 @@ def lines_moved(walk: Walk, places: Collection[Place], cache: Cache) -> dict[Pla
         filled[access.place] += found
         if access.writes and not fits[0]:
             written[access.place] += found
-        if access.place == "input":
+        if access.place == "input" and back:
             written["input"] += min(footprints[0].lines, cache.size / cache.line)
     return {place: Moved(filled[place], written[place]) for place in places}
 

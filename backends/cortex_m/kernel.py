@@ -13,7 +13,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
 from tosaic.backends.cortex_m.nest.nest import Step
-from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_back_cycles
+from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_cycles
 from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir
 from tosaic.support.registry import Registry
@@ -111,11 +111,13 @@ class Site:
         constants: the memory that params lie in; None where it answers at once.
         most_scratch: bytes of working memory that a kernel may take; None for any number.
         tensors: the memory of tensors and working memory; None where it answers at once.
+        elsewhere: the memories of those that lie in another than `tensors`.
     """
 
     constants: Memory | None = None
     most_scratch: int | None = None
     tensors: Memory | None = None
+    elsewhere: tuple[tuple[Place, Memory], ...] = ()
 
     def holds(self, counts: Mapping[str, float]) -> bool:
         """Whether there is working memory for a kernel with these features; always where they tell none, as those of
@@ -124,8 +126,8 @@ class Site:
 
     @property
     def inside(self) -> Site:
-        """The site of a kernel whose params have been copied to working memory: they lie with the tensors."""
-        return replace(self, constants=self.tensors)
+        """The site of a kernel whose params have been copied to working memory."""
+        return replace(self, constants=self._memory_of("scratch"))
 
     @property
     def waits_for_memory(self) -> bool:
@@ -150,31 +152,28 @@ class Site:
         """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""
         if pipeline is None:
             return {}
-        lie = (("tensor", self.tensors, _TENSORS), ("constant", self.constants, _CONSTANTS))
-        behind: dict[Cache, set[Place]] = {}
-        for _, memory, places in lie:
-            if memory is not None and memory.data_cache is not None:
-                behind.setdefault(memory.data_cache, set()).update(places)
+        lie = {place: memory for place in _PLACES if (memory := self._memory_of(place)) is not None}
+        behind: dict[Cache, list[Place]] = {}
+        for place, memory in lie.items():
+            if memory.data_cache is not None:
+                behind.setdefault(memory.data_cache, []).append(place)
         lines = {cache: [lines_moved(walk, places, cache) for walk in walks] for cache, places in behind.items()}
         found: dict[str, tuple[float, float]] = {}
-        for kind, memory, places in lie:
-            if memory is None:
-                continue
-            cache, word = memory.data_cache, word_of(pipeline)
-            if cache is None:
-                moved = [words_moved(walk, place, word) for walk in walks for place in places]
-            else:
-                moved = [each[place] for each in lines[cache] for place in places]
-            found[f"{kind}_lines_filled"] = sum(each.filled for each in moved), fill_cycles(memory, cache, pipeline)
-            found[f"{kind}_lines_written"] = (
-                sum(each.written_back for each in moved),
-                write_back_cycles(memory, pipeline),
-            )
+        for place, memory in lie.items():
+            cache = memory.data_cache
+            through = cache is None or cache.writes == "through"
+            words = [words_moved(walk, place, word_of(pipeline)) for walk in walks] if through else []
+            filled = [each[place] for each in lines[cache]] if cache else words
+            written = words if through else filled
+            found[f"{place}_lines_filled"] = sum(each.filled for each in filled), fill_cycles(memory, cache, pipeline)
+            found[f"{place}_lines_written"] = sum(each.written for each in written), write_cycles(memory, pipeline)
         return found
 
+    def _memory_of(self, place: Place) -> Memory | None:
+        return self.constants if place == "params" else dict(self.elsewhere).get(place, self.tensors)
 
-_TENSORS: tuple[Place, ...] = ("input", "output", "scratch")
-_CONSTANTS: tuple[Place, ...] = ("params",)
+
+_PLACES: tuple[Place, ...] = ("input", "output", "scratch", "params")
 
 ANYWHERE = Site()
 

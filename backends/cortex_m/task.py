@@ -30,6 +30,8 @@ class KernelTask:
         inputs: dense bytes of the arguments to measure with; random ones when empty.
         libraries: name and folder of the support libraries that families may use.
         site: where the kernel will run.
+        memories: the number of the arena's memory in which each input and output and the working memory lie; empty for
+            the first.
     """
 
     function: str
@@ -38,6 +40,7 @@ class KernelTask:
     inputs: tuple[bytes, ...] = ()
     libraries: tuple[tuple[str, Path], ...] = ()
     site: Site = ANYWHERE
+    memories: tuple[int, ...] = ()
 
     @staticmethod
     def of(
@@ -122,6 +125,7 @@ class KernelTask:
 
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
+        parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
 
     def _space(self, found: Sequence[_Match]) -> Space:

@@ -48,6 +48,12 @@ class BuildableTask(Task, Protocol):
         """Dense bytes of the arguments to measure with; random ones when empty."""
         ...
 
+    @property
+    def memories(self) -> tuple[int, ...]:
+        """The number of the arena's memory in which each input and output and the working memory lie; empty for the
+        first."""
+        ...
+
     def generate(self, schedule: Schedule) -> KernelSource:
         """The kernel of one schedule.
 
@@ -75,7 +81,8 @@ class BatchMeasure:
     Args:
         machine: runs the trials.
         core: the core to build for.
-        layout: where they lie on its board, and how fast the memories are that these stand for.
+        layout: where they lie on its board, and how fast the memories are that these stand for; what does not fit its
+            memory of the arena lies in the largest.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging.
         timeout: seconds of wall time for one candidate.
@@ -116,7 +123,7 @@ class BatchMeasure:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
             tried = examples(task.module, self.seed, task.inputs)
-            batch = _Batch(folder, compiled.objects, _encode_task(tried), len(tried), self._limit(best))
+            batch = _Batch(folder, compiled.objects, _encode_task(tried, task.memories), len(tried), self._limit(best))
             while sources:
                 measured = self._run_batch(sources, batch)
                 results |= measured
@@ -195,16 +202,35 @@ class BatchMeasure:
     def _parts(self, sources: Sequence[KernelSource], folder: Path) -> list[Path]:
         """The objects of a batch beside its kernels; the linker script is written too."""
         (folder / "trials.ld").write_text(linker_script(self.layout))
-        (folder / "trials.s").write_text(_trial_table(sources, folder / "params.bin"))
+        (folder / "trials.s").write_text(_areas(self.layout) + _trial_table(sources, folder / "params.bin"))
         toolchain.compile_c(folder / "trials.s", folder / "trials.o", self.core)
-        memory = max(self.layout.arena, key=lambda memory: memory.size)
-        flags = [f"-DMEMORY_BYTES={memory.size}u", f'-DMEMORY_SECTION="{arena_section(memory)}"']
+        flags = []
         if self.machine.monitored:
             runtime = toolchain.monitored_objects(self.core)
             flags.append(toolchain.UNDER_MONITOR)
         else:
             runtime = toolchain.runtime_objects(self.core)
         return [*runtime, toolchain.runtime_object(_HARNESS, self.core, *flags), folder / "trials.o"]
+
+
+def _areas(layout: Layout) -> str:
+    """Assembly that defines `areas`, all that the arena's memories have to give: half of one that has more to hold."""
+    others = {memory.base for memory in (layout.code, layout.stack, layout.constants)}
+    sizes = [memory.size // (2 if memory.base in others else 1) for memory in layout.arena]
+    sections = "\n".join(
+        f'.section {arena_section(memory)}, "aw", %nobits\n.balign 16\narea_{number}: .space {size}'
+        for number, (memory, size) in enumerate(zip(layout.arena, sizes, strict=True))
+    )
+    table = "\n".join(f".word area_{number}, {size}" for number, size in enumerate(sizes))
+    return f"""\
+{sections}
+.section .rodata.areas, "a"
+.balign 4
+.global areas, largest_area
+largest_area: .word {sizes.index(max(sizes))}
+areas:
+{table}
+"""
 
 
 def _trial_table(sources: Sequence[KernelSource], params: Path) -> str:
@@ -235,11 +261,12 @@ trials:
 """
 
 
-def _encode_task(tried: Sequence[Example]) -> bytes:
+def _encode_task(tried: Sequence[Example], memories: Sequence[int]) -> bytes:
     """`task.bin` as the harness reads it."""
     sets = [[np.ascontiguousarray(array).tobytes() for array in (*one.inputs, *one.outputs)] for one in tried]
     inputs, sizes = len(tried[0].inputs), [len(tensor) for tensor in sets[0]]
     if len(sizes) > _MAX_TENSORS:
         raise BackendError(f"a kernel of {len(sizes)} inputs and outputs cannot be measured: more than {_MAX_TENSORS}")
-    header = struct.pack(f"<{3 + len(sizes)}I", len(sets), inputs, len(sizes) - inputs, *sizes)
+    lie = memories or [0] * (len(sizes) + 1)
+    header = struct.pack(f"<{4 + 2 * len(sizes)}I", len(sets), inputs, len(sizes) - inputs, *sizes, *lie)
     return header + b"".join(tensor + bytes(-len(tensor) % 16) for tensors in sets for tensor in tensors)

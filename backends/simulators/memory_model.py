@@ -65,7 +65,10 @@ def traffic(memory: Memory, asked: Requests, pipeline: Pipeline | None) -> Traff
     """What requests cost; a memory whose speed nobody has said answers at once."""
     fill = round(asked.filled * fill_cycles(memory, memory.data_cache, pipeline))
     fetch = round(asked.fetched * fill_cycles(memory, memory.code_cache, pipeline))
-    write = round(asked.written_back * write_back_cycles(memory, pipeline) + _store_cycles(memory, asked, pipeline))
+    cache = memory.data_cache
+    keeps_stores = cache is not None and cache.writes == "back"
+    writes = asked.written_back if keeps_stores else asked.written / word_of(pipeline)
+    write = round(writes * write_cycles(memory, pipeline))
     waits = {"fill_waits": fill, "write_waits": write, "fetch_waits": fetch, "waits": fill + write + fetch}
     return Traffic(memory.name, **asdict(asked), **waits)
 
@@ -81,25 +84,20 @@ def fill_cycles(memory: Memory, cache: Cache | None, pipeline: Pipeline | None) 
     return (memory.latency or 0) + cache.line / memory.bytes_per_cycle
 
 
-def write_back_cycles(memory: Memory, pipeline: Pipeline | None) -> float:
-    """Cycles that the core waits for a line of the data cache that is written back; 0 where nothing is."""
+def write_cycles(memory: Memory, pipeline: Pipeline | None) -> float:
+    """Cycles that the core waits for a line of the data cache that is written back, and, where no cache keeps what is
+    stored, for a word of it; 0 where no speed is known."""
     cache = memory.data_cache
-    if cache is None or cache.writes == "through" or memory.bytes_per_cycle is None or pipeline is None:
+    if memory.bytes_per_cycle is None or pipeline is None:
         return 0.0
+    if cache is None or cache.writes == "through":
+        return word_of(pipeline) * _slower(memory.bytes_per_cycle, pipeline)
     return memory.line_write_back if memory.line_write_back is not None else fill_cycles(memory, cache, pipeline)
 
 
 def word_of(pipeline: Pipeline | None) -> int:
     """Bytes that a memory without a cache brings at a time: a bus of the core."""
     return pipeline.bytes_per_cycle if pipeline else WORD
-
-
-def _store_cycles(memory: Memory, asked: Requests, pipeline: Pipeline | None) -> float:
-    """Cycles that the core waits for stores that no cache keeps."""
-    cache = memory.data_cache
-    if memory.bytes_per_cycle is None or pipeline is None or (cache is not None and cache.writes == "back"):
-        return 0.0
-    return asked.written * _slower(memory.bytes_per_cycle, pipeline)
 
 
 def _slower(bytes_per_cycle: float, pipeline: Pipeline) -> float:

@@ -1,8 +1,9 @@
 /* The guest's side of a batch of trials: every kernel on the same inputs, every output compared to the bit, every input
  * compared with what it was, and guards watched before and behind each tensor and the scratch.
  *
- * `task.bin` holds words: number of examples, of inputs, of outputs, the size of each tensor in bytes; then for each
- * example the inputs and the expected outputs, each padded to 16 bytes. A trial is a call for each example. It finds in
+ * `task.bin` holds words: number of examples, of inputs, of outputs, the size of each tensor in bytes, and the number of
+ * the memory in which each of them lies, and behind these the working memory; then for each example the inputs and the
+ * expected outputs, each padded to 16 bytes. What does not fit its memory lies in the largest, as do the examples. A trial is a call for each example. It finds in
  * the caches what the kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
  * `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
@@ -10,6 +11,7 @@
 
 #define MAX_TENSORS 66 /* even, so that the stack stays aligned; TOSA joins 64 tensors */
 #define WORDS (MAX_TENSORS + 2)
+#define MAX_AREAS 8
 #define GUARD 32u
 #define UNTOUCHED 0x5a5a5a5au
 
@@ -28,30 +30,38 @@ struct verdict {
 extern const struct trial trials[];
 extern const uint32_t trial_count;
 
-/* The size of the memory that holds the tensors, and its section, are the board's. */
-static uint8_t memory[MEMORY_BYTES] __attribute__((section(MEMORY_SECTION), aligned(16)));
-static uint32_t used;
+/* The memories of the arena are the board's, as the other tables are the batch's. */
+struct area {
+    uint8_t *start;
+    uint32_t size;
+};
+
+extern const struct area areas[];
+extern const uint32_t largest_area;
+static uint32_t used[MAX_AREAS];
 
 static uint32_t padded(uint32_t size)
 {
     return (size + 15) & ~15u;
 }
 
-static void *allocate(uint32_t size)
+static void *allocate(uint32_t size, uint32_t area)
 {
-    uint8_t *start = memory + used;
-    used += padded(size);
-    if (used > sizeof memory) {
+    if (size > areas[area].size - used[area])
+        area = largest_area;
+    if (size > areas[area].size - used[area]) {
         host_print("its tensors and working memory do not fit the memory for trials\n");
         host_exit(2);
     }
+    uint8_t *start = areas[area].start + used[area];
+    used[area] += padded(size);
     return start;
 }
 
 /* `size` bytes with a guard on either side. */
-static uint8_t *guarded(uint32_t size)
+static uint8_t *guarded(uint32_t size, uint32_t area)
 {
-    return (uint8_t *)allocate(size + 2 * GUARD) + GUARD;
+    return (uint8_t *)allocate(padded(size + 2 * GUARD), area) + GUARD;
 }
 
 static void copy(uint32_t *to, const uint32_t *from, uint32_t size, uint32_t flip)
@@ -154,10 +164,11 @@ int main(void)
 {
     host_file task = host_open("task.bin", HOST_READ);
     host_file verdicts = host_open("verdicts.bin", HOST_WRITE);
-    uint32_t counts[3], sizes[MAX_TENSORS];
+    uint32_t counts[3], sizes[MAX_TENSORS], lies_in[MAX_TENSORS + 1];
     host_read(task, counts, sizeof counts);
     uint32_t examples = counts[0], inputs = counts[1], tensors = counts[1] + counts[2];
     host_read(task, sizes, 4 * tensors);
+    host_read(task, lies_in, 4 * (tensors + 1));
 
     uint8_t *original[MAX_TENSORS], *working[MAX_TENSORS];
     uint32_t example_bytes = 0;
@@ -165,18 +176,18 @@ int main(void)
         example_bytes += padded(sizes[i]);
     for (uint32_t e = 0; e < examples; e++)
         for (uint32_t i = 0; i < tensors; i++) {
-            uint8_t *start = allocate(sizes[i]);
+            uint8_t *start = allocate(padded(sizes[i]), largest_area);
             host_read(task, start, padded(sizes[i]));
             if (e == 0)
                 original[i] = start;
         }
     for (uint32_t i = 0; i < tensors; i++)
-        working[i] = guarded(sizes[i]);
+        working[i] = guarded(sizes[i], lies_in[i]);
     uint32_t scratch_bytes = 0;
     for (uint32_t t = 0; t < trial_count; t++)
         if (trials[t].scratch_bytes > scratch_bytes)
             scratch_bytes = trials[t].scratch_bytes;
-    uint8_t *scratch = guarded(scratch_bytes);
+    uint8_t *scratch = guarded(scratch_bytes, lies_in[tensors]);
 
     for (uint32_t t = 0; t < trial_count; t++) {
         struct verdict verdict = {EXACT, 0, 0};

@@ -142,14 +142,20 @@ class Movement(KernelFamily):
         return KernelSource(symbol, "c", text)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        boxes = _boxes_of(workload)
-        return {
-            "bytes": float(str(workload.attributes["size"])) * sum(box.elements for box in boxes),
-            "crossing": float(sum(box.elements for box in boxes if not box.run)),
-            "gather": float(dict(schedule.knobs).get("walk") == "gather"),
-            "strip": float(dict(schedule.knobs).get("strip", 0)),
-            "unroll": float(dict(schedule.knobs).get("unroll", 0)),
+        boxes, size, knobs = _boxes_of(workload), int(str(workload.attributes["size"])), dict(schedule.knobs)
+        crossing = [box for box in boxes if not box.run]
+        found = {
+            "bytes": float(size * sum(box.elements for box in boxes)),
+            "crossing": float(sum(box.elements for box in crossing)),
+            "gather": float(knobs.get("walk") == "gather"),
+            "strip": float(knobs.get("strip", 0)),
+            "unroll": float(knobs.get("unroll", 0)),
         }
+        if not crossing:
+            return found
+        crossings = [_Crossing(box, size, str(knobs["walk"]), int(knobs["strip"])) for box in crossing]
+        cycles = sum(each.cycles for each in crossings)
+        return self.site.priced(found, cycles, [each.walk() for each in crossings], core.pipeline)
 
 
 def _boxes_of(workload: Workload) -> tuple[Box, ...]:

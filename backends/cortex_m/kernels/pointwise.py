@@ -85,7 +85,14 @@ class Pointwise(KernelFamily):
         return _printed(str(workload.attributes["function"]), core, schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return _printed(str(workload.attributes["function"]), core, schedule.knobs).counts()
+        kernel = _printed(str(workload.attributes["function"]), core, schedule.knobs)
+        counts = kernel.counts()
+        return self.site.priced(counts, _cycles(counts), kernel.walks(), core.pipeline)
+
+
+def _cycles(counts: Mapping[str, float]) -> float:
+    """Cycles that counts promise where memory answers at once."""
+    return counts["cycles"] + _ENTRY * counts["statements"]
 
 
 def _first(text: str, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> Mapping[str, Choice] | None:
@@ -94,7 +101,7 @@ def _first(text: str, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site:
     def cost(guess: Mapping[str, Choice]) -> tuple[float, float]:
         kernel = _printed(text, core, assigned(guess))
         counts = kernel.counts()
-        cycles = counts["cycles"] + _ENTRY * counts["statements"] + site.waits(kernel.walks(), core.pipeline)
+        cycles = _cycles(counts) + site.waits(kernel.walks(), core.pipeline)
         return cycles if site.holds(counts) else math.inf, counts["code"]
 
     *others, places = knobs.values()

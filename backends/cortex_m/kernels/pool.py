@@ -62,7 +62,9 @@ class Pool(KernelFamily):
         return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return scheduled(_windows(workload), schedule, core.pipeline).counts()
+        kernel = scheduled(_windows(workload), schedule, core.pipeline)
+        counts = kernel.counts()
+        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
 
 
 def _match_pool(op: ir.Operation) -> Workload | None:

@@ -69,7 +69,9 @@ class Reduction(KernelFamily):
         return scheduled(_rows(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return scheduled(_rows(workload), schedule, core.pipeline).counts()
+        kernel = scheduled(_rows(workload), schedule, core.pipeline)
+        counts = kernel.counts()
+        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
 
 
 def _rows(workload: Workload) -> Rows:

@@ -102,12 +102,14 @@ class Resize(KernelFamily):
         return scheduled(_blends(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return scheduled(_blends(workload), schedule, core.pipeline).counts()
+        kernel = scheduled(_blends(workload), schedule, core.pipeline)
+        counts = kernel.counts()
+        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
 
 
 def _blends(workload: Workload) -> Blends:
-    (_, rows, columns, channels), (_, _, width, _) = (numbers(workload, name) for name in ("result", "shape"))
-    return Blends(rows, columns, width, channels, Average.of(**workload.constants))
+    (_, rows, columns, channels), (batch, height, width, _) = (numbers(workload, name) for name in ("result", "shape"))
+    return Blends(batch, rows, columns, height, width, channels, Average.of(**workload.constants))
 
 
 def _is_uniform(rescale: ir.Operation) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, with_symbol
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
@@ -181,6 +182,12 @@ class RowsKernel:
             raise BackendError(f"a turn of {longest} instructions is too long to unroll")
         if (most := max(turns for _, turns in self.parts)) > _MOST_TURNS:
             raise BackendError(f"a hardware loop does not count {most} turns")
+
+    def walks(self) -> Sequence[Walk]:
+        """The loop over memory: rows, one after another."""
+        row, result = self.what.length * self.what.bits // 8, self.what.result // 8
+        read = ArrayAccess("in", "input", row, (row,))
+        return [Walk((self.what.rows,), (read, ArrayAccess("out", "output", result, (result,), writes=True)))]
 
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered
@@ -37,14 +38,17 @@ _NAMES = ("p0", "p1", "o0", "first", "second", "multiplier", "zero_point")
 
 @dataclass(frozen=True)
 class Blends:
-    """What is computed: `rows` x `columns` pixels of an image whose rows have `width` pixels.
+    """What is computed: `rows` x `columns` pixels of each image.
 
     Args:
+        height, width: pixels of the image; `batch` how many images there are.
         average: how a sum becomes a result.
     """
 
+    batch: int
     rows: int
     columns: int
+    height: int
     width: int
     channels: int
     average: Average
@@ -178,10 +182,23 @@ class BlendsKernel:
                 raise BackendError(f"a hardware loop does not count {turns} turns")
             self._ordered(stage, self._code(stage, vectors)[0], 1, None)
 
+    def walks(self) -> Sequence[Walk]:
+        """The loops over memory: rows of results, each from two of the image, which are blended in scratch memory."""
+        what, result = self.what, self.what.columns * self.what.channels
+        row, down = what.width * what.channels, what.height * what.width * what.channels / what.rows
+        tables = sum(vectors * turns for _, vectors, turns in self.parts("out")) * _GROUP_BYTES if self.gathers else 0
+        accesses = [
+            ArrayAccess("image", "input", 2 * row, (what.height * row, down)),
+            ArrayAccess("blended", "scratch", 2 * row, (0, 0), writes=True),
+            ArrayAccess("out", "output", result, (what.rows * result, result), writes=True),
+            *([ArrayAccess("neighbors", "params", tables, (0, 0))] if tables else []),
+        ]
+        return [Walk((what.batch, what.rows), tuple(accesses))]
+
     def counts(self) -> dict[str, float]:
         """What the code executes, for the cost model."""
-        what, found = self.what, Counter[str]()
-        for stage, calls in (("blend", what.rows), ("out", what.rows * (1 if self.gathers else what.columns))):
+        what, found, rows = self.what, Counter[str](), self.what.batch * self.what.rows
+        for stage, calls in (("blend", rows), ("out", rows * (1 if self.gathers else what.columns))):
             for _, vectors, turns in self.parts(stage):
                 code, _ = self._code(stage, vectors)
                 found += Counter(cycles=calls * (_CALL + self._cycles(stage, code, turns)), code=len(code))

@@ -56,6 +56,11 @@ class StreamTask:
         return f"module {{\n{self.function}\n}}\n"
 
     @property
+    def memories(self) -> tuple[int, ...]:
+        """Streams are for what fits the first memory of the arena."""
+        return ()
+
+    @property
     def exact(self) -> bool:
         """Whether TOSA defines every result to the bit."""
         return all(strip.task.exact for strip in self.strips)

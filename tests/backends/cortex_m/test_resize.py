@@ -70,7 +70,7 @@ def test_the_c_of_one_schedule_stays_what_it_is():
     assert_golden("resize.c", _doubled().generate(schedule), "INLINE void blended")
 
 
-WHAT = Blends(8, 8, 4, 16, Average(0, 0, 0, 4, 0))
+WHAT = Blends(1, 8, 8, 4, 4, 16, Average(0, 0, 0, 4, 0))
 
 
 def test_a_trace_replays_to_the_same_nest():

@@ -42,6 +42,7 @@ class MaximumTask:
     name: str = "maximum"
     module: str = MODULE
     inputs: tuple[bytes, ...] = ()
+    memories: tuple[int, ...] = ()
 
     @property
     def space(self) -> Space:

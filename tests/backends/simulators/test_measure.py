@@ -104,6 +104,22 @@ def test_operands_are_priced_as_where_the_target_would_put_them():
     assert min(waits(accelerator="ethos-u55-128")) > 0  # tensors in SRAM
 
 
+def test_each_tensor_lies_in_its_memory_and_what_does_not_fit_in_the_largest():
+    """Of two inputs, a result and the working memory, each of 400 bytes or none."""
+    target = find_target("cortex-m55")
+    fast, *slower = (replace(memory, caches=()) for memory in target.trials_by_memory.arena)
+
+    def waits(memories: tuple[int, ...], size: int = fast.size) -> int:
+        layout = replace(target.trials_by_memory, arena=(replace(fast, size=size), *slower))
+        (found,) = replace(MEASURE, layout=layout)(replace(MaximumTask(), memories=memories), [Schedule("good")])
+        assert found.ok
+        return found.waits
+
+    sram, ddr = waits((1, 1, 1, 0)), waits((2, 2, 2, 2))
+    assert waits(()) == waits((0, 0, 0, 1)) == 0 < waits((0, 1, 0, 0)) < sram < ddr
+    assert waits((0, 0, 0, 0), size=256) == sram  # the first of the largest
+
+
 def test_a_trial_finds_its_inputs_in_the_cache_and_nothing_else():
     """Of two inputs, just written, and a result of 400 bytes only the lines of the result are filled."""
     memory = find_target("cortex-m55", arena=["sram"]).trials
