@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tosaic.accuracy import interface_quantizations
 from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.sharing import with_shared_weights
 from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.support.errors import BackendError
@@ -48,7 +49,7 @@ def assemble(
     Raises:
         BackendError: `main` holds an op that is none of those.
     """
-    main = functions(placed)["main"]
+    main, kernels = functions(placed)["main"], with_shared_weights(kernels)
     block = body_of(main)
     assembly = _Assembly()
     for index, argument in enumerate(block.arguments):

@@ -136,7 +136,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
                 tuned = _tuned(tuner, fitted, stations)
                 fitted = fitter.retuned(fitted)
         with stations.station("generate"):
-            kernels = tuner.choose(fitted.tasks)
+            kernels = tuner.packed_alike(tuner.choose(fitted.tasks))
         with stations.station("firmware"):
             where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
             sources = {name: kernel.source for name, kernel in kernels.items()}

@@ -15,6 +15,7 @@ from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.linalg import kernel_module
+from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import least_bytes
 from tosaic.backends.cortex_m.streams.parts import side_by_side, whole_name
@@ -42,6 +43,7 @@ from tosaic.support.locations import describe
 from tosaic.support.mlir import copy_of, element_type, functions, ir
 from tosaic.support.values import multiplications
 from tosaic.tuner.measurement import Objective
+from tosaic.tuner.space import Schedule
 from tosaic.tuning import Tuner
 
 _HEIGHTS = (1, 2, 4, 8, 16)
@@ -866,12 +868,12 @@ class Fitter:
         (function,) = functions(kernel).values()
         core, kept = self._tuner.target.core, self._resident(plan, segment)
         strips: list[Strip] = []
-        like: dict[int, Strip] = {}
+        like: dict[int | bytes, Strip] = {}
         for number, call in self._own_calls(plan, segment):
             whole = self._tasks[self._names[call]]
             site = self._tuner.site().inside if number in kept else self._tuner.site()
-            strips += self._strips(plan, number, whole, site, segment.lean, like.get(call))
-            like[call] = strips[-1]
+            strips += self._strips(plan, number, whole, site, segment.lean, like.get(whole.weights or call))
+            like[whole.weights or call] = strips[-1]
         return StreamTask(str(function), core, plan, tuple(strips), tuple(kept), self._inputs(segment, plan.stream))
 
     def _inputs(self, segment: Segment, stream: Stream) -> tuple[bytes, ...]:
@@ -888,8 +890,8 @@ class Fitter:
     def _strips(
         self, plan: Plan, number: int, whole: KernelTask, site: Site, lean: int, known: Strip | None
     ) -> list[Strip]:
-        """The kernels of a stage: for the rows of a step, and for single rows, with the same params if that can be, and
-        with those of what is known of the same call."""
+        """The kernels of a stage: for the rows of a step, and for single rows, with weights packed alike if that
+        can be, also as what is known of the same weights packs them."""
         stage, unit, counts = plan.stream.stages[number], plan.units[number], plan.calls[number]
         found = []
         for rows in sorted(counts, key=lambda rows: rows != unit):
@@ -897,8 +899,8 @@ class Fitter:
             task = _lean(replace(whole, function=text, inputs=()), site, lean)
             record = self._tuner.record(task)
             schedule = record.schedule if record else task.default()
-            if known is not None and _packs_alike(task, known):
-                schedule = known.schedule
+            if known is not None:
+                schedule = _like(known, task, schedule)
             known = Strip(number, rows, task, schedule, tuple(replace(task, function=text) for text in further))
             found.append(known)
         return found
@@ -977,8 +979,9 @@ def _family(task: KernelTask) -> str:
     return guess.partition(".")[0]
 
 
-def _packs_alike(task: KernelTask, known: Strip) -> bool:
-    """Whether a strip's kernel may have the schedule of another with the same params."""
-    if known.schedule not in task.space:
-        return False
-    return task.generate(known.schedule).params == known.task.generate(known.schedule).params
+def _like(known: Strip, task: KernelTask, schedule: Schedule) -> Schedule:
+    """A schedule of a strip that packs weights as another strip does; its own where it has none."""
+    source = known.task.generate(known.schedule)
+    if known.schedule in task.space and pack_alike(task.generate(known.schedule), source):
+        return known.schedule
+    return (source.weights is not None and adapted(task, schedule, source, known.schedule)) or schedule

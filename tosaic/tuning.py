@@ -15,6 +15,7 @@ from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.footprint import Place
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.ethos_u.vela import NpuRegion
@@ -41,6 +42,9 @@ from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult, best, tune
 
 AnyTask = KernelTask | StreamTask
+
+_WORTH = 1.02
+"""Times the cost of kernels that equal weights in one place may have."""
 
 FAMILIES: Mapping[KernelChoice, tuple[str, ...]] = {"all": (), "cmsis-nn": ("cmsis_nn",), "generic": ("linalg",)}
 
@@ -202,11 +206,13 @@ class Tuner:
 
     def try_once(self, tasks: Sequence[AnyTask]) -> None:
         """Try the default of each task that has no record of its present code; what it gives is recorded."""
-        new = [task for task in tasks if task.default() not in tried(task, self.database)]
-        flying = [(task, self._prover.submit(self.measure, task, [task.default()])) for task in new]
-        for task, pending in flying:
+        self._try([(task, task.default()) for task in tasks])
+
+    def _try(self, wanted: Iterable[tuple[AnyTask, Schedule]]) -> None:
+        new = [(task, schedule) for task, schedule in wanted if schedule not in tried(task, self.database)]
+        flying = [(*each, self._prover.submit(self.measure, each[0], [each[1]])) for each in new]
+        for task, schedule, pending in flying:
             (outcome,) = pending.result()
-            schedule = task.default()
             self.database.append([Record(task.key, schedule, outcome, task.features(schedule))])
 
     def record(self, task: AnyTask) -> Record | None:
@@ -242,11 +248,55 @@ class Tuner:
         chosen = {}
         for name, task in tasks.items():
             record = self.record(task)
-            schedule = record.schedule if record else task.default()
-            records = self.database.records(task.key)
-            curve = tuple(_improvements(records, self.objective))
-            chosen[name] = ChosenKernel(task, schedule, task.generate(schedule), record, len(records), curve)
+            chosen[name] = self._chosen(task, record.schedule if record else task.default(), record)
         return chosen
+
+    def _chosen(self, task: AnyTask, schedule: Schedule, record: Record | None) -> ChosenKernel:
+        records = self.database.records(task.key)
+        curve = tuple(_improvements(records, self.objective))
+        return ChosenKernel(task, schedule, task.generate(schedule), record, len(records), curve)
+
+    def packed_alike(self, chosen: Mapping[str, ChosenKernel]) -> dict[str, ChosenKernel]:
+        """The same kernels, but for those of equal weights that another schedule lets share them at little cost.
+
+        Raises:
+            DatabaseError: the records cannot be read or written.
+        """
+        found, users = dict(chosen), dict[bytes, list[str]]()
+        for name, kernel in chosen.items():
+            if isinstance(kernel.task, KernelTask) and kernel.record and kernel.task.weights:
+                users.setdefault(kernel.task.weights, []).append(name)
+        for names in users.values():
+            ways = [self._packed_as(chosen[name], {other: chosen[other] for other in names}) for name in names]
+            best = min(filter(None, ways), key=self._cost_of, default=None)
+            if best is not None and self._cost_of(best) <= _WORTH * self._cost_of({n: chosen[n] for n in names}):
+                found |= best
+        return found
+
+    def _packed_as(self, like: ChosenKernel, chosen: Mapping[str, ChosenKernel]) -> dict[str, ChosenKernel] | None:
+        """Kernels of equal weights that pack them as `like`; None where one cannot."""
+        found = {}
+        for name, kernel in chosen.items():
+            if pack_alike(kernel.source, like.source):
+                found[name] = kernel
+                continue
+            task = kernel.task
+            schedule = (
+                adapted(task, kernel.schedule, like.source, like.schedule) if isinstance(task, KernelTask) else None
+            )
+            if schedule is None:
+                return None
+            self._try([(task, schedule)])
+            records = (each for each in self.database.records(task.key) if each.schedule == schedule)
+            record = next((each for each in records if each.measurement.ok), None)
+            if record is None:
+                return None
+            found[name] = self._chosen(task, schedule, record)
+        return found
+
+    def _cost_of(self, chosen: Mapping[str, ChosenKernel]) -> float:
+        records = (kernel.record for kernel in chosen.values())
+        return sum(record.measurement.cost(self.objective) or 0 for record in records if record)
 
 
 def _called(placed: ir.Module) -> list[str]:

@@ -63,6 +63,9 @@ class KernelSource:
         in_place: inputs and outputs that may share memory.
         libraries: names of support libraries to link, e.g. `cmsis-nn`.
         parts: kernels that it calls.
+        weights: where the weights begin, which are the last of `params` and which the text finds by `weights_at`; None
+            where it does not.
+        shared: weights that lie elsewhere; `params` end then with a word to come, the distance from it to them.
         fed: the input whose rows may also come one after another: `symbol_begin(params, scratch)`, and
             `symbol_feed(rows, count, other tensors..., params, scratch)`, which gives 1 once the results are there.
     """
@@ -75,7 +78,29 @@ class KernelSource:
     in_place: tuple[Overlap, ...] = ()
     libraries: tuple[str, ...] = ()
     parts: tuple[KernelSource, ...] = ()
+    weights: int | None = None
+    shared: bytes = b""
     fed: Fed | None = None
+
+    @property
+    def with_shared_weights(self) -> KernelSource:
+        """The kernel whose weights lie elsewhere, so that others may use them too.
+
+        Raises:
+            ValueError: its text does not say where they are.
+        """
+        if self.weights is None:
+            raise ValueError(f"`{self.symbol}` has no weights of its own")
+        symbol, here = f"{self.symbol}_shared", weights_at(self.weights)
+        there = here.replace(";", f" + *(const int32_t *)(params + {self.weights});")
+        text = self.text.replace(here, there).replace(self.symbol, symbol)
+        params, weights = self.params[: self.weights], self.params[self.weights :]
+        return replace(self, symbol=symbol, text=text, params=params, weights=None, shared=weights)
+
+
+def weights_at(offset: int) -> str:
+    """The line of C by which a kernel finds its weights, `packed`, at `offset` of its params."""
+    return f"  const int8_t *packed = params + {offset};"
 
 
 class License(NamedTuple):

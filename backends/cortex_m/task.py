@@ -66,6 +66,12 @@ class KernelTask:
         return self._facts.exact
 
     @property
+    def weights(self) -> bytes:
+        """The dense bytes of its constant weights; empty where no family knows any."""
+        known = (workload.constants.get("weights") for _, workload in self._facts.matches)
+        return next((array.tobytes() for array in known if array is not None), b"")
+
+    @property
     def key(self) -> str:
         """The workload: equal keys share records."""
         return self._facts.key

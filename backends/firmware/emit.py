@@ -39,16 +39,22 @@ class Constants:
 
     prefix: str
     blocks: dict[str, bytes] = field(default_factory=dict)
-    _names: dict[bytes, str] = field(default_factory=dict)
+    _distances: dict[str, str] = field(default_factory=dict)
+    _names: dict[tuple[bytes, str], str] = field(default_factory=dict)
 
-    def add(self, name: str, data: bytes) -> str:
-        """The symbol of `data`, called `name` unless an equal block is there already; `0` for nothing."""
+    def add(self, name: str, data: bytes, to: str = "") -> str:
+        """The symbol of `data`, called `name` unless an equal block is there already; `0` for nothing.
+
+        Args:
+            to: a symbol; a word follows the data then, the distance from it to there.
+        """
         if not data:
             return "0"
-        if data not in self._names:
-            self._names[data] = name
+        if (data, to) not in self._names:
+            self._names[data, to] = name
             self.blocks[name] = data
-        return self.prefix + self._names[data]
+            self._distances[name] = to
+        return self.prefix + self._names[data, to]
 
     def declarations(self) -> str:
         return "\n".join(f"extern const uint8_t {self.prefix}{name}[];" for name in self.blocks)
@@ -57,9 +63,10 @@ class Constants:
         """Assembly that includes each block from the file `constants/<name>.bin`."""
         lines = []
         for name in self.blocks:
-            symbol = self.prefix + name
+            symbol, to = self.prefix + name, self._distances[name]
             lines += [f'.section {CONSTANTS_SECTION}.{symbol}, "a"', ".balign 16", f".global {symbol}", f"{symbol}:"]
             lines.append(f'.incbin "constants/{name}.bin"')
+            lines += [f".word {to} - ."] if to else []
         return "\n".join([*lines, ""])
 
 
@@ -439,7 +446,8 @@ class _Source:
         return f"{self._name}_{call.kernel.symbol}({', '.join(self._arguments(number, call))})"
 
     def _arguments(self, number: int, call: KernelCall) -> list[str]:
-        params = self._constants.add(f"params_{number}", call.kernel.params)
+        weights = self._constants.add(f"weights_{number}", call.kernel.shared) if call.kernel.shared else ""
+        params = self._constants.add(f"params_{number}", call.kernel.params, weights)
         scratch = self._planned(scratch_name(number)) if call.kernel.scratch_bytes else "0"
         return [*map(self._pointer, call.inputs), *map(self._pointer, call.outputs), params, scratch]
 

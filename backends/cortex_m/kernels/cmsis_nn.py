@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tosaic.backends.cortex_m.cmsis_nn import (
     MAX_POOL,
     CmsisNn,
 )
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload, weights_at
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
@@ -59,6 +60,8 @@ class CmsisNnKernels(KernelFamily):
         found = Conv2d().match(function) or Depthwise().match(function)
         if found is None:
             return _match_pool(function)
+        if found.attributes.get("result", "int8") != "int8":
+            return None
         return workload(found.kind, {**found.attributes, "uniform": _is_uniform(found)}, found.constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -69,9 +72,9 @@ class CmsisNnKernels(KernelFamily):
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = schedule.variant
-        glue, params, scratch = _GENERATORS[function](workload, function, core)
+        glue, params, scratch, weights = _GENERATORS[function](workload, function, core)
         symbol, text = with_symbol("cmsis_nn", glue)
-        return KernelSource(symbol, "c", text, params, scratch, libraries=(LIBRARY,))
+        return KernelSource(symbol, "c", text, params, scratch, libraries=(LIBRARY,), weights=weights)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return {function: float(function == schedule.variant) for function in FUNCTIONS}
@@ -120,6 +123,9 @@ def _candidates(workload: Workload) -> Iterator[str]:
         yield CONVOLVE
 
 
+_Call: TypeAlias = tuple[str, bytes, int, int | None]
+"""C of the glue, the params, bytes of scratch memory, and where the weights begin."""
+
 _HEAD = """\
 #include "arm_nnfunctions.h"
 void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, void *scratch)
@@ -137,17 +143,24 @@ def _tile(pair: tuple[int, ...]) -> str:
 
 
 class _Layer:
-    """The params of a weighted layer: {zero point, low, high, input's zero point}, then what CMSIS-NN wants."""
+    """The params of a weighted layer: {zero point, low, high, input's zero point}, then what CMSIS-NN wants.
 
-    def __init__(self, workload: Workload, weights: np.ndarray, bias: np.ndarray) -> None:
+    Args:
+        sums: of a fully connected layer; see `_fully_connected`.
+    """
+
+    def __init__(
+        self, workload: Workload, weights: np.ndarray, bias: np.ndarray, sums: np.ndarray | None = None
+    ) -> None:
         constants = workload.constants
         self.blob = Params()
         self.blob.add(np.append(constants["range"], constants["input_zero_point"]).astype(np.int32))
-        self.weights = self.blob.add(weights)
         self.bias = self.blob.add(bias.astype(np.int32))
         self.multiplier = self.blob.add(constants["multiplier"].astype(np.int32))
         # CMSIS-NN multiplies by multiplier * 2^(shift - 31).
         self.shift = self.blob.add(31 - constants["shift"].astype(np.int32))
+        self.sums = 0 if sums is None else self.blob.add(sums)
+        self.weights = self.blob.add(weights)
 
     @property
     def lines(self) -> list[str]:
@@ -156,12 +169,12 @@ class _Layer:
             f"  const cmsis_nn_per_channel_quant_params scale = {{(int32_t *)(params + {self.multiplier}), "
             f"(int32_t *)(params + {self.shift})}};",
             f"  const int32_t *bias = (const int32_t *)(params + {self.bias});",
-            f"  const int8_t *weights = params + {self.weights};",
+            weights_at(self.weights),
         ]
 
 
 _RANGE = ".input_offset = -range[3], .output_offset = range[0], .activation = {range[1], range[2]}"
-_ARGUMENTS = "&input, in, &filter, weights, &one_per_channel, bias, &output, out"
+_ARGUMENTS = "&input, in, &filter, packed, &one_per_channel, bias, &output, out"
 
 
 def _window_lines(geometry: Geometry, channels: int) -> list[str]:
@@ -177,7 +190,7 @@ def _window_params(geometry: Geometry) -> str:
     return f".stride = {stride}, .padding = {pad}, .dilation = {dilation}"
 
 
-def _convolve(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
+def _convolve(workload: Workload, function: str, core: Core) -> _Call:
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     layer = _Layer(workload, workload.constants["weights"], workload.constants["bias"])
     scratch = 4 * round_up(geometry.depth, 16)
@@ -189,10 +202,10 @@ def _convolve(workload: Workload, function: str, core: Core) -> tuple[str, bytes
         f"  const cmsis_nn_conv_params how = {{{_RANGE}, {_window_params(geometry)}}};",
         f"  {function}(&context, &how, &scale, {_ARGUMENTS});",
     ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch
+    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch, layer.weights
 
 
-def _depthwise(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
+def _depthwise(workload: Workload, function: str, core: Core) -> _Call:
     geometry, multiples = Geometry.of(workload.attributes), number(workload, "multiples")
     channels, window = geometry.channels * multiples, geometry.kernel[0] * geometry.kernel[1]
     layer = _Layer(workload, workload.constants["weights"].transpose(1, 2, 0), workload.constants["bias"])
@@ -207,15 +220,15 @@ def _depthwise(workload: Workload, function: str, core: Core) -> tuple[str, byte
         f"  const cmsis_nn_dw_conv_params how = {{{_RANGE}, .ch_mult = {multiples}, {_window_params(geometry)}}};",
         f"  {function}(&context, &how, &scale, {_ARGUMENTS});",
     ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch
+    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), scratch, layer.weights
 
 
-def _fully_connected(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
+def _fully_connected(workload: Workload, function: str, core: Core) -> _Call:
     """The context is the bias with the input's zero point folded in, which `arm_vector_sum_s8` would compute."""
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     weights, bias = workload.constants["weights"], workload.constants["bias"]
-    layer = _Layer(workload, weights, bias)
-    sums = layer.blob.add(fold_zero_point(bias, weights, int(workload.constants["input_zero_point"].item())))
+    sums = fold_zero_point(bias, weights, int(workload.constants["input_zero_point"].item()))
+    layer = _Layer(workload, weights, bias, sums)
     per_tensor = "{scale.multiplier[0], scale.shift[0]}"
     lines = [
         *layer.lines,
@@ -223,15 +236,15 @@ def _fully_connected(workload: Workload, function: str, core: Core) -> tuple[str
         _dims("filter", geometry.depth, 1, 1, channels),
         _dims("output", geometry.batch, 1, 1, channels),
         _dims("one_per_channel", 1, 1, 1, channels),
-        f"  const cmsis_nn_context context = {{(void *)(params + {sums}), {4 * channels}}};",
+        f"  const cmsis_nn_context context = {{(void *)(params + {layer.sums}), {4 * channels}}};",
         f"  const cmsis_nn_fc_params how = {{{_RANGE}}};",
         f"  const cmsis_nn_per_tensor_quant_params one = {per_tensor};",
         f"  {function}(&context, &how, {'&one' if function == FULLY_CONNECTED else '&scale'}, {_ARGUMENTS});",
     ]
-    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), 0
+    return _HEAD + "\n".join([*lines, "}", ""]), bytes(layer.blob), 0, layer.weights
 
 
-def _pool(workload: Workload, function: str, core: Core) -> tuple[str, bytes, int]:
+def _pool(workload: Workload, function: str, core: Core) -> _Call:
     geometry = Geometry.of(workload.attributes)
     scratch = 4 * geometry.channels
     image_in = geometry.height * geometry.width * geometry.channels
@@ -247,7 +260,7 @@ def _pool(workload: Workload, function: str, core: Core) -> tuple[str, bytes, in
         f"    {function}(&context, &how, &input, in + image * {image_in}, &filter,",
         f"      &output, out + image * {image_out});",
     ]
-    return _HEAD + "\n".join([*lines, "}", ""]), b"", scratch
+    return _HEAD + "\n".join([*lines, "}", ""]), b"", scratch, None
 
 
 _GENERATORS = {

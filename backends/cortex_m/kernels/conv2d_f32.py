@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload, weights_at
 from tosaic.backends.cortex_m.kernels.mve import round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     F32,
@@ -62,23 +62,21 @@ class Conv2dF32(_Products):
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         kernel, constants, params = scheduled(_product(workload), schedule, core.pipeline), workload.constants, Params()
         params.add(constants["bounds"])
-        weights = params.add(kernel.pack_weights(constants["weights"].reshape(kernel.what.channels, -1)))
         bias = params.add(kernel.pack_bias(constants["bias"]))
+        weights = params.add(kernel.pack_weights(constants["weights"].reshape(kernel.what.channels, -1)))
         lines = [
             *kernel.functions(),
             "void @SYMBOL@(const float *restrict in, float *restrict out, const int8_t *restrict params,",
             "              int8_t *restrict scratch)",
             "{",
             "  const float *range = (const float *)params;",
-            *(
-                f"  {line}"
-                for line in kernel.body(f"(const float *)(params + {weights})", f"(const float *)(params + {bias})")
-            ),
+            weights_at(weights),
+            *(f"  {line}" for line in kernel.body("(const float *)packed", f"(const float *)(params + {bias})")),
             "}",
             "",
         ]
         symbol, text = with_symbol(self.name, PRELUDE_F32 + "\n".join(lines))
-        return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes)
+        return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes, weights=weights)
 
 
 @FAMILIES.register

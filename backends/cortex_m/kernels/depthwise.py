@@ -115,9 +115,9 @@ class Depthwise(KernelFamily):
         lookup = f"params + {params.add(lookup_order(constants['table']))}" if what.table else "0"
         factors = params.add(kernel.pack_factors(bias, constants["multiplier"], constants["shift"]))
         weights = params.add(kernel.pack_weights(constants["weights"]))
-        lines = kernel.text(f"params + {weights}", f"(const int32_t *)(params + {factors})", lookup)
+        lines = kernel.text(weights, f"(const int32_t *)(params + {factors})", lookup)
         symbol, text = with_symbol("depthwise", PRELUDE + "\n".join(lines))
-        return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes)
+        return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes, weights=weights)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return _verified(_problem(workload), schedule.knobs).nest.trace

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
 from tosaic.backends.cortex_m.nest.nest import Loop, Nest
 from tosaic.backends.cortex_m.nest.packing import Packing
@@ -229,11 +230,12 @@ class PatchKernel:
 
     # The code.
 
-    def text(self, weights: str, factors: str, lookup: str) -> list[str]:
+    def text(self, weights: int, factors: str, lookup: str) -> list[str]:
         """C of the kernel, whose params begin with {zero point, low, high, input's zero point}.
 
         Args:
-            weights, factors, lookup: C of where the packed weights (int8), factors (int32) and the TABLE lie.
+            weights: where the packed ones (int8) begin, the last of the params.
+            factors, lookup: C of where the factors (int32) and the TABLE lie.
         """
         geometry, patches = self.what.geometry, self.patches
         image_in = geometry.height * geometry.width * geometry.channels
@@ -246,7 +248,7 @@ class PatchKernel:
             """C of the bytes before those of a block's first channel."""
             return f"{first} * {size}" if first else ""
 
-        expand = f"expand(expanded, {weights}{of(self.weights.taps)});"
+        expand = f"expand(expanded, packed{of(self.weights.taps)});"
         return [
             *self.packing.function(self.what.geometry.pad[2] * self.pixel),
             *(self.weights.expand_function(self.block) if self._expands else []),
@@ -255,6 +257,7 @@ class PatchKernel:
             "              int8_t *restrict scratch)",
             "{",
             "  const int32_t *range = (const int32_t *)params;",
+            weights_at(weights),
             "  const int32_t zero_point = range[0], low = range[1], high = range[2];",
             f"  const int8_t *lookup = {lookup};",
             f"  int8_t *zeros = scratch + {self.strips * self.strip_bytes};",
@@ -275,7 +278,7 @@ class PatchKernel:
             f"        pack(scratch + s * {self.strip_bytes} + g * {self.group_bytes},",
             f"             in{first}, zeros, y + g * {PATCH});",
             "    }",
-            f"    const int8_t *weights = {'expanded' if self._expands else weights + of(self.weights.bytes)};",
+            f"    const int8_t *weights = {'expanded' if self._expands else 'packed' + of(self.weights.bytes)};",
             f"    const int32_t *factors = {factors}{of(self.what.fields)};",
             *(f"    {line}" for line in self._walk(first_row)),
             "  }",

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import KernelSource, weights_at
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
@@ -272,20 +272,22 @@ class Tiled(ABC):
             lookup: int8 (256,), the TABLE, where there is one.
         """
         params = Params()
-        at = [params.add(array) for array in (header, weights, factors)]
+        _, rest = (params.add(array) for array in (header, factors))
         where = f"params + {params.add(lookup_order(lookup))}" if lookup is not None else "0"
+        last = params.add(weights)
         lines = [
             *self.functions(),
             "void @SYMBOL@(const int8_t *restrict in, int8_t *restrict out, const int8_t *restrict params,",
             "              int8_t *restrict scratch)",
             "{",
             "  const int32_t *range = (const int32_t *)params;",
-            *(f"  {line}" for line in self.body(f"params + {at[1]}", f"(const int32_t *)(params + {at[2]})", where)),
+            weights_at(last),
+            *(f"  {line}" for line in self.body("packed", f"(const int32_t *)(params + {rest})", where)),
             "}",
             "",
         ]
         symbol, text = with_symbol(kind, PRELUDE + "\n".join(lines))
-        return KernelSource(symbol, "c", text, bytes(params), self.scratch_bytes)
+        return KernelSource(symbol, "c", text, bytes(params), self.scratch_bytes, weights=last)
 
     # What must hold.
 

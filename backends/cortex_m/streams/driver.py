@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.sharing import with_shared_weights
 from tosaic.backends.cortex_m.streams.layout import lay_out
 from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 
-Strips = Mapping[tuple[int, int], Sequence[KernelSource]]
+_Key: TypeAlias = tuple[int, int]
+"""A stage, and the rows that a call of its kernel makes."""
+Strips = Mapping[_Key, Sequence[KernelSource]]
 """The kernel of each stage, by its number and the rows that a call makes; one for each call where params differ."""
 
 _WITH_VECTORS = (
@@ -75,13 +79,20 @@ class _Driver:
         self._stream, self._params = plan.stream, Params()
         self._own_params = {key: len(each[0].params) for key, each in strips.items() if len(each) > 1}
         self._strips = {key: _as_one(each) for key, each in strips.items()}
-        blocks = dict.fromkeys(source.params for source in self._strips.values() if source.params)
-        at = {block: self._params.add(_whole_vectors(block)) for block in blocks}
-        self._at = {key: at[source.params] for key, source in self._strips.items() if source.params}
+        self._strips |= with_shared_weights(
+            {key: source for key, source in self._strips.items() if key not in self._own_params}
+        )
         self._end = 0
-        kept = dict.fromkeys(self._strips[key].params for key in self._at if key[0] in resident)
-        self._kept = {at[block]: (self._reserve(len(block)), round_up(len(block), VECTOR)) for block in kept}
-        self._resident = {key: self._kept[self._at[key]][0] for key in self._at if key[0] in resident}
+        self._at: dict[_Key, int] = {}
+        self._resident: dict[_Key, int] = {}
+        self._kept: dict[int, tuple[int, int]] = {}
+        for block, begins in _blocks(self._strips):
+            at = self._params.add(_whole_vectors(block))
+            self._at |= {key: at + begin for key, begin in begins.items()}
+            if any(stage in resident for stage, _ in begins):
+                copy = self._reserve(len(block))
+                self._kept[at] = copy, round_up(len(block), VECTOR)
+                self._resident |= {key: copy + begin for key, begin in begins.items()}
         self._state = self._reserve(4 * len(self._variables) if plan.stream.fed else 0)
         layout = lay_out(
             plan, [self._staged_bytes(number) + self._inner_bytes(number) for number in range(len(plan.units))]
@@ -125,7 +136,7 @@ class _Driver:
             tuple(Overlap(i, o, lead) for (i, o), lead in plan.leads.items()),
             tuple(dict.fromkeys(library for part in parts.values() for library in part.libraries)),
             tuple(parts.values()),
-            self._fed_input,
+            fed=self._fed_input,
         )
 
     def _whole_run(self) -> list[str]:
@@ -469,7 +480,23 @@ def _as_one(sources: Sequence[KernelSource]) -> KernelSource:
     return replace(first, params=b"".join(_whole_vectors(source.params).tobytes() for source in sources))
 
 
-def _prototype(part: KernelSource, strips: Mapping[tuple[int, int], KernelSource], stream: Stream) -> list[str]:
+def _blocks(strips: Mapping[_Key, KernelSource]) -> list[tuple[bytes, dict[_Key, int]]]:
+    """Params that lie together, and where those of each strip begin: equal ones once, and those of equal weights behind
+    these, each with the distance to them at its end."""
+    found: dict[bytes, tuple[Params, dict[bytes, int], dict[_Key, int]]] = {}
+    for key, source in strips.items():
+        block, known, begins = found.setdefault(source.shared or source.params, (Params(), {}, {}))
+        if not len(block) and source.shared:
+            block.add(_whole_vectors(source.shared))
+        if source.params not in known:
+            begin = round_up(len(block), VECTOR)
+            distance = (-begin - len(source.params)).to_bytes(4, "little", signed=True) if source.shared else b""
+            known[source.params] = block.add(np.frombuffer(source.params + distance, np.uint8))
+        begins[key] = known[source.params]
+    return [(bytes(block), begins) for block, _, begins in found.values() if len(block)]
+
+
+def _prototype(part: KernelSource, strips: Mapping[_Key, KernelSource], stream: Stream) -> list[str]:
     number = next(number for (number, _), source in strips.items() if source.symbol == part.symbol)
     tensors = ["const void *"] * len(stream.stages[number].arguments)
     return [*tensors, "void *", "const void *", "void *"]

@@ -119,3 +119,8 @@ def test_equal_shapes_share_glue(family):
     sources = [mve_layers.conv2d(rng, (1, 6, 6, 8), 8, (3, 3)).case(family).source for _ in range(2)]
     assert sources[0].symbol == sources[1].symbol
     assert sources[0].params != sources[1].params
+
+
+def test_results_wider_than_eight_bits_are_not_offered(family):
+    layer = mve_layers.conv2d(np.random.default_rng(5), (1, 6, 6, 8), 8, (3, 3), element="i16")
+    assert family.match(layer.function) is None

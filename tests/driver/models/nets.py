@@ -275,3 +275,22 @@ def sum_of_two():
 def small():
     torch.manual_seed(0)
     return Small().eval(), (torch.randn(1, 16),)
+
+
+class Pyramid(nn.Module):
+    """A convolution of one pixel and one of 3x3 that see an image at two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, stride=2, padding=1)
+        self.head, self.wide = nn.Conv2d(32, 32, 1), nn.Conv2d(32, 32, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        sizes = [torch.relu(self.wide(torch.relu(self.head(each)))) for each in (x, nn.functional.max_pool2d(x, 2))]
+        return sizes[0].mean((2, 3)) + sizes[1].mean((2, 3))
+
+
+def pyramid():
+    torch.manual_seed(3)
+    return Pyramid().eval(), (torch.randn(1, 3, 32, 32),)

@@ -67,10 +67,11 @@ void kernel(const float *restrict in, float *restrict out, const int8_t *restric
               int8_t *restrict scratch)
 {
   const float *range = (const float *)params;
+  const int8_t *packed = params + 96;
   for (int n = 0; n < 20; n += 20) {
     const int channels = 20 - n < 20 ? 20 - n : 20;
-    const float *w = (const float *)(params + 16) + n / 20 * 320;
-    const float *t = (const float *)(params + 1296) + n / 20 * 20;
+    const float *w = (const float *)packed + n / 20 * 320;
+    const float *t = (const float *)(params + 16) + n / 20 * 20;
     for (int x_ = 0; x_ < 15; x_ += 3) {
       const int x = x_;
       const float *p = in + x * 16;

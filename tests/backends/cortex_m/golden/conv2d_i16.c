@@ -350,6 +350,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
               int8_t *restrict scratch)
 {
   const int32_t *range = (const int32_t *)params;
+  const int8_t *packed = params + 112;
   const int32_t zero_point = range[0], low = range[1], high = range[2];
   const int8_t *lookup = 0;
   const int8x16_t zero = vdupq_n_s8(range[3]);
@@ -374,8 +375,8 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
       const int8_t *p1 = from + 1 * step;
       const int8_t *p2 = from + 2 * step;
       for (int n = 0; n < 8; n += 8) {
-        const int8_t *w = params + 16 + n / 8 * 1152;
-        const int32_t *t = (const int32_t *)(params + 1200) + n / 8 * 24;
+        const int8_t *w = packed + n / 8 * 1152;
+        const int32_t *t = (const int32_t *)(params + 16) + n / 8 * 24;
         int8_t *o = out + ((y * 6 + x) * 8 + n) * 2;
         int32_t *totals = (int32_t *)(scratch + 0);
         for (int r = 0; r <= 2 - 2; r += 2)

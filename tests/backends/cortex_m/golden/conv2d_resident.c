@@ -69,6 +69,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
               int8_t *restrict scratch)
 {
   const int32_t *range = (const int32_t *)params;
+  const int8_t *packed = params + 80;
   const int32_t zero_point = range[0], low = range[1], high = range[2];
   const int8_t *lookup = 0;
   for (int y_ = 0; y_ < 1; y_ += 1) {
@@ -86,8 +87,8 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
       step = 1024;
       const int8_t *p0 = from + 0 * step;
       for (int n = 0; n < 8; n += 8) {
-        const int8_t *w = params + 16 + n / 8 * 128;
-        const int32_t *t = (const int32_t *)(params + 144) + n / 8 * 16;
+        const int8_t *w = packed + n / 8 * 128;
+        const int32_t *t = (const int32_t *)(params + 16) + n / 8 * 16;
         int8_t *o = out + (y * 64 + x) * 8 + n;
         for (int c = 0; c < 8; c += 4) {
           group(p0 + 0, w + c * 16, t + c / 4 * 8, o + 0 + c, zero_point, low, high, lookup);

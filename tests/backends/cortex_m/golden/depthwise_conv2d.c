@@ -121,6 +121,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
               int8_t *restrict scratch)
 {
   const int32_t *range = (const int32_t *)params;
+  const int8_t *packed = params + 144;
   const int32_t zero_point = range[0], low = range[1], high = range[2];
   const int8_t *lookup = 0;
   int8_t *zeros = scratch + 512;
@@ -146,7 +147,7 @@ void kernel(const int8_t *restrict in, int8_t *restrict out, const int8_t *restr
         pack(scratch + s * 512 + g * 512,
              in, zeros, y + g * 4);
     }
-    const int8_t *weights = params + 144;
+    const int8_t *weights = packed;
     const int32_t *factors = (const int32_t *)(params + 16);
     const int8_t *strip = scratch;
     for (int s = 0; s < 1; s++, strip += 512) {
