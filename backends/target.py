@@ -190,16 +190,16 @@ class Uart:
 
 @dataclass(frozen=True)
 class Board:
-    """What QEMU runs a firmware on.
+    """What a firmware runs on.
 
     Args:
-        machine: QEMU's name of it (`-M`).
+        machine: QEMU's name of it (`-M`); None where QEMU has none, and another stands in for it.
         cpu: QEMU's name of the core (`-cpu`); None takes the machine's own.
         trials: where batches of candidate kernels lie; None takes the target's layout.
         uart: the serial port of the monitor (`backends/bench`); None where nobody has said.
     """
 
-    machine: Name
+    machine: Name | None = None
     cpu: Name | None = None
     trials: Layout | None = None
     uart: Uart | None = None
@@ -227,7 +227,7 @@ class Target:
 
     @property
     def trials(self) -> Layout:
-        """Where batches of candidate kernels lie on the board, each memory as fast as the one that it stands for.
+        """Where batches of candidates lie on the board itself, each memory as fast as the one that it stands for.
 
         Tensors and scratch stand for what lies in the arena's first memory.
         """
@@ -236,26 +236,13 @@ class Target:
             return self.layout
         return replace(
             lie,
-            code=_in_place_of(self.layout.code, lie.code),
-            stack=_in_place_of(self.layout.stack, lie.stack),
-            arena=tuple(_in_place_of(self.layout.arena[0], memory) for memory in lie.arena),
-            constants=_in_place_of(self.layout.constants, lie.constants),
+            code=in_place_of(self.layout.code, lie.code),
+            stack=in_place_of(self.layout.stack, lie.stack),
+            arena=tuple(in_place_of(self.layout.arena[0], memory) for memory in lie.arena),
+            constants=in_place_of(self.layout.constants, lie.constants),
         )
 
-    @property
-    def trials_by_memory(self) -> Layout:
-        """`trials` with as many memories for the arena as the target has: equal parts of the board's first."""
-        lie, arena = self.board.trials, self.layout.arena
-        if lie is None:
-            return self.layout
-        whole = lie.arena[0]
-        size = whole.size // len(arena) // _ALIGNMENT * _ALIGNMENT
-        parts = [replace(memory, base=whole.base + i * size, size=size) for i, memory in enumerate(arena)]
-        return replace(self.trials, arena=tuple(parts))
 
-
-_ALIGNMENT = 16
-
-
-def _in_place_of(memory: Memory, lies: Memory) -> Memory:
+def in_place_of(memory: Memory, lies: Memory) -> Memory:
+    """A memory where another lies, as fast as it is."""
     return replace(memory, base=lies.base, size=lies.size)

@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.cortex_m.toolchain import clang_version
 from tosaic.backends.digest import code_digest
 from tosaic.backends.simulators.execution import Machine
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Layout, Target
 from tosaic.console import stderr
 from tosaic.support.errors import Error
@@ -59,10 +60,10 @@ def bench(where: str, target: Target, simulator: Machine) -> Iterator[Bench]:
         Error: `where` means nothing, or the cluster or the board cannot be used.
     """
     if where == LOCAL:
-        yield Bench(simulator, target.trials_by_memory, None)
+        yield Bench(simulator, simulation_of(target).trials, None)
     elif found := re.fullmatch(r"dask://(.+:\d+)|(.+\.json)", where):
         with DaskCluster(f"tcp://{found[1]}" if found[1] else found[2], tools, _refuse) as cluster:
-            yield Bench(simulator, target.trials_by_memory, cluster)
+            yield Bench(simulator, simulation_of(target).trials, cluster)
     elif where.startswith(SERIAL):
         board = SerialBoard.at(where.removeprefix(SERIAL), target)
         with LocalWorkers(1) as alone:

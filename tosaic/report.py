@@ -13,6 +13,7 @@ from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.run import Costs
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Target
 from tosaic.build import Build
 from tosaic.console import stderr, stdout
@@ -91,6 +92,7 @@ def facts(build: Build) -> list[tuple[str, str]]:
     tuned = sum(kernel.trials > 1 for kernel in manifest.kernels)
     return [
         ("target", f"{target.name} ({target.core.name}, {_npu(target)})"),
+        *_simulated(target),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
@@ -109,6 +111,14 @@ def facts(build: Build) -> list[tuple[str, str]]:
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
+
+
+def _simulated(target: Target) -> list[tuple[str, str]]:
+    """What stands in for a chip that QEMU does not have."""
+    on = simulation_of(target)
+    if not on.stands_in:
+        return []
+    return [("simulated on", f"{on.machine}: as large and as fast memories, at other addresses than the chip's")]
 
 
 def tuning_result(result: TuningResult) -> dict:
@@ -276,6 +286,7 @@ def targets_result(targets: Iterable[Target]) -> dict:
                 "cycle_model": target.core.pipeline is not None,
                 "accelerator": target.accelerator,
                 "machine": target.board.machine,
+                "simulated_on": simulation_of(target).machine,
                 "layout": msgspec.to_builtins(target.layout),
             }
             for target in targets

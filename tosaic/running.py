@@ -16,6 +16,7 @@ from tosaic.backends.reference import evaluate_in_turn
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware, windows
 from tosaic.backends.simulators.runners import find_runner
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.build import Build
 from tosaic.manifest import InputStatistics
 from tosaic.npu_execution import NpuChoice, npu_for
@@ -93,7 +94,7 @@ def run_build(
     """
     quantized = [build.quantize_inputs(sample) for sample in samples]
     on = find_runner(runner, build.manifest.target)
-    memories = build.manifest.target.layout.memories
+    memories = simulation_of(build.manifest.target).layout.memories
     board = run_firmware(build.elf, build.manifest.firmware, quantized, on, npu_for(build, npu), memories=memories)
     expected = reference_outputs(build, quantized)
     return Run(

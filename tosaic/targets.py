@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tosaic.support.errors import Error, unknown_name
 from tosaic.support.names import Name
 
 ENTRY_POINTS = "tosaic.targets"
+_BASELINES = ("thumbv6m", "thumbv8m.base")
 
 _SHARED = Layout(ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS)
 _OWN = (
@@ -133,7 +135,7 @@ class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
     float_abi: Name = "soft"
 
 
-class _UartTable(msgspec.Struct, forbid_unknown_fields=True):
+class _UartTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     driver: Name
     base: Annotated[int, msgspec.Meta(ge=0)]
     clock: Annotated[int, msgspec.Meta(gt=0)]
@@ -148,8 +150,8 @@ class _TrialsTable(msgspec.Struct, forbid_unknown_fields=True):
     constants: str
 
 
-class _BoardTable(msgspec.Struct, forbid_unknown_fields=True):
-    machine: Name
+class _BoardTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    machine: Name | None = None
     cpu: Name | None = None
     uart: _UartTable | None = None
 
@@ -179,12 +181,12 @@ class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Name
     core: Name | _CoreTable
-    board: _BoardTable
     memory: dict[Name, _MemoryTable]
     code: str
     stack: str
     arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     constants: str
+    board: _BoardTable = _BoardTable()
     cache: dict[Name, _CacheTable] = {}
     trials: _TrialsTable | None = None
     accelerator: str | None = None
@@ -211,12 +213,24 @@ def read_target(path: Path) -> Target:
             raise unknown_name("memory", name, memories)
         return memories[name]
 
+    _check_apart(path, list(memories.values()))
     layout = Layout(memory(file.code), memory(file.stack), tuple(map(memory, file.arena)), memory(file.constants))
     lie, port = file.trials, file.board.uart
     trials = Layout(memory(lie.code), memory(lie.stack), (memory(lie.arena),), memory(lie.constants)) if lie else None
     uart = Uart(port.driver, port.base, port.clock) if port else None
     board = Board(file.board.machine, file.board.cpu, trials, uart)
     return Target(file.name, _core(file.core), board, layout, file.accelerator)
+
+
+def _check_apart(path: Path, memories: Sequence[Memory]) -> None:
+    """Refuse memories that share addresses."""
+    ordered = sorted(memories, key=lambda memory: memory.base)
+    for low, high in itertools.pairwise(ordered):
+        if low.base + low.size > high.base:
+            why = (
+                f"the memory `{low.name}` ends at {low.base + low.size:#x}, and `{high.name}` begins at {high.base:#x}"
+            )
+            raise Error(f"`{path}` declares no target", why=why)
 
 
 def _memories(file: _TargetFile, path: Path) -> dict[str, Memory]:
@@ -239,4 +253,10 @@ def _memories(file: _TargetFile, path: Path) -> dict[str, Memory]:
 def _core(given: str | _CoreTable) -> Core:
     if isinstance(given, str):
         return find_core(given)
+    if given.triple.startswith(_BASELINES):
+        raise Error(
+            f"nothing is built for `{given.name}` yet",
+            why=f"`{given.triple}` is a baseline architecture, whose instructions the runtime does not keep to",
+            hint="a core of Armv7-M, Armv8-M mainline or later, from the Cortex-M3 on",
+        )
     return Core(given.name, given.triple, given.isa, given.float_abi)

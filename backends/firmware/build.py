@@ -20,6 +20,7 @@ from tosaic.backends.firmware.linker_script import code_in_constants, linker_scr
 from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Core, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
 from tosaic.support.names import Dtype, Name
@@ -300,15 +301,15 @@ def _archive(archive: Path, objects: Sequence[Path]) -> Path:
 
 
 def _link_elf(objects: Sequence[Path], target: Target, folder: Path) -> None:
-    """Code goes to the target's code memory, or beside the constants where it does not fit there."""
-    script, elf = folder / "model.ld", folder / "model.elf"
-    script.write_text(linker_script(target.layout))
+    """Link for the simulator: code goes to its code memory, or beside the constants where it does not fit there."""
+    script, elf, layout = folder / "model.ld", folder / "model.elf", simulation_of(target).layout
+    script.write_text(linker_script(layout))
     try:
         toolchain.link(objects, script, elf, target.core)
     except BackendError as error:
-        if f"region `M{target.layout.code.base:08x}' overflowed" not in str(error):
+        if f"region `M{layout.code.base:08x}' overflowed" not in str(error):
             raise
-        script.write_text(linker_script(code_in_constants(target.layout)))
+        script.write_text(linker_script(code_in_constants(layout)))
         toolchain.link(objects, script, elf, target.core)
 
 

@@ -18,7 +18,7 @@ def arena_section(memory: Memory) -> str:
 
 def code_in_constants(layout: Layout) -> Layout:
     """The same layout with the code beside the constants, for code that does not fit; the vectors stay."""
-    return replace(layout, code=replace(layout.constants, name=layout.code.name), vectors=layout.code)
+    return replace(layout, code=replace(layout.constants, name=layout.code.name), vectors=layout.vectors or layout.code)
 
 
 def linker_script(layout: Layout) -> str:

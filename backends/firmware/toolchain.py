@@ -15,9 +15,14 @@ _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _OPTIMIzATION = ("-O2", "-fno-tree-vectorize", "-ffunction-sections", "-fdata-sections")
 
 
+_NEWER = {"cortex-m52": "cortex-m55", "cortex-m85": "cortex-m55"}
+"""Cores that gcc 12 does not know, each with one of the same instructions that it knows."""
+
+
 def core_flags(core: Core) -> list[str]:
-    """The compiler flags that name the core and its calling convention."""
-    return [f"-mcpu={core.name}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
+    """The flags of gcc that name the core and its calling convention."""
+    name, plus, left_out = core.name.partition("+")
+    return [f"-mcpu={_NEWER.get(name, name)}{plus}{left_out}", f"-mfloat-abi={core.float_abi}", "-mthumb"]
 
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:

@@ -339,11 +339,15 @@ def _blocks(
 def disassemble(elf: Path, cpu: str) -> dict[int, tuple[int, str, str]]:
     """The instructions of an ELF by address: size in bytes, mnemonic, operands.
 
+    Args:
+        cpu: a core's `-mcpu` name; extensions that it leaves out do not matter here.
+
     Raises:
         BackendError: llvm-objdump is not installed or cannot read the ELF.
     """
     listing = {}
-    for line in run_tool("llvm-objdump-22", ["-d", f"--mcpu={cpu}", "--no-print-imm-hex", elf]).splitlines():
+    core = cpu.partition("+")[0]
+    for line in run_tool("llvm-objdump-22", ["-d", f"--mcpu={core}", "--no-print-imm-hex", elf]).splitlines():
         match = _LISTING.match(line)
         if match:
             address, encoding, mnemonic, operands = match.groups()

@@ -18,6 +18,7 @@ from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.faults import describe_fault
 from tosaic.backends.simulators.memory_model import traffic, word_of
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Board, Core, Memory, Target
 from tosaic.support.processes import confined, installed, run_tool
 
@@ -40,8 +41,9 @@ class Qemu:
 
     @classmethod
     def of(cls, target: Target) -> Qemu:
-        """The machine that the target's board is."""
-        return cls(target.core, target.board)
+        """The machine that the target's board is, or that stands in for it."""
+        on = simulation_of(target)
+        return cls(target.core, Board(on.machine, on.cpu))
 
     def version(self) -> str:
         """The first line of `qemu-system-arm --version`, and the board.
@@ -109,7 +111,7 @@ class Qemu:
         """
         cpu = ["-cpu", self.board.cpu] if self.board.cpu else []
         # The sandbox keeps a guest that takes over QEMU from starting programs or gaining rights.
-        return [installed(_QEMU), "-M", self.board.machine, *cpu,
+        return [installed(_QEMU), "-M", self.board.machine or "none", *cpu,
                 "-display", "none", "-serial", "none", "-monitor", "none",
                 "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                 "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip

@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Cache, Memory
 from tosaic.targets import find_target
 
@@ -147,7 +148,7 @@ def test_kernels_wait_for_memory_as_they_promise(function):
     schedule = task.default()
     family = schedule.variant.partition(".")[0]
     promised = task.features(schedule)
-    (found,) = BatchMeasure(find_runner("qemu", target), target.core, target.trials_by_memory)(task, [schedule])
+    (found,) = BatchMeasure(find_runner("qemu", target), target.core, simulation_of(target).trials)(task, [schedule])
     assert found.ok
     waits = promised[f"{family}.estimate_with_waits"] - promised[f"{family}.estimate"]
     assert waits == pytest.approx(found.waits, rel=0.1)

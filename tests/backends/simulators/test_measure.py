@@ -17,6 +17,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.simulators.trial_examples import examples
 from tosaic.support.errors import BackendError
 from tosaic.targets import find_target
@@ -107,10 +108,10 @@ def test_operands_are_priced_as_where_the_target_would_put_them():
 def test_each_tensor_lies_in_its_memory_and_what_does_not_fit_in_the_largest():
     """Of two inputs, a result and the working memory, each of 400 bytes or none."""
     target = find_target("cortex-m55")
-    fast, *slower = (replace(memory, caches=()) for memory in target.trials_by_memory.arena)
+    fast, *slower = (replace(memory, caches=()) for memory in simulation_of(target).trials.arena)
 
     def waits(memories: tuple[int, ...], size: int = fast.size) -> int:
-        layout = replace(target.trials_by_memory, arena=(replace(fast, size=size), *slower))
+        layout = replace(simulation_of(target).trials, arena=(replace(fast, size=size), *slower))
         (found,) = replace(MEASURE, layout=layout)(replace(MaximumTask(), memories=memories), [Schedule("good")])
         assert found.ok
         return found.waits
