@@ -1,0 +1,357 @@
+"""TRANSPOSE_CONV2D, a row of the input at a time: a convolution makes all pixels that begin there, as its channels.
+
+With a stride of s, pixel `s m + p` of a result is a convolution of the input around m, by every s-th weight of the
+kernel from p on (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). The convolution is
+a kernel of its own; its channels are then moved to the rows and columns that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
+from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
+from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.backends.target import Core
+from tosaic.support.attributes import ints_of
+from tosaic.support.functions import body_of, computing_ops, retype, standalone
+from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
+from tosaic.support.tosa_builder import emit, rebuild, tensor
+from tosaic.support.values import is_argument
+from tosaic.tuner.space import Schedule, Variant
+
+_EPILOGUE = {"tosa.rescale", "tosa.clamp", "tosa.table"}
+_KINDS = {1: "i8", 2: "i16", 4: "i32"}
+_CONVOLUTIONS = ("conv2d", "conv2d_i16", "cmsis_nn")
+_WITH_VECTORS = f"""\
+{PRELUDE}{COPY}
+INLINE void fill(int8_t *to, int8_t value, int bytes)
+{{
+  for (; bytes > 0; bytes -= 16, to += 16) vstrbq_p_s8(to, vdupq_n_s8(value), vctp8q(bytes));
+}}
+"""
+_WITHOUT_VECTORS = """\
+#include <stdint.h>
+#include <string.h>
+static void copy(int8_t *to, const int8_t *from, int bytes)
+{
+  memcpy(to, from, bytes);
+}
+static void fill(int8_t *to, int8_t value, int bytes)
+{
+  memset(to, value, bytes);
+}
+"""
+
+
+@FAMILIES.register
+class TransposedConvolution(KernelFamily):
+    """TRANSPOSE_CONV2D of int8 or int16 by constant weights, with a RESCALE, and what a convolution's kernel takes
+    behind it. Its variants are those of the convolution of a row."""
+
+    name = "transpose_conv2d"
+
+    def match(self, function: ir.Operation) -> Workload | None:
+        ops = computing_ops(function)
+        if len(ops) < 2 or ops[0].name != "tosa.transpose_conv2d" or not is_chain(ops, function):
+            return None
+        if not is_argument(ops[0].operands[0]) or constants_after_first(ops[0]) is None:
+            return None
+        sums = element_type(ops[0].results[0])
+        if any(op.name not in _EPILOGUE for op in ops[1:]) or not isinstance(sums, ir.IntegerType):
+            return None
+        problem = _Problem.of(function)
+        row = parse(problem.convolution)
+        known = (family().match(functions(row)["main"]) for family in (Conv2d, Conv2dI16))
+        found = next((each for each in known if each is not None), None)
+        if found is None:
+            return None
+        weights = constant_value(ops[0].operands[1])
+        assert weights is not None
+        key = f"{problem.geometry} {found.key}"
+        return Workload(self.name, key, {"function": str(function)}, {"weights": weights})
+
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        return self._parts(workload, core).convolution.space.variants
+
+    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        parts = self._parts(workload, core)
+        return parts.source(parts.convolution.generate(schedule), core)
+
+    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return self._parts(workload, core).convolution.trace(schedule)
+
+    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        parts = self._parts(workload, core)
+        found = dict(parts.convolution.features(schedule))
+        rows = parts.problem.geometry.rows
+        for name in found:
+            if name.rpartition(".")[2] in ("estimate", "estimate_with_waits"):
+                found[name] *= rows
+        return {**found, "rows": float(rows), "scratch": float(parts.scratch(parts.convolution.generate(schedule)))}
+
+    def _parts(self, workload: Workload, core: Core) -> _Parts:
+        return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a TRANSPOSE_CONV2D (TOSA 1.0, 2.3): where weight k of input i goes is `stride * i + k + before`.
+
+    Args:
+        size, result: of the input and of the result.
+    """
+
+    size: int
+    result: int
+    kernel: int
+    stride: int
+    before: int
+
+    @property
+    def taps(self) -> int:
+        """Inputs of which a result is made."""
+        return -(-self.kernel // self.stride)
+
+    @property
+    def first(self) -> int:
+        """The group of results, `stride` of them, with which they begin; it may be before the first input."""
+        return -self.before // self.stride
+
+    @property
+    def groups(self) -> int:
+        return (self.result - 1 - self.before) // self.stride - self.first + 1
+
+    @property
+    def skipped(self) -> int:
+        """Pixels of the first group that are no results."""
+        return -self.before - self.first * self.stride
+
+    @property
+    def pad(self) -> tuple[int, int]:
+        """Of the convolution that makes groups, before the first input and behind the last."""
+        before = self.taps - 1 - self.first
+        return before, max(0, self.groups - self.size - before + self.taps - 1)
+
+    @property
+    def made(self) -> int:
+        """Groups that the convolution makes."""
+        return self.size + sum(self.pad) - self.taps + 1
+
+    def weight(self, phase: int, tap: int) -> int | None:
+        """The weight by which a tap of the convolution counts for a pixel of a group; None where it does not."""
+        at = phase + (self.taps - 1 - tap) * self.stride
+        return at if at < self.kernel else None
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """Bytes of an element of the input, and of the result."""
+
+    batch: int
+    down: _Axis
+    along: _Axis
+    channels: int
+    results: int
+    element: int
+    result: int
+
+    @property
+    def rows(self) -> int:
+        """Calls of the convolution."""
+        return self.batch * self.down.groups
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of the input."""
+        return self.along.size * self.channels * self.element
+
+    @property
+    def out_row(self) -> int:
+        return self.along.result * self.results * self.result
+
+    @property
+    def group_row(self) -> int:
+        """Bytes of one row of the groups that a call makes."""
+        return self.along.made * self.along.stride * self.results * self.result
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is computed: `convolution` is the text of a module, of a row of groups."""
+
+    geometry: _Geometry
+    zero_point: int
+    convolution: str
+
+    @staticmethod
+    def of(function: ir.Operation) -> _Problem:
+        op, *_, last = computing_ops(function)
+        batch, height, width, channels = shape_of(op.operands[0])
+        (_, tall, wide, _), stride, out_pad = shape_of(op.operands[1]), ints_of(op, "stride"), ints_of(op, "out_pad")
+        _, rows, columns, results = shape_of(op.results[0])
+        sizes = [numpy_dtype(element_type(value)).itemsize for value in (op.operands[0], last.results[0])]
+        down = _Axis(height, rows, tall, stride[0], out_pad[0])
+        along = _Axis(width, columns, wide, stride[1], out_pad[2])
+        zero_point = constant_value(op.operands[3])
+        assert zero_point is not None
+        geometry = _Geometry(batch, down, along, channels, results, *sizes)
+        return _Problem(geometry, int(zero_point.item()), _convolution_of(function, geometry))
+
+
+def _convolution_of(function: ir.Operation, geometry: _Geometry) -> str:
+    """The text of a module whose `main` makes a row of groups, with their epilogue."""
+    module = standalone(function)
+    (row,) = functions(module).values()
+    down, along = geometry.down, geometry.along
+    phases = down.stride * along.stride
+    op, *epilogue = computing_ops(row)
+    with module.context, ir.Location.unknown():
+        (x,) = body_of(row).arguments
+        x.set_type(tensor((1, down.taps, along.size, geometry.channels), element_type(x)))
+        shape = (1, 1, along.made, phases * geometry.results)
+        with ir.InsertionPoint(op):
+            weights, bias = constant(_weights_of(op, down, along)), _tiled(op.operands[2], phases)
+            window = {"pad": (0, 0, *along.pad), "stride": (1, 1), "dilation": (1, 1)}
+            window |= {"acc_type": op.attributes["acc_type"]}
+            operands = [x, weights, bias, *list(op.operands)[3:]]
+            value = emit("conv2d", operands, shape, element_type(op.results[0]), **window)
+        for each in epilogue:
+            with ir.InsertionPoint(each):
+                rest = list(each.operands)[1:]
+                if each.name == "tosa.rescale":
+                    rest[:2] = (_tiled(constants, phases) for constants in rest[:2])
+                value = rebuild(each, [value, *rest], tensor(shape, element_type(each.results[0])))
+        epilogue[-1].results[0].replace_all_uses_with(value)
+        for each in reversed([op, *epilogue]):
+            each.erase()
+        retype(row)
+    return str(module)
+
+
+def _weights_of(op: ir.Operation, down: _Axis, along: _Axis) -> np.ndarray:
+    """(pixels of a group x outputs, rows, columns, channels) of the weights of a TRANSPOSE_CONV2D."""
+    weights = constant_value(op.operands[1])
+    assert weights is not None
+    outputs, _, _, channels = weights.shape
+    found = np.zeros((down.stride, along.stride, outputs, down.taps, along.taps, channels), weights.dtype)
+    for y, x, v, u in np.ndindex(down.stride, along.stride, down.taps, along.taps):
+        row, column = down.weight(y, v), along.weight(x, u)
+        if row is not None and column is not None:
+            found[y, x, :, v, u] = weights[:, row, column]
+    return found.reshape(-1, down.taps, along.taps, channels)
+
+
+def _tiled(value: ir.Value, times: int) -> ir.Value:
+    """A constant for each output, again for each pixel of a group; one for all stays one."""
+    values = constant_value(value)
+    assert values is not None
+    return value if values.size == 1 else constant(np.tile(values, times), element_type(value))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The kernels of a row: the convolution, and, where it makes several rows, what moves its channels there."""
+
+    problem: _Problem
+    convolution: KernelTask
+    movement: KernelTask | None
+
+    def _places(self) -> tuple[int, int, int, int]:
+        """Where the input of a call lies that is no part of the image, what is made, what is moved, and the rest."""
+        geometry = self.problem.geometry
+        made = round_up(geometry.down.taps * geometry.row, VECTOR)
+        size = round_up(geometry.down.stride * geometry.group_row, VECTOR)
+        moved = made + size if self.movement else made
+        return 0, made, moved, moved + size
+
+    def scratch(self, convolution: KernelSource) -> int:
+        """Bytes of working memory with a kernel of the convolution."""
+        moving = self.movement.generate(self.movement.default()).scratch_bytes if self.movement else 0
+        return self._places()[3] + max(convolution.scratch_bytes, moving)
+
+    def source(self, convolution: KernelSource, core: Core) -> KernelSource:
+        """The kernel, with those of a row as parts."""
+        geometry, (window, made, moved, inner) = self.problem.geometry, self._places()
+        down, along, moving = geometry.down, geometry.along, self.movement
+        parts = [convolution, *([moving.generate(moving.default())] if moving else [])]
+        skipped = along.skipped * geometry.results * geometry.result
+        inside = f"first >= 0 && first + {down.taps} <= {down.size}" if geometry.row % VECTOR == 0 else "0"
+        calls = [f"{convolution.symbol}(rows, scratch + {made}, params, scratch + {inner});"]
+        if moving:
+            calls.append(f"{parts[1].symbol}(scratch + {made}, scratch + {moved}, params, scratch + {inner});")
+        lines = [
+            *(
+                f"void {part.symbol}(const int8_t *, int8_t *, const int8_t *, int8_t *);"
+                for part in {part.symbol: part for part in parts}.values()
+            ),
+            "void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, int8_t *scratch)",
+            "{",
+            f"  for (int n = 0; n < {geometry.batch}; n++, in += {down.size * geometry.row}, "
+            f"out += {down.result * geometry.out_row}) {{",
+            f"    for (int m = {down.first}; m < {down.first + down.groups}; m++) {{",
+            f"      const int first = m - {down.taps - 1};",
+            f"      const int8_t *rows = in + first * {geometry.row};",
+            f"      if (!({inside})) {{",
+            f"        for (int t = 0; t < {down.taps}; t++) {{",
+            f"          int8_t *row = scratch + {window} + t * {geometry.row};",
+            f"          if (first + t >= 0 && first + t < {down.size})",
+            f"            copy(row, rows + t * {geometry.row}, {geometry.row});",
+            "          else",
+            f"            fill(row, {self.problem.zero_point}, {geometry.row});",
+            "        }",
+            f"        rows = scratch + {window};",
+            "      }",
+            *(f"      {call}" for call in calls),
+            f"      for (int p = 0; p < {down.stride}; p++) {{",
+            f"        const int y = {down.stride} * m + p + {down.before};",
+            f"        if (y >= 0 && y < {down.result})",
+            f"          copy(out + y * {geometry.out_row}, scratch + {moved} + p * {geometry.group_row} + {skipped}, "
+            f"{geometry.out_row});",
+            "      }",
+            "    }",
+            "  }",
+            "}",
+            "",
+        ]
+        prelude = _WITH_VECTORS if core.mve else _WITHOUT_VECTORS
+        symbol, text = with_symbol("transpose_conv2d", prelude + "\n".join(lines))
+        libraries = dict.fromkeys(library for part in parts for library in part.libraries)
+        return KernelSource(
+            symbol, "c", text, convolution.params, self.scratch(convolution), libraries=tuple(libraries),
+            parts=tuple(parts),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site: Site) -> _Parts:
+    module = parse(text)
+    (function,) = functions(module).values()
+    problem = _Problem.of(function)
+    row = parse(problem.convolution)
+    convolution = KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries))
+    # How much working memory there is, is for the whole kernel to say.
+    convolution = replace(convolution, site=replace(site, most_scratch=None))
+    return _Parts(problem, convolution, _movement(problem.geometry, core) if problem.geometry.down.stride > 1 else None)
+
+
+def _movement(geometry: _Geometry, core: Core) -> KernelTask:
+    """The task that gives each row of groups the pixels of its own."""
+    rows, groups = geometry.down.stride, geometry.along.made
+    kind, channels = _KINDS[geometry.result], geometry.along.stride * geometry.results
+    made, moved = (f"tensor<1x{shape}x{channels}x{kind}>" for shape in (f"{groups}x{rows}", f"{rows}x{groups}"))
+    text = f"""\
+func.func @main(%made: {made}) -> {moved} {{
+  %moved = tosa.transpose %made {{perms = array<i32: 0, 2, 1, 3>}} : ({made}) -> {moved}
+  return %moved : {moved}
+}}"""
+    return KernelTask(text, core)
