@@ -11,11 +11,11 @@ from torch.fx import GraphModule, Interpreter, Node
 from tosaic.frontend.formats import ANNOTATION
 from tosaic.frontend.lowerings.op_quantization import OneToOne, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
-from tosaic.frontend.observer import RangeObserver
+from tosaic.frontend.observer import FOLDS, RangeObserver
 from tosaic.frontend.origin import failure, origin
 from tosaic.support.errors import Advice, ModelError
 
-_LEAST_HELD_BACK = 8  # samples, of which two are held back
+_LEAST_FOLDED = 2 * FOLDS  # samples
 _MUCH_LOST_DB = 6.0
 _NAMED = 3
 
@@ -23,7 +23,8 @@ _NAMED = 3
 def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> tuple[Advice, ...]:
     """Let the observers of a prepared graph see all batches, in order; what a user should know of them.
 
-    The last quarter is held back first, to see what data cost that the ranges do not know; then it counts, too.
+    Each quarter of the samples is held back once, to see what data cost that the ranges of the others do not know, and
+    how much headroom they ask for.
 
     Raises:
         ModelError: an op fails on a batch, or its result holds NaN or infinity; the message names op and line.
@@ -35,9 +36,9 @@ def calibrate(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> t
         if node.op == "call_module" and isinstance(observer := getattr(prepared, str(node.target), None), RangeObserver)
     }
     for number, batch in enumerate(batches):
-        if len(batches) >= _LEAST_HELD_BACK and number == len(batches) - len(batches) // 4:
+        if len(batches) >= _LEAST_FOLDED:
             for observer in observers.values():
-                observer.hold()
+                observer.fold = number % FOLDS
         try:
             run.run(*batch, enable_io_processing=False)
         except ModelError as error:
@@ -55,7 +56,7 @@ def _clipped(observers: Mapping[Node, RangeObserver]) -> tuple[Advice, ...]:
     return (
         Advice(
             f"fresh data exceed the ranges of {len(worst)} tensors: with those of three quarters of the calibration "
-            f"samples the last quarter has more noise in {named}",
+            f"samples the other quarter has more noise in {named}",
             str(origin(worst[0][1])),
             "calibrate on more samples, and on the extremes of real data",
         ),

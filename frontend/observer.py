@@ -13,11 +13,17 @@ from tosaic.support.quantization import LEAST_SCALE
 _BINS = 4096
 _CANDIDATES = 65
 _LEAST = 0.25
+FOLDS = 4
+"""Parts of the samples, each of which is fresh data for the others."""
+_HEADROOM = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0)
 _OF_ZEROS = 2.0**-16  # the scale of a tensor that calibration shows as zeros alone
 
 
 class RangeObserver(ObserverBase):
-    """A histogram of a tensor's values, and the range that loses least.
+    """A histogram of a tensor's values, and the range that loses least, with as much headroom as fresh data ask for.
+
+    The samples are counted in folds; the headroom is the one with which the ranges of all folds but one lose least on
+    that one, over all of them (cross-validation). Without folds there is none.
 
     The bins share [-2^e, 2^e] evenly; a value beyond doubles the range, which joins bins in pairs and loses nothing.
     Exact zeros are left out: every range holds 0 and represents it without error.
@@ -52,8 +58,9 @@ class RangeObserver(ObserverBase):
         self.exponent = 0
         self.low = self.high = 0.0
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
+        self.folds = torch.zeros(FOLDS, _BINS, dtype=torch.float64)
+        self.fold: int | None = None
         self.chosen: tuple[float, float] | None = None
-        self.held: tuple[tuple[float, float], Tensor, int] | None = None
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -84,23 +91,35 @@ class RangeObserver(ObserverBase):
         counts = torch.histc(seen if 2**-64 < reach < 2**64 else seen.double(), _BINS, -reach, reach)
         counts[_BINS // 2] -= seen.numel() - torch.count_nonzero(seen)
         self.counts += counts
+        if self.fold is not None:
+            self.folds[self.fold] += counts
         self.chosen = None
 
-    def hold(self) -> None:
-        """Take what is counted from now on for fresh data, which `lost_db` is about."""
-        if self.low < self.high:
-            self.held = self._range(), self.counts.clone(), self.exponent
-
     def lost_db(self) -> float:
-        """How much more noise fresh data have in the range of what was counted before `hold` than in that of all."""
-        if self.held is None:
+        """How much more noise the samples of each fold have in the range that the others give than in that of all."""
+        if not self._has_folds:
             return 0.0
-        before, counts, exponent = self.held
-        for _ in range(self.exponent - exponent):
-            counts = _in_pairs(counts)
-        fresh = self.counts - counts
-        noises = [self._noise(low, high, fresh) for low, high in (before, self._range())]
-        return 10 * math.log10(noises[0] / noises[1]) if all(noises) else 0.0
+        headroom, whole = self.headroom, self._range()
+        apart = sum(self._noise(headroom * low, headroom * high, fold) for (low, high), fold in self._trained)
+        known = sum(self._noise(headroom * whole[0], headroom * whole[1], fold) for fold in self.folds)
+        return 10 * math.log10(apart / known) if apart and known else 0.0
+
+    @property
+    def headroom(self) -> float:
+        """The factor of the range that loses least on samples which did not give the range."""
+        if not self._has_folds:
+            return 1.0
+        trained = self._trained
+        return min(_HEADROOM, key=lambda h: sum(self._noise(h * low, h * high, fold) for (low, high), fold in trained))
+
+    @property
+    def _has_folds(self) -> bool:
+        return bool((self.folds.sum(1) > 0).all())
+
+    @property
+    def _trained(self) -> list[tuple[tuple[float, float], Tensor]]:
+        """For each fold the range that the others give, and what is counted in it."""
+        return [(self._range(self.counts - fold), fold) for fold in self.folds]
 
     def _noise(self, low: float, high: float, counts: Tensor) -> float:
         """The expected squared error of counted values in a range."""
@@ -127,11 +146,12 @@ class RangeObserver(ObserverBase):
             other._double()
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.counts += other.counts
+        self.folds += other.folds
         self.chosen = None
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""
-        self.chosen = self.chosen or self._range()
+        self.chosen = self.chosen or self._with_headroom()
         low, high = self.chosen
         if low == high:
             high = _OF_ZEROS * (self.quant_max - self.quant_min)
@@ -144,7 +164,7 @@ class RangeObserver(ObserverBase):
 
     def stretch(self, factor: float) -> None:
         """Choose a range that is larger by a factor; what is counted later chooses anew."""
-        low, high = self.chosen or self._range()
+        low, high = self.chosen or self._with_headroom()
         self.chosen = low * factor, high * factor
 
     def _widen(self, reach: float) -> None:
@@ -155,21 +175,38 @@ class RangeObserver(ObserverBase):
             self._double()
 
     def _double(self) -> None:
-        self.counts = _in_pairs(self.counts)
+        self.counts, self.folds = _in_pairs(self.counts), _in_pairs(self.folds)
         self.exponent += 1
 
-    def _range(self) -> tuple[float, float]:
-        """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not."""
+    def _with_headroom(self) -> tuple[float, float]:
+        """The range with its headroom, as far as the tensor's reader sees a difference."""
+        (low, high), headroom = self._range(), self.headroom
+        return max(headroom * low, min(self.floor, low)), min(headroom * high, max(self.ceiling, high))
+
+    def _range(self, counts: Tensor | None = None) -> tuple[float, float]:
+        """The range of least expected squared error: step^2 / 12 for what is inside, its distance for what is not.
+
+        Args:
+            counts: a part of what was counted; all of it where None.
+        """
+        least, most = self.low, self.high
+        if counts is None:
+            counts = self.counts
+        else:
+            seen = counts.nonzero()
+            width = 2.0 ** (self.exponent + 1) / _BINS
+            least = max(least, min(0.0, (seen[0].item() - _BINS // 2) * width)) if len(seen) else 0.0
+            most = min(most, max(0.0, (seen[-1].item() + 1 - _BINS // 2) * width)) if len(seen) else 0.0
         shrink = torch.linspace(_LEAST, 1.0, _CANDIDATES, dtype=torch.float64)
         centers = self._centers()
         if self.qscheme == torch.per_tensor_symmetric:
-            highs = max(-self.low, self.high) * shrink
-            lows, clipped = -highs, _beyond(centers, self.counts, highs) + _beyond(centers, self.counts.flip(0), highs)
+            highs = max(-least, most) * shrink
+            lows, clipped = -highs, _beyond(centers, counts, highs) + _beyond(centers, counts.flip(0), highs)
         else:
-            lows, highs = (self.low * shrink)[:, None], (self.high * shrink)[None, :]
-            clipped = _beyond(centers, self.counts.flip(0), -lows) + _beyond(centers, self.counts, highs)
+            lows, highs = (least * shrink)[:, None], (most * shrink)[None, :]
+            clipped = _beyond(centers, counts.flip(0), -lows) + _beyond(centers, counts, highs)
         step = (highs - lows) / (self.quant_max - self.quant_min)
-        error = step.square() / 12 * self.counts.sum() + clipped
+        error = step.square() / 12 * counts.sum() + clipped
         best = error.argmin()
         return lows.expand_as(error).flatten()[best].item(), highs.expand_as(error).flatten()[best].item()
 
@@ -177,7 +214,7 @@ class RangeObserver(ObserverBase):
 def _in_pairs(counts: Tensor) -> Tensor:
     """Counts in bins of twice the width."""
     joined = torch.zeros_like(counts)
-    joined[_BINS // 4 : 3 * _BINS // 4] = counts.reshape(-1, 2).sum(1)
+    joined[..., _BINS // 4 : 3 * _BINS // 4] = counts.unflatten(-1, (-1, 2)).sum(-1)
     return joined
 
 

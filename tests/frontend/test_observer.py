@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tosaic.frontend.observer import RangeObserver
+from tosaic.frontend.observer import FOLDS, RangeObserver
 
 
 def observer(scheme=torch.per_tensor_affine, low=-128, high=127, dtype=torch.int8, **options) -> RangeObserver:
@@ -78,24 +78,58 @@ def test_all_zeros_have_the_least_scale():
     assert (scale.item(), zero_point.item()) == (2**-16, -128)
 
 
-def test_what_fresh_data_lose_in_the_range_of_the_others():
-    """Eight times as far: nearly all of it is clipped, and more bins are joined meanwhile."""
-    known, fresh = torch.linspace(-1, 1, 1001), torch.linspace(-8, 8, 1001)
+def folded(*samples: torch.Tensor) -> RangeObserver:
+    """An observer that has seen samples, each a fold in turn."""
     observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
-    observer(known)
-    before = observer._range()
-    observer.hold()
-    observer(fresh)
-    error = (fresh - fresh.clamp(*before)).square().sum().item() + 1001 * ((before[1] - before[0]) / 255) ** 2 / 12
-    low, high = observer._range()
-    least = (fresh - fresh.clamp(low, high)).square().sum().item() + 1001 * ((high - low) / 255) ** 2 / 12
-    assert observer.lost_db() == pytest.approx(10 * math.log10(error / least), abs=0.3)
+    for number, sample in enumerate(samples):
+        observer.fold = number % FOLDS
+        observer(sample)
+    return observer
+
+
+def noise(sample: torch.Tensor, low: float, high: float) -> float:
+    clipped = (sample - sample.clamp(low, high)).square().sum().item()
+    return clipped + len(sample) * ((high - low) / 255) ** 2 / 12
+
+
+def test_what_fresh_data_lose_in_the_range_of_the_others():
+    """One of four samples reaches eight times as far, and more bins are joined meanwhile."""
+    samples = [torch.linspace(-reach, reach, 1001) for reach in (1, 1, 8, 1)]
+    observer = folded(*samples)
+    apart = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
+    apart(torch.cat([samples[0], samples[1], samples[3]]))
+    known, whole, h = apart._range(), observer._range(), observer.headroom
+    lost = noise(samples[2], h * known[0], h * known[1]) + 3 * noise(samples[0], h * whole[0], h * whole[1])
+    least = sum(noise(sample, h * whole[0], h * whole[1]) for sample in samples)
+    assert h == 2.0  # the most; what the others would need is eight
+    assert observer.lost_db() == pytest.approx(10 * math.log10(lost / least), abs=0.3)
 
 
 def test_fresh_data_like_the_others_lose_nothing():
-    observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine)
-    assert observer.lost_db() == 0
-    observer(torch.linspace(-1, 1, 1001))
-    observer.hold()
-    observer(torch.linspace(-1, 1, 1001))
-    assert abs(observer.lost_db()) < 0.01
+    observer = folded(*4 * [torch.linspace(-1, 1, 1001)])
+    assert observer.headroom == 1.0 and abs(observer.lost_db()) < 0.01
+    alone = folded(torch.linspace(-1, 1, 1001))
+    assert alone.headroom == 1.0 and alone.lost_db() == 0
+
+
+def test_samples_of_different_reach_get_headroom_and_fresh_ones_less_noise():
+    draws = torch.Generator().manual_seed(0)
+    samples = [torch.randn(64, generator=draws) * torch.randn(1, generator=draws).exp() for _ in range(216)]
+    observer = folded(*samples[:16])
+    low, high = observer._range()
+    stretched = observer.headroom
+    assert stretched > 1
+    scale, _ = observer.calculate_qparams()
+    assert scale.item() == pytest.approx(stretched * (high - low) / 255)
+    fresh = torch.cat(samples[16:])
+    assert noise(fresh, stretched * low, stretched * high) < 0.8 * noise(fresh, low, high)
+
+
+def test_headroom_ends_where_the_reader_sees_no_difference():
+    observer = RangeObserver(torch.int8, -128, 127, torch.per_tensor_affine, floor=-3.0, ceiling=3.0)
+    for number, reach in enumerate((1.0, 1.0, 2.9, 2.0)):
+        observer.fold = number
+        observer(torch.linspace(-reach, reach, 1001))
+    assert observer.headroom > 1.05
+    scale, _ = observer.calculate_qparams()
+    assert scale.item() <= 6 / 255 + 1e-6
