@@ -26,6 +26,7 @@ from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
 from tosaic.frontend.python_file import call, is_function
 from tosaic.frontend.samples import as_sample, read_samples
+from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
@@ -107,6 +108,7 @@ def capture(
     if _are_calls(calibration):
         given = calibration
     program, example = _exported(module, example, shapes)
+    refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
     names = result_names(program)
     examples = tensors_of(example, example)

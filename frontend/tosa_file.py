@@ -12,6 +12,7 @@ import numpy as np
 
 from tosaic.frontend.branches import select_branches
 from tosaic.frontend.constant_casts import fold_constants
+from tosaic.frontend.sizes import refuse_large_results
 from tosaic.frontend.tflite_graph import Edge
 from tosaic.frontend.tflite_meaning import Rounding, mend_converted
 from tosaic.frontend.tosa_readers import READERS, Shapes, read_module
@@ -82,10 +83,12 @@ def read_tosa(path: Path, shapes: Shapes = MappingProxyType({}), rounding: Round
     with module.context, ir.Location.unknown():
         main.attributes["sym_name"] = ir.StringAttr.get("main")
         _refuse_foreign_ops(main)
+        refuse_large_results(main)
         _without_casts(main)
         select_branches(main)
         fold_constants(main)
         _with_known_shapes(main)
+        refuse_large_results(main)
         states = _without_variables(module, main)
         warnings = mend_converted(main, rounding) if path.suffix == ".tflite" else []
         unsigned = _without_unsigned(main)

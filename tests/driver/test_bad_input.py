@@ -410,3 +410,26 @@ def test_a_target_whose_memory_the_machine_has_not(compile_refused, tmp_path):
     (tmp_path / "outputs").rmdir()
     message = compile_refused(SMALL, "--target", tmp_path / "arena.toml")
     assert "where no memory answers, at 0x7001" in message and "cfsr" not in message
+
+
+LARGE = """
+func.func @main(%x: tensor<1x16x16x8xi8>) -> tensor<1x12500x12500x8xi8> {
+  %p = tosa.const_shape {values = dense<[0, 0, 6000, 6484, 6000, 6484, 0, 0]> : tensor<8xindex>} : () -> !tosa.shape<8>
+  %z = "tosa.const"() {values = dense<0> : tensor<1xi8>} : () -> tensor<1xi8>
+  %0 = tosa.pad %x, %p, %z : (tensor<1x16x16x8xi8>, !tosa.shape<8>, tensor<1xi8>) -> tensor<1x12500x12500x8xi8>
+  return %0 : tensor<1x12500x12500x8xi8>
+}
+"""
+
+
+def test_tensors_that_no_microcontroller_holds_are_not_computed(compile_refused, tmp_path):
+    (tmp_path / "large.mlir").write_text(LARGE)
+    message = compile_refused(tmp_path / "large.mlir")
+    assert "`tosa.pad` is a tensor of 1,250,000,000 elements" in message and "[1, 12500, 12500, 8]" in message
+    (tmp_path / "net.py").write_text(
+        "from torch import nn, ones\nclass Net(nn.Module):\n    def forward(self, x):\n"
+        "        return nn.functional.pad(x, (6000, 6484, 6000, 6484)).amax((2, 3))\n"
+        "def net():\n    return Net().eval(), (ones(1, 8, 16, 16),)\n"
+    )
+    message = compile_refused(f"{tmp_path / 'net.py'}:net")
+    assert "`aten.pad.default` is a tensor of 1,250,000,000 elements" in message and "net.py:4" in message
