@@ -1,6 +1,6 @@
 """PyTorch in, TOSA on f32 with quant casts out."""
 
-from tosaic.frontend.advice import calibration_advice, fresh_data_advice, joined_advice
+from tosaic.frontend.advice import calibration_advice, joined_advice, range_advice
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import quantize
@@ -13,13 +13,13 @@ __all__ = [
     "TosaFile",
     "calibration_advice",
     "capture",
-    "fresh_data_advice",
     "import_program",
     "input_statistics",
     "is_tosa_file",
     "joined_advice",
     "load_float",
     "quantize",
+    "range_advice",
     "read_labels",
     "read_samples",
     "read_tosa",

@@ -14,8 +14,8 @@ from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import origin
 from tosaic.support.errors import Advice
 
-FRESH_DATA = "tosaic_fresh_data"
-"""What `quantize` notes on a program's graph: advice on ranges that fresh data exceed."""
+CALIBRATED = "tosaic_calibrated"
+"""What `quantize` notes on a program's graph: advice on what calibration data show."""
 _COARSE = 64  # an operand that fills 256 steps of its own has 4 of these left
 
 
@@ -33,9 +33,9 @@ def calibration_advice(capture: Capture) -> tuple[Advice, ...]:
     return tuple(found)
 
 
-def fresh_data_advice(program: ExportedProgram) -> tuple[Advice, ...]:
-    """That calibration data which were held back exceed the ranges of the others."""
-    return program.graph_module.meta.get(FRESH_DATA, ())
+def range_advice(program: ExportedProgram) -> tuple[Advice, ...]:
+    """That something stays float32 as integers do not resolve it, or that fresh data exceed the ranges."""
+    return program.graph_module.meta.get(CALIBRATED, ())
 
 
 def joined_advice(program: ExportedProgram) -> Iterator[Advice]:

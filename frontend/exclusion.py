@@ -19,6 +19,35 @@ def is_named(node: Node, given: Sequence[str]) -> bool:
     return any(pattern.removeprefix("aten.") in names for pattern in given)
 
 
+_CUSTOM, _KEPT = "custom", "tosaic"  # in a node's meta, where torch.export keeps it
+_FLOAT, _INT16 = "float32", "int16"
+
+
+def keep_float(nodes: Iterable[Node]) -> None:
+    """Mark nodes to stay float32, whatever a user names."""
+    for node in nodes:
+        node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _KEPT: _FLOAT}
+
+
+def widen(node: Node) -> None:
+    """Mark a node to have int16 activations."""
+    node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _KEPT: _INT16}
+
+
+def stays_float(node: Node, named: Sequence[str]) -> bool:
+    """Whether a node is named, or marked, to stay float32."""
+    return is_named(node, named) or _mark(node) == _FLOAT
+
+
+def has_int16(node: Node, named: Sequence[str]) -> bool:
+    """Whether a node is named, or marked, to have int16 activations."""
+    return is_named(node, named) or _mark(node) == _INT16
+
+
+def _mark(node: Node) -> str | None:
+    return (node.meta.get(_CUSTOM) or {}).get(_KEPT)
+
+
 def refuse_unmatched(graph: Graph, given: Iterable[str]) -> None:
     """Check that every name names something.
 

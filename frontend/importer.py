@@ -15,7 +15,7 @@ from tosaic.frontend.builder import Builder, Operand, compiled_dtype
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, complete_arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.decomposition import importable
-from tosaic.frontend.exclusion import is_named
+from tosaic.frontend.exclusion import stays_float
 from tosaic.frontend.lowerings.op_quantization import Shared
 from tosaic.frontend.lowerings.registry import op_quantization, registered
 from tosaic.frontend.origin import failure, origin
@@ -98,7 +98,7 @@ class _Importer:
         return ir.RankedTensorType.get(list(tensor.shape), mlir.mlir_type(compiled_dtype(tensor.dtype)))
 
     def _visit(self, node: Node) -> None:
-        self.builder.stays_float = is_named(node, self.exclude)
+        self.builder.stays_float = stays_float(node, self.exclude)
         with origin(node).location():
             try:
                 self._check_elements(node)

@@ -18,13 +18,13 @@ from torchao.quantization.pt2e.quantizer import (
     SharedQuantizationSpec,
 )
 
-from tosaic.frontend.advice import FRESH_DATA
+from tosaic.frontend.advice import CALIBRATED
 from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
-from tosaic.frontend.exclusion import is_named, refuse_unmatched
+from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
@@ -46,6 +46,7 @@ from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
+from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
@@ -81,6 +82,7 @@ def quantize(
         module = capture.program.module()
         raise_core_aten(module)
         fold_affines(module)
+        wide = keep_wide_ranges(module, capture.calibration, activations)
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
         prepared = prepare_pt2e(module, quantizer)
         advice = calibrate(prepared, capture.calibration)
@@ -92,7 +94,7 @@ def quantize(
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))
         note_sqnr(program, measured)
-        program.graph_module.meta[FRESH_DATA] = advice
+        program.graph_module.meta[CALIBRATED] = (*wide, *advice)
         return program
 
 
@@ -135,7 +137,7 @@ class TosaQuantizer(Quantizer):
         """Nothing to check: `annotate` writes only what the importer reads."""
 
     def _excluded(self, node: Node) -> bool:
-        return is_named(node, self.exclude)
+        return stays_float(node, self.exclude)
 
     def _activations(self, node: Node) -> Activations:
         """A node's integers; what only moves or averages values has those that it reads."""
@@ -145,7 +147,7 @@ class TosaQuantizer(Quantizer):
             source = next((source for source in node.all_input_nodes if is_float(source)), None)
             if source and self._activations(source).symmetric:
                 return self._activations(source)
-        return ACTIVATIONS["int16"] if is_named(node, self.int16) else self.activations
+        return ACTIVATIONS["int16"] if has_int16(node, self.int16) else self.activations
 
     def _calibrated(self, node: Node) -> Format:
         return self._activations(node).calibrated()
