@@ -83,9 +83,10 @@ def keep_wide_ranges(module: GraphModule, batches: Sequence[tuple[Tensor, ...]],
             if is_float(source) and source.op == "call_function":
                 widen(source)
         rest = f"{left:.0f} dB" if left > 0 else "nothing but noise"
+        kept = f"`{node.target}` and the {len(making)} ops that make its argument stay float32"
         advice.append(
             Advice(
-                f"`{node.target}` and the {len(making)} ops that make its argument stay float32: {bits} bits leave it {rest}",
+                f"{kept}: {bits} bits leave it {rest}",
                 str(origin(node)),
                 "scale or compress its argument, or compute it before the model",
             )

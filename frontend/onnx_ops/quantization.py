@@ -87,17 +87,24 @@ def _convolution(
     return quantized(found, y_scale, y_zero, y_zero.dtype.name, 1)
 
 
+@onnx_op("DynamicQuantizeLinear")
+def _dynamically_quantized(x: Tensor) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """The real values, of scale 1: calibration gives them a scale, as it does all others, and no run measures one."""
+    return x, np.ones((), np.float32), np.zeros((), np.uint8)
+
+
 @onnx_op("ConvInteger", arrays="x_zero w_zero", constant="w")
 def _integer_convolution(
     x: Tensor, w: Tensor, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None, **windows: Any
 ) -> Tensor:
     found = convolution(_less_zero(x, x_zero, 1), _less_zero(w, w_zero, 0), None, **windows)
-    return found.to(torch.int32)
+    return found if x.is_floating_point() else found.to(torch.int32)
 
 
 @onnx_op("MatMulInteger", arrays="a_zero b_zero")
 def _integer_matmul(a: Tensor, b: Tensor, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None) -> Tensor:
-    return torch.matmul(_less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1)).to(torch.int32)
+    found = torch.matmul(_less_zero(a, a_zero, -2), _less_zero(b, b_zero, -1))
+    return found if a.is_floating_point() else found.to(torch.int32)
 
 
 def _less_zero(x: Tensor, zero: np.ndarray | None, axis: int) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tosaic.accuracy import compute
 from tosaic.backends.reference import evaluate, prepare
@@ -223,6 +224,26 @@ def test_products_of_integers_are_those_of_onnx(saved, op, shape):
     ]
     result = [1, 4, 6, 6] if op == "ConvInteger" else [1, 3, 8, 5]
     agrees(saved(nodes, [1, 3, 8, 8], result, arrays))
+
+
+@pytest.mark.parametrize("op, shape", [("ConvInteger", (4, 3, 3, 3)), ("MatMulInteger", (8, 5))])
+def test_dynamic_quantization_is_calibrated(saved, op, shape):
+    """As onnxruntime's `quantize_dynamic` writes it: integers of a scale that each run measures."""
+    weights = np.random.default_rng(0).integers(-100, 100, shape).astype(np.int8)
+    arrays = {"w": weights, "wz": np.int8(3), "ws": np.float32(0.01)}
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node(op, ["q", "w", "z", "wz"], ["i"]),
+        node("Cast", ["i"], ["f"], to=FLOAT),
+        node("Mul", ["s", "ws"], ["both"]),
+        node("Mul", ["f", "both"], ["y"]),
+    ]
+    file = saved(nodes, [1, 3, 8, 8], [1, 4, 6, 6] if op == "ConvInteger" else [1, 3, 8, 5], arrays)
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    captured = capture(file, calibration=[{"x": torch.from_numpy(x)}])
+    (dynamic,) = ReferenceEvaluator(str(file)).run(None, {"x": x})
+    got = quantize(captured).module()(torch.from_numpy(x)).numpy()
+    assert 10 * np.log10(dynamic.var() / ((dynamic - got) ** 2).mean()) > 30
 
 
 @pytest.mark.parametrize(
