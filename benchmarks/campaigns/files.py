@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from click.testing import CliRunner, Result
 
 from benchmarks.campaigns.planted_model import Planted, planted
 from benchmarks.campaigns.trials import Outcome
-from tosaic.build import seal
+from tosaic.backends.reference import serialize
+from tosaic.build import Build, seal
 from tosaic.cli import main
 from tosaic.console import FAULT
 
@@ -66,6 +69,11 @@ def _import(folder: Path) -> Result:
     return _tosaic("records", "import", folder / "records.jsonl", "--records", folder / "records.db")
 
 
+def _read(model: str) -> Callable[[Path], Result]:
+    """Compile a model that is a file."""
+    return lambda folder: _tosaic("compile", folder / model, "-o", folder / "new", "--records", folder / "new.db")
+
+
 _BUILD = ("manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.elf", "SHA256SUMS")
 KINDS = (
     Kind("program", ("model.pt2",), _compile),
@@ -77,6 +85,9 @@ KINDS = (
     Kind("calibration", ("calibration.npz",), _compile),
     Kind("input", ("x.npy",), _run, checked=False),
     Kind("target", ("target.toml",), lambda folder: _compile(folder, "--target", folder / "target.toml"), False),
+    Kind("flatbuffer", ("model.tosa",), _read("model.tosa"), checked=False),
+    Kind("text", ("model.mlir",), _read("model.mlir"), checked=False),
+    Kind("graph", ("model.onnx",), _read("model.onnx"), checked=False),
     Kind(
         "module", ("module.mlir",), lambda folder: _tosaic("opt", folder / "module.mlir", "--pass-pipeline=fuse"), False
     ),
@@ -96,8 +107,34 @@ def _sound() -> tuple[Path, np.ndarray]:
     assert _compile(folder, "--save-ir", folder / "ir").exit_code == 0
     (folder / "new").rename(folder / "build")
     (folder / "module.mlir").write_bytes(sorted((folder / "ir").iterdir())[8].read_bytes())
+    module = Build.load(folder / "build").module
+    (folder / "model.tosa").write_bytes(serialize(module))
+    (folder / "model.mlir").write_text(str(module))
+    onnx.save(_graph(), folder / "model.onnx")
     _tosaic("records", "export", folder / "records.jsonl", "--records", folder / "records.db")
     return folder, _result(folder)
+
+
+def _graph() -> onnx.ModelProto:
+    """A convolution and a classifier."""
+    make, rng = onnx.helper.make_node, np.random.default_rng(0)
+    weights = {"w": (4, 3, 3, 3), "b": (4,), "m": (4, 5)}
+    nodes = [
+        make("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        make("Relu", ["c"], ["r"]),
+        make("ReduceMean", ["r"], ["p"], axes=[2, 3], keepdims=0),
+        make("MatMul", ["p", "m"], ["y"]),
+    ]
+    edges = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 3, 8, 8]), ("y", [1, 5]))
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+        for name, shape in weights.items()
+    ]
+    graph = onnx.helper.make_graph(nodes, "net", edges[:1], edges[1:], constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
 
 
 def _result(folder: Path) -> np.ndarray:
@@ -148,7 +185,9 @@ def _judge(kind: Kind, file: str, result: Result, folder: Path, expected: np.nda
         return Outcome("raises", f"{kind.name}, {file}: {result.exception!r}", fault=True)
     if FAULT in result.output or "Traceback" in result.output:
         return Outcome("raises", f"{kind.name}, {file}: {result.stderr[-600:]}", fault=True)
-    if result.exit_code == 1 and (result.stderr.startswith("error: ") or '"exact": false' in result.stdout):
+    if result.exit_code == 1 and (
+        re.search("^error: ", result.stderr, re.MULTILINE) or '"exact": false' in result.stdout
+    ):
         return Outcome("refused")
     if result.exit_code:
         return Outcome("ends", f"{kind.name}, {file}: code {result.exit_code}, {result.output[-600:]}", fault=True)
