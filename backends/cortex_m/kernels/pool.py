@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -37,7 +38,7 @@ _HALF_WINDOW = 255
 
 @FAMILIES.register
 class Pool(KernelFamily):
-    """Pooling of int8 or int16 NHWC tensors; average pooling where no window reaches into the padding.
+    """Pooling of int8 or int16 NHWC tensors; averages are of what windows have inside of the image.
 
     An average may also be a convolution by ones, of each channel or of columns, with a RESCALE behind it. Its variants
     are those of `nest.windows`.
@@ -73,17 +74,20 @@ def _match_pool(op: ir.Operation) -> Workload | None:
     element = str(element_type(op.operands[0]))
     kernel, stride, pad = (ints_of(op, name) for name in ("kernel", "stride", "pad"))
     zeros = constants_after_first(op)
-    if element not in _WIDTHS or zeros is None or (zeros and any(pad)):
+    if element not in _WIDTHS or zeros is None:
         return None
     constants = {}
     if zeros:
-        # The spec's reciprocal_scale (1.0, AVG_POOL2D).
         count = kernel[0] * kernel[1]
-        k = (count - 1).bit_length()
-        multiplier, shift = np.array((((1 << 30) + 1) << k) // count), np.array(30 + k)
-        constants = _constants(multiplier, shift, count * int(zeros[0].item()), zeros[1])
+        constants = _constants(*_reciprocal(count), count * int(zeros[0].item()), zeros[1])
     shapes = (shape_of(op.operands[0]), shape_of(op.results[0]))
     return _workload((element, element), shapes, (kernel, stride, pad), constants)
+
+
+def _reciprocal(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The scale that divides by a count: `reciprocal_scale` of TOSA 1.0, AVG_POOL2D."""
+    k = (count - 1).bit_length()
+    return np.array((((1 << 30) + 1) << k) // count), np.array(30 + k)
 
 
 def _match_sum(op: ir.Operation, rescale: ir.Operation) -> Workload | None:
@@ -149,4 +153,16 @@ def _windows(workload: Workload) -> Windows:
     taps = math.prod(kernel)
     narrow = element == 1 and taps <= _HALF_WINDOW
     centered = not narrow or max(128 * taps + average.offset, 127 * taps - average.offset) < 1 << 15
-    return Windows(geometry, PoolJoin(element, result, average, narrow, centered))
+    by_count = _by_count(geometry, average, taps) if any(pad) else ()
+    return Windows(geometry, PoolJoin(element, result, average, narrow, centered, by_count))
+
+
+def _by_count(geometry: Geometry, average: Average, taps: int) -> tuple[tuple[int, Average], ...]:
+    """The average of each number of elements that windows have inside of the image."""
+    sizes = []
+    for axis, (count, extent) in enumerate(((geometry.rows, geometry.height), (geometry.columns, geometry.width))):
+        starts = [at * geometry.stride[axis] - geometry.pad[2 * axis] for at in range(count)]
+        sizes.append({min(at + geometry.kernel[axis], extent) - max(at, 0) for at in starts})
+    counts = sorted({rows * columns for rows, columns in itertools.product(*sizes)})
+    zero, zero_point = average.offset // taps, np.array(average.zero_point)
+    return tuple((count, Average.of(*_reciprocal(count), np.array(count * zero), zero_point)) for count in counts)

@@ -162,6 +162,11 @@ class Join(ABC):
         """Whether the code changes P0."""
         return False
 
+    @property
+    def counts_inside(self) -> bool:
+        """Whether a result depends on how many elements of its window are inside of the image."""
+        return False
+
     def constant_bytes(self, taps: int) -> int:
         """Bytes of the constants of a vector of channels. What has any counts elements outside of the image as 0; what
         has none leaves them out."""
@@ -224,11 +229,13 @@ class Pool(Join):
         average: None for the greatest.
         narrow: whether sums fit into 16 bits.
         centered: whether they do so less the offset of the average.
+        by_count: the averages of windows that are not all inside of the image, by the elements that are.
     """
 
     average: Average | None = None
     narrow: bool = False
     centered: bool = False
+    by_count: tuple[tuple[int, Average], ...] = ()
 
     @property
     def bits(self) -> int:
@@ -243,10 +250,28 @@ class Pool(Join):
 
     @property
     def scalars(self) -> Mapping[str, str]:
-        if (average := self.average) is None:
+        if self.average is None:
             return {}
-        found = {"offset": -average.offset, "multiplier": average.multiplier, "zero_point": average.zero_point}
+        found = {"zero_point": self.average.zero_point}
+        for average, suffix in self._averages.values():
+            found |= {f"offset{suffix}": -average.offset, f"multiplier{suffix}": average.multiplier}
         return {name: str(number) for name, number in found.items() if number}
+
+    @property
+    def counts_inside(self) -> bool:
+        return bool(self.by_count)
+
+    @property
+    def _averages(self) -> Mapping[int, tuple[Average, str]]:
+        """By the elements of a window inside of the image the average, and how its scalars' names end; one for all
+        under 0."""
+        if self.by_count:
+            return {count: (average, f"_{count}") for count, average in self.by_count}
+        return {0: (self.average, "")} if self.average else {}
+
+    def _average_of(self, tile: Tile, output: tuple[int, int]) -> tuple[Average, str]:
+        inside = len(tile.rows[output[0]]) * len(tile.columns[output[1]])
+        return self._averages[inside if self.by_count else 0]
 
     def join(self, to: str, left: str, right: str) -> Instruction:
         """The instruction that joins two vectors."""
@@ -285,7 +310,15 @@ class Pool(Join):
                     joined(rows, (column,))
                     if column == columns[-1]:
                         value = joined(rows, columns)
-                        code += [update(f"vadd.i{self.bits}", value, "offset")] * (self.centered and bool(self.first))
+                        if self.counts_inside and len(rows) * len(columns) < math.prod(tile.kernel):
+                            # A neighbor's window may hold all of this one.
+                            own = f"{value}_own"
+                            code.append(Instruction("vmov", f"{{{own}}}, {{{value}}}", (own,)))
+                            value = own
+                        if self.average and self.centered:
+                            average, suffix = self._average_of(tile, (row, t))
+                            offset = update(f"vadd.i{self.bits}", value, f"offset{suffix}")
+                            code += [offset] * bool(average.offset)
                         code += self.finish(tile, value, (row, t), vector)
                         done.add((row, t))
                     else:
@@ -298,15 +331,16 @@ class Pool(Join):
         store = tile.access("vstr", (8 * self.result, self.bits), value, output, vector)
         if self.average is None:
             return [store]
+        average = self._average_of(tile, output)
         if not self.narrow:
-            code = self._rounded(value, self.average)
+            code = self._rounded(value, *average)
             code += [update("vadd.i32", value, "zero_point")] * bool(self.average.zero_point)
             for kind in ["s32", "s16"][: 3 - self.result]:
                 code.append(_in_place(f"vqmovnb.{kind}", value))
             return [*code, store]
         even = f"{value}b"
         code = [Instruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
-        code += [each for half in (even, value) for each in self._rounded(half, self.average)]
+        code += [each for half in (even, value) for each in self._rounded(half, *average)]
         code.append(_in_place("vqmovnb.s32", even))
         code.append(Instruction("vqmovnt.s32", f"{{{even}}}, {{{value}}}", (even,), (even,)))
         if self.result == 1:
@@ -314,15 +348,15 @@ class Pool(Join):
             code.append(_in_place("vqmovnb.s16", even))
         return [*code, store._replace(register=even)]
 
-    def _rounded(self, value: str, average: Average) -> Code:
+    def _rounded(self, value: str, average: Average, suffix: str) -> Code:
         """Four sums, scaled."""
         code = Code()
         if average.offset and not self.centered:
-            code.append(update("vadd.i32", value, "offset"))
+            code.append(update("vadd.i32", value, f"offset{suffix}"))
         if average.left:
             code.append(update("vshl.i32", value, f"#{average.left}"))
         if average.multiplier:
-            code.append(update("vqdmulh.s32", value, "multiplier"))
+            code.append(update("vqdmulh.s32", value, f"multiplier{suffix}"))
         if average.right:
             code.append(update("vrshr.s32", value, f"#{average.right}"))
         return code

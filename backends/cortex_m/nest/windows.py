@@ -180,6 +180,8 @@ class WindowKernel:
     def _by_row(self) -> bool:
         """Whether each row of the image has a pointer; else one has all, and tiles at the edges have their own code."""
         geometry = self.what.geometry
+        if self.what.join.counts_inside:
+            return False
         taps = itertools.product(range(self.rows), range(geometry.kernel[0]))
         return len({r * geometry.stride[0] + ky * geometry.dilation[0] for r, ky in taps}) <= _MOST_ROWS
 
@@ -478,6 +480,8 @@ class WindowKernel:
         if self._channels > geometry.channels:
             raise BackendError(f"{geometry.channels} channels have no turns of {self._channels}")
         if self._walks:
+            if self.what.join.counts_inside:
+                raise BackendError("a walk does not count what is inside of the image")
             if self.vectors >= len(VECTORS) - 1 or geometry.dilation != (1, 1):
                 raise BackendError(f"{self.vectors} vectors of sums leave no registers")
             return
@@ -491,10 +495,17 @@ class WindowKernel:
         if max(issued) > _MOST_INSTRUCTIONS or sum(issued) > _MOST_CODE:
             raise BackendError(f"tiles of {max(issued)} instructions, {sum(issued)} in all, are too long")
         code, bases = self._code(self._largest)
-        general = len(bases) + len(self.what.join.scalars) + self._masked + (self._masked or self.what.join.predicates)
+        beside = self._masked + (self._masked or self.what.join.predicates)
+        general = beside + max(self._scalars_and_pointers(tile) for tile, _ in self._shapes)
         low = len(low_registers(each.text({name: f"%[{name}]" for name in bases}) for each in code))
         if general > _GENERAL or low > _LOW:
             raise BackendError(f"{general} general registers, {low} of them low ones, are too many")
+
+    def _scalars_and_pointers(self, tile: Tile) -> int:
+        """How many the code of a tile names."""
+        code, bases = self._code(tile)
+        named = [name for name in self.what.join.scalars if any(f"{{{name}}}" in each.operands for each in code)]
+        return len(bases) + len(named)
 
     def walks(self) -> Sequence[Walk]:
         """The loops over memory: tiles of outputs, and turns over the channels of their windows."""

@@ -24,6 +24,12 @@ for e in ("i8", "i16"):
         CASES[f"average {e} {c}, windows that overlap"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
             "avg", g.input((1, 7, 6, c), e), (3, 2), zero=z, out_zero=o
         )
+        CASES[f"average {e} {c}, padded"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
+            "avg", g.input((2, 7, 6, c), e), (3, 3), pad=(1, 1, 1, 1), zero=z, out_zero=o
+        )
+        CASES[f"average {e} {c}, padded unevenly"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
+            "avg", g.input((1, 8, 9, c), e), (5, 4), (2, 3), (2, 1, 0, 1), zero=z, out_zero=o
+        )
         CASES[f"average {e} {c}"] = lambda g, e=e, c=c, z=zero, o=out_zero: g.pool(
             "avg", g.input((2, 7, 6, c), e), (7, 6), zero=z, out_zero=o
         )
