@@ -29,14 +29,14 @@ from tosaic.support.values import is_argument
 from tosaic.tuner.space import Schedule, Variant
 
 _LANES = 8
-_MOST_WEIGHT = 255
-"""Sums of int8 with weights of so much in all fit into int16."""
+_MOST_WEIGHT, _MOST_COLUMN = 255, (1 << 15) - 1
+"""Sums of int8 with weights of so much in all fit into int16; a weight of a column does."""
 _MOST_OFFSET = (1 << 16) - 1
 
 
 @FAMILIES.register
 class Resize(KernelFamily):
-    """Images (N, H, W, C) between whose pixels others are blended, in sums that fit into sixteen bits.
+    """Images (N, H, W, C) between whose pixels others are blended, in sums whose rows fit into sixteen bits.
 
     Its variants are those of `nest.blends`.
     """
@@ -55,7 +55,7 @@ class Resize(KernelFamily):
             return None
         scale, offset, _ = (tuple(int(number) for number in numbers) for numbers in operands)
         shape, result = shape_of(op.operands[0]), shape_of(op.results[0])
-        if scale[0] * scale[2] > _MOST_WEIGHT or not _LANES <= shape[2] * shape[3] <= _MOST_OFFSET:
+        if scale[0] > _MOST_WEIGHT or scale[2] > _MOST_COLUMN or not _LANES <= shape[2] * shape[3] <= _MOST_OFFSET:
             return None
         attributes: dict[str, object] = {"shape": shape, "result": result, "scale": scale, "offset": offset}
         return workload(self.name, attributes, _scaling(epilogue))
@@ -109,7 +109,9 @@ class Resize(KernelFamily):
 
 def _blends(workload: Workload) -> Blends:
     (_, rows, columns, channels), (batch, height, width, _) = (numbers(workload, name) for name in ("result", "shape"))
-    return Blends(batch, rows, columns, height, width, channels, Average.of(**workload.constants))
+    tall, wide = numbers(workload, "scale")[::2]
+    average = Average.of(**workload.constants)
+    return Blends(batch, rows, columns, height, width, channels, average, wide=tall * wide > _MOST_WEIGHT)
 
 
 def _is_uniform(rescale: ir.Operation) -> bool:

@@ -1,4 +1,4 @@
-"""Bilinear resizing as nests: two rows are blended in lanes of 16 bits, then two columns of what results.
+"""Bilinear resizing as nests: two rows are blended in lanes of 16 bits, then two columns of that, in lanes of 16 or 32.
 
     blend[x, c] = image[y0, x, c] * (scale - dy) + image[y1, x, c] * dy
     out[y, x, c] = finish(blend[x0, c] * (scale - dx) + blend[x1, c] * dx)
@@ -43,6 +43,7 @@ class Blends:
     Args:
         height, width: pixels of the image; `batch` how many images there are.
         average: how a sum becomes a result.
+        wide: whether sums of two columns take more than sixteen bits; those of two rows never do.
     """
 
     batch: int
@@ -52,6 +53,7 @@ class Blends:
     width: int
     channels: int
     average: Average
+    wide: bool = False
 
     @property
     def nest(self) -> Nest:
@@ -131,31 +133,42 @@ class BlendsKernel:
         size = _LANES if blends else _GROUP_BYTES if gathers else VECTOR
         for v in range(vectors):
             code += self._gathered(v) if gathers else self._neighbors(v, blends)
+            pool = Pool(1, 1, self.what.average, narrow=True, centered=True)
             if blends:
                 code.append(Access("vstrh.16", f"a{v}", "o0", VECTOR * v, 254))
+            elif self.what.wide:
+                code += pool.narrowed(f"e{v}", f"d{v}", self.what.average)
+                code.append(_PIXEL.access("vstr", (8, 16), f"e{v}", (0, 0), v))
             else:
-                code += Pool(1, 1, self.what.average, narrow=True, centered=True).finish(_PIXEL, f"a{v}", (0, 0), v)
+                code += pool.finish(_PIXEL, f"a{v}", (0, 0), v)
         return placed(code, {"p": size * vectors, "o": (VECTOR if blends else _LANES) * vectors})
 
     def _neighbors(self, v: int, bytes_: bool) -> Code:
         """The blend `a<v>` of elements that lie side by side."""
         a, b, load, size = f"a{v}", f"b{v}", *(("vldrb.s16", _LANES) if bytes_ else ("vldrh.u16", VECTOR))
+        loads: Code = [Access(load, name, f"p{n}", size * v, 127 * size // _LANES) for n, name in enumerate((a, b))]
+        if self.what.wide and not bytes_:
+            weights = {f"f{v}": "first", f"s{v}": "second"}
+            spread = [Instruction("vdup.16", f"{{{to}}}, {{{number}}}", (to,)) for to, number in weights.items()]
+            return [*loads, *spread, *_widened(v, *weights)]
         return [
-            *(Access(load, name, f"p{n}", size * v, 127 * size // _LANES) for n, name in enumerate((a, b))),
+            *loads,
             update("vmul.i16", a, "first"),
             Instruction("vmla.i16", f"{{{a}}}, {{{b}}}, {{second}}", (a,), (a,)),
         ]
 
     def _gathered(self, v: int) -> Code:
         """The same of elements that are gathered."""
-        code = Code()
-        for n, name in enumerate((f"a{v}", f"b{v}")):
+        code, names = Code(), (f"a{v}", f"b{v}")
+        for n, name in enumerate(names):
             at, weight = f"{name}at", f"{name}w"
             code.append(Access("vldrh.u16", at, "p1", _GROUP_BYTES * v + VECTOR * n, 254))
             code.append(Access("vldrh.u16", weight, "p1", _GROUP_BYTES * v + VECTOR * (2 + n), 254))
             code.append(Instruction("vldrh.u16", f"{{{name}}}, [{{p0}}, {{{at}}}, uxtw #1]", (name,), apart=True))
-            code.append(update("vmul.i16", name, weight))
-        return [*code, update("vadd.i16", f"a{v}", f"b{v}")]
+            code += [] if self.what.wide else [update("vmul.i16", name, weight)]
+        if self.what.wide:
+            return [*code, *_widened(v, *(f"{name}w" for name in names))]
+        return [*code, update("vadd.i16", *names)]
 
     def _statement(self, stage: str, code: Sequence[Instruction], changes: Sequence[str], turns: int) -> list[str]:
         found = self._ordered(stage, code, turns, self.pipeline)
@@ -213,6 +226,17 @@ class BlendsKernel:
         turn = self._ordered(stage, code, turns, self.pipeline).turn
         once, twice = (cycles_of(turn, self.pipeline, times) for times in (1, 2))
         return once + (twice - once) * (turns - 1)
+
+
+def _widened(v: int, first: str, second: str) -> Code:
+    """Sums of `a<v>` and `b<v>` times weights: `e<v>` those of the even lanes, in 32 bits, `d<v>` those of the odd."""
+    code = Code()
+    for half, to in (("b", f"e{v}"), ("t", f"d{v}")):
+        other = f"{to}o"
+        code.append(Instruction(f"vmull{half}.s16", f"{{{to}}}, {{a{v}}}, {{{first}}}", (to,)))
+        code.append(Instruction(f"vmull{half}.s16", f"{{{other}}}, {{b{v}}}, {{{second}}}", (other,)))
+        code.append(update("vadd.i32", to, other))
+    return code
 
 
 # One pixel, whose vectors of channels lie side by side.

@@ -340,13 +340,18 @@ class Pool(Join):
             return [*code, store]
         even = f"{value}b"
         code = [Instruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
-        code += [each for half in (even, value) for each in self._rounded(half, *average)]
-        code.append(_in_place("vqmovnb.s32", even))
-        code.append(Instruction("vqmovnt.s32", f"{{{even}}}, {{{value}}}", (even,), (even,)))
-        if self.result == 1:
-            code += [update("vqadd.s16", even, "zero_point")] * bool(self.average.zero_point)
-            code.append(_in_place("vqmovnb.s16", even))
+        code += self.narrowed(even, value, *average)
         return [*code, store._replace(register=even)]
+
+    def narrowed(self, even: str, odd: str, average: Average, suffix: str = "") -> Code:
+        """Sums of even and odd lanes, scaled, and as results in the lanes of `even`."""
+        code = [each for half in (even, odd) for each in self._rounded(half, average, suffix)]
+        code.append(_in_place("vqmovnb.s32", even))
+        code.append(Instruction("vqmovnt.s32", f"{{{even}}}, {{{odd}}}", (even,), (even,)))
+        if self.result == 1:
+            code += [update("vqadd.s16", even, "zero_point")] * bool(average.zero_point)
+            code.append(_in_place("vqmovnb.s16", even))
+        return code
 
     def _rounded(self, value: str, average: Average, suffix: str) -> Code:
         """Four sums, scaled."""

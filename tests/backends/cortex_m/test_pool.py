@@ -66,11 +66,6 @@ def test_the_maximum_of_a_constant_is_left_to_the_generic_path():
     assert {variant.name for variant in task.space.variants} == {"linalg.loops"}
 
 
-def test_an_average_whose_windows_differ_in_size_is_left_to_the_generic_path():
-    task = task_of(lambda g: g.pool("avg", g.input((1, 7, 6, 5)), (3, 3), (2, 2), (1, 1, 1, 0)))
-    assert {variant.name for variant in task.space.variants} == {"linalg.loops"}
-
-
 @pytest.mark.parametrize(
     "build",
     [

@@ -31,6 +31,11 @@ CASES |= {
     "corners": lambda g: resized(g, (1, 4, 8, 16), (7, 3, 15, 7), (0, 0), (0, 0), 1 / 105),
     "far beyond the edges": lambda g: resized(g, (1, 3, 3, 4), (4, 1, 4, 1), (-4, 9), (3, 3)),
     "other formats": lambda g: resized(g, (1, 6, 4, 20), *CENTERED, 0.0391, output_zero=17),
+    "corners, sums of 32 bits": lambda g: resized(g, (1, 8, 16, 5), (30, 14, 62, 30), (0, 0), (0, 0), 1 / 1860),
+    "many channels, sums of 32 bits": lambda g: resized(
+        g, (2, 6, 5, 24), (46, 12, 58, 10), (-17, -24), (5, 4), 1 / 2668
+    ),
+    "the largest weights": lambda g: resized(g, (1, 3, 2, 8), (255, 128, 999, 500), (0, 0), (2, 1), 1 / 254745),
     "the widest sums": lambda g: resized(g, (1, 3, 4, 8), (15, 5, 17, 1), (0, 0), (0, 0), 1 / 255),
 }
 
@@ -50,12 +55,12 @@ def test_schedules_equal_the_reference(name, outcomes):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda g: resized(g, (1, 3, 4, 8), (16, 16, 16, 16), (0, 0), (0, 0), 1 / 256),
+        lambda g: resized(g, (1, 3, 4, 8), (256, 256, 16, 16), (0, 0), (0, 0), 1 / 4096),
         lambda g: resized(g, (1, 4, 7, 1), *CENTERED),
         lambda g: g.resize(g.input((1, 4, 4, 8)), "BILINEAR", *CENTERED),
         lambda g: g.requantize(g.resize(g.input((1, 4, 4, 8)), "NEAREST_NEIGHBOR", *CENTERED), "i8", 0.5),
     ],
-    ids=["sums of 16 bits and more", "rows shorter than a vector", "no rescale", "nearest"],
+    ids=["rows of more than 16 bits", "rows shorter than a vector", "no rescale", "nearest"],
 )
 def test_others_are_left_to_the_generic_path(build):
     assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
