@@ -214,6 +214,7 @@ class Target:
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
         memory_mode, system_config: how Vela sees the memories; None as is usual for the accelerator.
         flash_size: the most bytes that code, constants and data may take; None for what their memories hold.
+        clock, npu_clock: of the core and of the NPU, in Hz; None where nobody has said.
     """
 
     name: Name
@@ -224,6 +225,14 @@ class Target:
     memory_mode: Name | None = None
     system_config: Name | None = None
     flash_size: int | None = None
+    clock: int | None = None
+    npu_clock: int | None = None
+
+    def milliseconds(self, cycles: float | None, npu_cycles: int = 0) -> float | None:
+        """What cycles of the core and then of the NPU take; None where they, or their clock, are not known."""
+        if cycles is None or (cycles and self.clock is None) or (npu_cycles and self.npu_clock is None):
+            return None
+        return 1000 * (cycles / (self.clock or 1) + npu_cycles / (self.npu_clock or 1))
 
     @property
     def trials(self) -> Layout:

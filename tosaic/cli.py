@@ -54,6 +54,18 @@ class _Strategy(click.ParamType):
         return f"[{'|'.join(STRATEGIES.known())}]"
 
 
+class _Frequency(click.ParamType):
+    """A frequency in Hz, with or without a unit."""
+
+    name = "frequency"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kMG]?)Hz)?", str(value))
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is no frequency; write 480MHz", param, ctx)
+        return round(float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2] or ""])
+
+
 def _together(*decorators: Callable) -> Callable:
     def apply(command: Callable) -> Callable:
         for decorator in reversed(decorators):
@@ -74,6 +86,8 @@ compiling = _together(
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
     click.option("--arena", metavar="MEMORY", multiple=True,
                  help="Which of the target's memories the activation arena may take; repeatable, the fastest first."),
+    click.option("--clock", type=_Frequency(), help="Of the core, for milliseconds, e.g. 480MHz."),
+    click.option("--npu-clock", type=_Frequency(), help="The same of the NPU."),
     click.option("--flash-size", type=click.IntRange(min=1), help="Bytes that code, constants and data may take."),
     click.option("--memory-mode", help="What Vela assumes of the NPU's memories, e.g. Sram_Only."),
     click.option("--system-config", help="The same of their speeds, e.g. Ethos_U55_Deep_Embedded."),
@@ -126,7 +140,7 @@ def _options(target: str, **given: Any) -> CompileOptions:
             hint=f"--target corstone-300 --accelerator {given['accelerator']}, or a TOML file with `accelerator`",
         )
     return CompileOptions(
-        target=find_target(target, **taken(*changes)),
+        target=find_target(target, **taken(*changes, "clock", "npu_clock")),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
         tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "measure", "workers")),
         shapes=dict(given.pop("shapes")),

@@ -201,6 +201,13 @@ class Manifest:
         return sum(cost for cost in costs if cost is not None) if None not in costs else None
 
     @property
+    def milliseconds(self) -> float | None:
+        """What one inference takes by the trials of its kernels and Vela's estimate, memory included; None where cycles
+        or clocks are not known."""
+        cycles = self.cpu_cost if self.objective == "cycles" or not self.kernels else None
+        return self.target.milliseconds(cycles, self.npu_cycles)
+
+    @property
     def first_cpu_cost(self) -> int:
         """The same with the first schedule of each kernel that a trial found right."""
         return sum(kernel.curve[0][1] for kernel in self.kernels if kernel.curve)

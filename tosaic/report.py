@@ -54,6 +54,7 @@ def compile_result(build: Build) -> dict:
         "licenses": manifest.firmware.licenses,
         "npu_cycles": manifest.npu_cycles,
         "cpu_cost": manifest.cpu_cost,
+        "milliseconds": manifest.milliseconds,
         "objective": manifest.objective,
         "modules": msgspec.to_builtins(compiled_modules(manifest)),
         "trials": manifest.trials.measured,
@@ -100,6 +101,7 @@ def facts(build: Build) -> list[tuple[str, str]]:
         ("links", ", ".join(f"{of} ({spdx})" for of, spdx in manifest.firmware.licenses.items()) or "no other code"),
         ("CPU cost", _trial_cost(manifest)),
         ("NPU cycles", f"{manifest.npu_cycles:,} (Vela's estimate)" if manifest.regions else "none"),
+        *_time(manifest.milliseconds, target),
         (
             "trials",
             f"{trials.measured} measured, {trials.reused} from records"
@@ -119,6 +121,17 @@ def _simulated(target: Target) -> list[tuple[str, str]]:
     if not on.stands_in:
         return []
     return [("simulated on", f"{on.machine}: as large and as fast memories, at other addresses than the chip's")]
+
+
+def _time(milliseconds: float | None, target: Target) -> list[tuple[str, str]]:
+    """What an inference takes, where that is known."""
+    if milliseconds is None:
+        return []
+    clocks = {"core": target.clock, "NPU": target.npu_clock if target.accelerator else None}
+    at = ", ".join(f"{name} at {hertz / 1e6:g} MHz" for name, hertz in clocks.items() if hertz)
+    rate = 1000 / milliseconds if milliseconds else 0.0
+    each = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return [("time", f"{milliseconds:,.3f} ms an inference, {each} a second; {at}")]
 
 
 def tuning_result(result: TuningResult) -> dict:
@@ -166,6 +179,7 @@ def run_result(report: Run) -> dict:
         "traffic": msgspec.to_builtins(report.board.traffic),
         "further_window": _counts(report.board.further) if report.board.further else None,
         "npu_cycles": report.npu_cycles,
+        "milliseconds": report.milliseconds,
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
         "ops": msgspec.to_builtins(profile(report)),
@@ -201,6 +215,7 @@ def print_run_report(report: Run) -> None:
             *([("further windows", _cpu_cost(report.board.further))] if report.board.further else []),
             ("memory", _memory_traffic(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
+            *_time(report.milliseconds, report.build.manifest.target),
             ("SQNR", f"{noise} dB against float, per output"),
             ("noisiest layers", f"{_noisiest(report.build.manifest.layers)}, on calibration data"),
             *([("outputs", ", ".join(map(str, report.files)))] if report.files else []),
@@ -285,6 +300,8 @@ def targets_result(targets: Iterable[Target]) -> dict:
                 "isa": list(target.core.isa),
                 "cycle_model": target.core.pipeline is not None,
                 "accelerator": target.accelerator,
+                "clock": target.clock,
+                "npu_clock": target.npu_clock,
                 "machine": target.board.machine,
                 "simulated_on": simulation_of(target).machine,
                 "layout": msgspec.to_builtins(target.layout),
@@ -320,9 +337,9 @@ def fit_result(points: Sequence[Point]) -> dict:
 
 def print_fit(points: Sequence[Point]) -> None:
     """Each way to run a model: what it takes, drawn too, and what runs strip by strip."""
-    table = Table(
-        "way", "--arena-size", "", "flash", "cost", "of the fastest", "", "MACs", "calls in streams", box=None
-    )
+    timed = any(point.milliseconds is not None for point in points)
+    heads = ("way", "--arena-size", "", "flash", "cost", *(["ms"] * timed), "of the fastest", "", "MACs")
+    table = Table(*heads, "calls in streams", box=None)
     largest, dearest = max(point.arena for point in points), max(point.cost for point in points)
     fastest, products = points[0].cost, min(point.products for point in points)
     for number, point in enumerate(points, 1):
@@ -333,6 +350,7 @@ def print_fit(points: Sequence[Point]) -> None:
             Bar(largest, 0, point.arena, width=_BAR),
             f"{point.flash:,}",
             f"{point.cost:,.0f}",
+            *([f"{point.milliseconds or 0:,.3f}"] * timed),
             f"{point.cost / fastest if fastest else 1:.3f}",
             Bar(dearest, 0, point.cost, width=_BAR),
             f"{point.products / products if products else 1:.3f}x",

@@ -63,6 +63,11 @@ class Run:
         return not self.difference
 
     @property
+    def milliseconds(self) -> float | None:
+        """What an inference takes, memory included; None where its cycles or the target's clocks are not known."""
+        return self.build.manifest.target.milliseconds(self.board.cycles_with_memory, self.npu_cycles)
+
+    @property
     def outputs(self) -> list[np.ndarray]:
         """One array for each of the model's outputs, in its units, with the samples along its first axis.
 

@@ -176,6 +176,7 @@ class Point:
         cost: in the tuner's objective, with the arena in the fastest memory.
         products: multiply-accumulates; those of the model but where a stream computes something twice.
         streams: the functions that each stream executes together.
+        milliseconds: of the CPU's share; None where the cost is not in cycles with memory, or no clock is known.
     """
 
     arena: int
@@ -183,6 +184,7 @@ class Point:
     cost: float
     products: int
     streams: tuple[tuple[str, ...], ...]
+    milliseconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,9 @@ class Fitter:
         fit = planned.fit
         streams = tuple(tuple(self._names[s.first : s.last + 1]) for s in fit.streams)
         products = sum(self._products[call] * share for s in fit.segments for call, share in self._shares(s))
-        return Point(planned.arena, self._flash_of(planned), fit.cost, round(products), streams)
+        cycles = fit.cost if self._tuner.objective == "cycles" else None
+        time = self._tuner.target.milliseconds(cycles)
+        return Point(planned.arena, self._flash_of(planned), fit.cost, round(products), streams, time)
 
     def chosen(self) -> Fitted:
         """The fastest way to run the program that fits the fastest memory of the arena; but for windows that move on,

@@ -35,7 +35,13 @@ _BASELINES = ("thumbv6m", "thumbv8m.base")
 
 _SHARED = Layout(ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS)
 _OWN = (
-    Target("cortex-m55", CORTEX_M55, MPS3_AN547, Layout(ITCM, STACK, (DTCM, ALIF_SRAM, DDR_ARENA), ALIF_MRAM)),
+    Target(
+        "cortex-m55",
+        CORTEX_M55,
+        MPS3_AN547,
+        Layout(ITCM, STACK, (DTCM, ALIF_SRAM, DDR_ARENA), ALIF_MRAM),
+        clock=400_000_000,
+    ),
     Target("corstone-300", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u55-128"),
     # Its core is a Cortex-M85. QEMU has none, so code is built for the M55, whose instructions the M85 executes.
     Target("corstone-320", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u85-256"),
@@ -57,6 +63,8 @@ def find_target(
     system_config: str | None = None,
     flash_size: int | None = None,
     arena: Sequence[str] = (),
+    clock: int | None = None,
+    npu_clock: int | None = None,
 ) -> Target:
     """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
 
@@ -67,6 +75,7 @@ def find_target(
         memory_mode, system_config: what Vela shall assume of the memories, by its names.
         flash_size: the most bytes that code, constants and data may take.
         arena: the memories that the arena may take, the fastest first; empty for those of the target.
+        clock, npu_clock: of the core and of the NPU, in Hz.
 
     Raises:
         Error: no such target, accelerator, memory, mode or configuration, and the message names the nearest; or the
@@ -100,7 +109,12 @@ def find_target(
         limited = replace(target.layout, arena=(replace(first, size=min(first.size, arena_size)),))
         board = replace(target.board, trials=target.board.trials or replace(target.layout, arena=(first,)))
         target = replace(target, layout=limited, board=board)
-    return target if flash_size is None else replace(target, flash_size=flash_size)
+    return replace(
+        target,
+        flash_size=flash_size or target.flash_size,
+        clock=clock or target.clock,
+        npu_clock=npu_clock or target.npu_clock,
+    )
 
 
 def with_constants_in(name: str, target: Target) -> Layout:
@@ -190,6 +204,8 @@ class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
     cache: dict[Name, _CacheTable] = {}
     trials: _TrialsTable | None = None
     accelerator: str | None = None
+    clock: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    npu_clock: Annotated[int, msgspec.Meta(gt=0)] | None = None
 
 
 def read_target(path: Path) -> Target:
@@ -219,7 +235,8 @@ def read_target(path: Path) -> Target:
     trials = Layout(memory(lie.code), memory(lie.stack), (memory(lie.arena),), memory(lie.constants)) if lie else None
     uart = Uart(port.driver, port.base, port.clock) if port else None
     board = Board(file.board.machine, file.board.cpu, trials, uart)
-    return Target(file.name, _core(file.core), board, layout, file.accelerator)
+    core = _core(file.core)
+    return Target(file.name, core, board, layout, file.accelerator, clock=file.clock, npu_clock=file.npu_clock)
 
 
 def _check_apart(path: Path, memories: Sequence[Memory]) -> None:
