@@ -456,7 +456,7 @@ def _real(stored: Sequence[np.ndarray], kinds: Sequence[Quantization | None]) ->
 
 def _statistics(array: np.ndarray, allowed: Range | None) -> InputStatistics:
     """Of a sample; plain integers may have any value that is allowed."""
-    low, high = allowed if allowed and array.dtype.kind in "iu" else (array.min(), array.max())
+    low, high = allowed[:2] if allowed and array.dtype.kind in "iu" else (array.min(), array.max())
     return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
 
 

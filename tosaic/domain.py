@@ -17,10 +17,11 @@ _WIDTHS = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i48": 48}
 
 
 class Range(NamedTuple):
-    """Both ends are in it."""
+    """Both ends are in it. Of distinct integers none stands twice along the last axis, as SCATTER asks of indices."""
 
     low: int
     high: int
+    distinct: bool = False
 
 
 def input_ranges(module: ir.Module, states: Sequence[np.ndarray], seed: int) -> list[Range | None]:
@@ -83,7 +84,9 @@ def _choices(value: ir.Value) -> list[Range | None]:
     if (width := _WIDTHS.get(str(element_type(value)))) is None:
         return [None]
     signed = [Range(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in range(width, 1, -1)]
-    return [*signed, *(Range(0, (1 << bits) - 1) for bits in range(5, -1, -1))]
+    small = [Range(0, (1 << bits) - 1) for bits in range(5, -1, -1)]
+    indices = [Range(0, shape_of(value)[-1] - 1, distinct=True)] if width == 32 and shape_of(value) else []
+    return [*signed, *small, *indices]
 
 
 def _tried(inputs: Sequence[ir.Value], ranges: Sequence[Range | None], seed: int) -> list[list[np.ndarray]]:
@@ -92,10 +95,12 @@ def _tried(inputs: Sequence[ir.Value], ranges: Sequence[Range | None], seed: int
     pairs = list(zip(inputs, ranges, strict=True))
     ends = [
         [
-            _drawn(rng, value, one) if one is None else _filled(rng.choice(choice(one), shape_of(value)), value)
+            _drawn(rng, value, one)
+            if one is None or one.distinct
+            else _filled(rng.choice(choice(one), shape_of(value)), value)
             for value, one in pairs
         ]
-        for choice in (list, lambda one: [one.low], lambda one: [one.high])
+        for choice in (lambda one: one[:2], lambda one: one[:1], lambda one: one[1:2])
     ]
     return [[_drawn(rng, value, one) for value, one in pairs], *ends]
 
@@ -103,6 +108,9 @@ def _tried(inputs: Sequence[ir.Value], ranges: Sequence[Range | None], seed: int
 def _drawn(rng: np.random.Generator, value: ir.Value, one: Range | None) -> np.ndarray:
     if one is None:
         return random_array(rng, shape_of(value), numpy_dtype(element_type(value)))
+    if one.distinct:
+        rows = np.broadcast_to(np.arange(one.low, one.high + 1), shape_of(value))
+        return _filled(rng.permuted(rows, axis=-1), value)
     return _filled(rng.integers(one.low, one.high, shape_of(value), np.int64, endpoint=True), value)
 
 

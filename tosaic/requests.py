@@ -49,7 +49,7 @@ def waits_by_block(
         elf = build / "model.elf"
         begin = address_of(elf, arena_name(largest))
         waits = [_waits(plan, begin, memory, elf, firmware, sample, runner) for memory in arena]
-    return {name: tuple(each[name] for each in waits) for name in plan.placements}
+    return {name: tuple(each.get(name, 0) for each in waits) for name in plan.placements}
 
 
 def _waits(
@@ -61,7 +61,7 @@ def _waits(
     sample: Sequence[np.ndarray],
     runner: Runner,
 ) -> dict[str, int]:
-    """By block the cycles that the core waits for it where all of them lie in `memory`."""
+    """By block the cycles that the core waits for it where all of them lie in `memory`; empty without a call."""
     watched = [
         replace(memory, name=name, base=begin + place.offset, size=place.block.size)
         for name, place in plan.placements.items()

@@ -58,6 +58,8 @@ _STEPS = (7 / 8, 15 / 16, 31 / 32, 63 / 64)
 _TRIES = 12
 """Ways whose memory is planned until one can do without gaps."""
 _UNLIMITED = 1 << 30
+_ROOM = 1 << 26
+"""Bytes of a memory that holds any arena, and that the simulator has, too."""
 _PENALTIES = (0.0, 1.0, 10.0, 100.0, 1e4)
 """What a byte of flash is deemed to cost, in turn until a way has no more than it may."""
 _CODE = 1024
@@ -491,7 +493,7 @@ class Fitter:
     def _roomy(self) -> Target:
         """The target with memory for any arena."""
         layout = self._tuner.target.layout
-        return replace(self._tuner.target, layout=replace(layout, arena=(replace(layout.arena[0], size=_UNLIMITED),)))
+        return replace(self._tuner.target, layout=replace(layout, arena=(replace(layout.arena[0], size=_ROOM),)))
 
     def _program_of(self, fitted: Fitted) -> Program:
         sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}

@@ -66,8 +66,9 @@ def prepare(module: ir.Module | str) -> Executable:
     """
     parsed = parse(module) if isinstance(module, str) else module
     main = functions(parsed)["main"]
-    if not any(op.name == LOOP for op in computing_ops(main)):
-        arguments, results = list(body_of(main).arguments), returned(main)
+    arguments, results = list(body_of(main).arguments), returned(main)
+    ops = computing_ops(main)
+    if ops and not any(op.name == LOOP for op in ops):
         count = len(arguments)
         written = tuple(range(count, count + len(results)))
         odd = _is_odd([*arguments, *results])

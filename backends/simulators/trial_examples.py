@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from tosaic.support.values import is_argument
 
 _SHIFTS = ("tosa.arithmetic_right_shift", "tosa.logical_left_shift", "tosa.logical_right_shift")
 _ENOUGH = 64  # elements: a kernel that rounds every other one wrongly passes with a chance of 2^-64
+_MOST_HALVED = 8
 _DRAWN = 256  # of which those are taken that tell most
 _DRAWN_BYTES = 2**19
 _DRAWN_TURNS = 2**11  # of loops, each of which takes the reference model a millisecond
@@ -40,9 +41,10 @@ class Example(NamedTuple):
 def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Example, ...]:
     """Inputs of a TOSA module, `data` or random ones, with its outputs; the first is what trials are measured on.
 
-    Random integers span their whole range, floats are standard normal, indices and shifts stay within bounds. Sums of
-    such integers may all saturate, and some kernels have few outputs: then there are further examples, of integers from
-    a part of their range or of the values that `data` holds, until enough elements tell a wrong rounding.
+    Random integers span their whole range, or as much of it as TOSA defines results for; floats are standard normal,
+    indices and shifts stay within bounds. Sums of such integers may all saturate, and some kernels have few outputs:
+    then there are further examples, of integers from a part of their range or of the values that `data` holds, until
+    enough elements tell a wrong rounding.
     """
     rng = np.random.default_rng(seed)
     parsed = parse(module)
@@ -62,13 +64,16 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
     def another(number: int) -> np.ndarray:
         return rng.choice(given[number].ravel(), kinds[number][0]) if given else _narrow(rng, *kinds[number])
 
-    first = given or draw(lambda number: random_array(rng, *kinds[number]))
-    chosen = [Example(first, tuple(reference.evaluate(prepared, first)))]
+    def within(bits: int) -> tuple[np.ndarray, ...]:
+        return draw(lambda number: _halved(random_array(rng, *kinds[number]), bits))
+
+    chosen = [_first(prepared, [given] if given else map(within, range(_MOST_HALVED)))]
+    first = chosen[0].inputs
     missing = _ENOUGH - chosen[0].telling
     if missing <= 0:
         return tuple(chosen)
     size = sum(array.nbytes for array in (*first, *chosen[0].outputs))
-    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size, _DRAWN_TURNS // prepared.turns))]
+    drawn = [draw(another) for _ in range(min(_DRAWN, _DRAWN_BYTES // size, _DRAWN_TURNS // max(1, prepared.turns)))]
     further = _defined(prepared, drawn)
     for example in sorted(further, key=lambda example: -example.telling)[: _FURTHER_BYTES // size]:
         if missing <= 0 or not example.telling:
@@ -76,6 +81,29 @@ def examples(module: str, seed: int, data: tuple[bytes, ...] = ()) -> tuple[Exam
         chosen.append(example)
         missing -= example.telling
     return tuple(chosen)
+
+
+def _first(prepared: reference.Executable, drawn: Iterable[tuple[np.ndarray, ...]]) -> Example:
+    """An example of the first inputs for which TOSA defines the results.
+
+    Raises:
+        BackendError: it defines them for none.
+    """
+    refusal: BackendError | None = None
+    for inputs in drawn:
+        try:
+            return Example(inputs, tuple(reference.evaluate(prepared, inputs)))
+        except BackendError as error:
+            refusal = error
+    assert refusal is not None
+    raise refusal
+
+
+def _halved(array: np.ndarray, times: int) -> np.ndarray:
+    """Integers in a range that is halved so many times; the last times zeros are left."""
+    if times == 0 or array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
+        return array
+    return array >> times if times < _MOST_HALVED - 1 else np.zeros_like(array)
 
 
 def _defined(prepared: reference.Executable, drawn: Sequence[tuple[np.ndarray, ...]]) -> list[Example]:

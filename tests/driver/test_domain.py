@@ -28,7 +28,7 @@ func.func @main(%a: tensor<2x40xi32>, %b: tensor<2x40xi32>) -> tensor<2x40xi32> 
 def test_ranges_are_the_widest_that_the_reference_takes(op, ranges):
     module = parse(SHIFT.replace("OP", op))
     assert input_ranges(module, [], 0) == ranges
-    for array, (low, high) in zip(sample_within(module, ranges, 0), ranges, strict=True):
+    for array, (low, high, _) in zip(sample_within(module, ranges, 0), ranges, strict=True):
         assert array.dtype == np.int32 and array.shape == (2, 40)
         assert low <= array.min() and array.max() <= high
 
@@ -50,3 +50,28 @@ def test_a_module_that_takes_no_integers_says_what_would_do():
     with pytest.raises(Error, match="takes no integers that tosaic knows of") as error:
         input_ranges(parse(text), [], 0)
     assert "--calibration" in error.value.hint
+
+
+SCATTER = """
+func.func @main(%to: tensor<2x9x3xi8>, %at: tensor<2x7xi32>, %x: tensor<2x7x3xi8>) -> tensor<2x9x3xi8> {
+  %0 = tosa.scatter %to, %at, %x : (tensor<2x9x3xi8>, tensor<2x7xi32>, tensor<2x7x3xi8>) -> tensor<2x9x3xi8>
+  return %0 : tensor<2x9x3xi8>
+}
+"""
+
+
+def test_indices_of_a_scatter_are_distinct():
+    module = parse(SCATTER)
+    ranges = input_ranges(module, [], 0)
+    assert ranges == [Range(-128, 127), Range(0, 6, distinct=True), Range(-128, 127)]
+    (_, indices, _) = sample_within(module, ranges, 0)
+    assert (np.sort(indices) == np.arange(7)).all() and (indices[0] != indices[1]).any()
+
+
+@pytest.mark.parametrize("kind", ["i4", "i8", "i48"])
+def test_a_module_without_ops_takes_all(kind):
+    module = parse(
+        f"func.func @main(%x: tensor<2x5x{kind}>) -> tensor<2x5x{kind}> {{\n  return %x : tensor<2x5x{kind}>\n}}"
+    )
+    ((low, high, _),) = input_ranges(module, [], 0)
+    assert high - low == 2 ** int(kind[1:]) - 1

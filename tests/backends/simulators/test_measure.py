@@ -255,3 +255,22 @@ def test_too_many_tensors_is_an_error():
     module = f"func.func @main({arguments}) -> tensor<1xi32> {{ return %a0 : tensor<1xi32> }}"
     with pytest.raises(BackendError, match="67 inputs and outputs"):
         MEASURE(MaximumTask(module=module), [Schedule("good")])
+
+
+def test_examples_stay_where_results_are_defined():
+    """A RESCALE by nearly 2^29 has results in 32 bits for zero alone."""
+    (first, *_) = examples(
+        """
+        func.func @main(%x: tensor<40xi8>) -> tensor<40xi32> {
+          %m = "tosa.const"() <{values = dense<2147483647> : tensor<1xi32>}> : () -> tensor<1xi32>
+          %s = "tosa.const"() <{values = dense<2> : tensor<1xi8>}> : () -> tensor<1xi8>
+          %z = "tosa.const"() <{values = dense<0> : tensor<1xi8>}> : () -> tensor<1xi8>
+          %o = "tosa.const"() <{values = dense<0> : tensor<1xi32>}> : () -> tensor<1xi32>
+          %0 = tosa.rescale %x, %m, %s, %z, %o {input_unsigned = false, output_unsigned = false, per_channel = false,
+            rounding_mode = SINGLE_ROUND, scale32 = true} : (tensor<40xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>,
+            tensor<1xi32>) -> tensor<40xi32>
+          return %0 : tensor<40xi32>
+        }""",
+        0,
+    )
+    assert np.abs(first.inputs[0].astype(int)).max() <= 3
