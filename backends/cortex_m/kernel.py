@@ -177,7 +177,9 @@ class Site:
         """By what it is called as a feature, how often a line or word is moved, and the cycles that each takes."""
         if pipeline is None:
             return {}
-        lie = {place: memory for place in _PLACES if (memory := self._memory_of(place)) is not None}
+        lie: dict[Place, Memory] = {
+            place: memory for place in _PLACES if (memory := self._memory_of(place)) is not None
+        }
         behind: dict[Cache, list[Place]] = {}
         for place, memory in lie.items():
             if memory.data_cache is not None:

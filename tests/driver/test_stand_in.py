@@ -82,7 +82,7 @@ def test_its_npu_too(succeed, board, tmp_path):
 def test_memories_lie_one_behind_the_other_as_large_and_as_fast(board):
     target = read_target(board())
     on = simulation_of(target)
-    assert on.stands_in and on.machine == "mps3-an547" and on.layout.vectors.base == 0
+    assert on.stands_in and on.machine == "mps3-an547" and on.layout.vectors and on.layout.vectors.base == 0
     assert on.layout.code == on.layout.constants and on.layout.stack == on.layout.arena[0]  # as on the chip
     pairs = zip(target.layout.memories, on.layout.memories, strict=False)
     assert all(replace(there, base=here.base) == here for here, there in pairs)

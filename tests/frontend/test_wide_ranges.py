@@ -19,14 +19,13 @@ class Mel(nn.Module):
         super().__init__()
         angles = torch.arange(65)[:, None] * torch.arange(128) * 2 * math.pi / 128
         window = torch.hann_window(128)
-        self.register_buffer("real", (torch.cos(angles) * window)[:, None])
-        self.register_buffer("imaginary", (torch.sin(angles) * window)[:, None])
+        self.parts = nn.Buffer(torch.stack([torch.cos(angles), torch.sin(angles)])[:, :, None] * window)
         centers = torch.linspace(2, 60, 8)
-        self.register_buffer("bands", torch.clamp(1 - (torch.arange(65) - centers[:, None]).abs() / 5, min=0))
+        self.bands = nn.Buffer(torch.clamp(1 - (torch.arange(65) - centers[:, None]).abs() / 5, min=0))
         self.head = nn.Conv1d(8, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = [nn.functional.conv1d(x, kernel, stride=128) for kernel in (self.real, self.imaginary)]
+        parts = [nn.functional.conv1d(x, kernel, stride=128) for kernel in self.parts]
         power = parts[0] * parts[0] + parts[1] * parts[1]
         return self.head(torch.log(torch.matmul(self.bands, power) + 1e-6))
 
