@@ -109,12 +109,11 @@ def find_target(
         limited = replace(target.layout, arena=(replace(first, size=min(first.size, arena_size)),))
         board = replace(target.board, trials=target.board.trials or replace(target.layout, arena=(first,)))
         target = replace(target, layout=limited, board=board)
-    return replace(
-        target,
-        flash_size=flash_size or target.flash_size,
-        clock=clock or target.clock,
-        npu_clock=npu_clock or target.npu_clock,
-    )
+    if flash_size is not None:
+        target = replace(target, flash_size=flash_size)
+    if clock is not None:
+        target = replace(target, clock=clock)
+    return target if npu_clock is None else replace(target, npu_clock=npu_clock)
 
 
 def with_constants_in(name: str, target: Target) -> Layout:

@@ -1,8 +1,9 @@
-"""TRANSPOSE_CONV2D, a row of the input at a time: a convolution makes all pixels that begin there, as its channels.
+"""TRANSPOSE_CONV2D, a row of the result at a time.
 
 With a stride of s, pixel `s m + p` of a result is a convolution of the input around m, by every s-th weight of the
-kernel from p on (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). The convolution is
-a kernel of its own; its channels are then moved to the rows and columns that they stand for.
+kernel from p on (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). So each row of the
+result is a convolution of some rows of the input, whose channels are the pixels of a group of columns. It is a kernel
+of its own, and is called row by row.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
+from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
+from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, computing_ops, retype, standalone
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, tensor
@@ -30,7 +33,6 @@ from tosaic.support.values import is_argument
 from tosaic.tuner.space import Schedule, Variant
 
 _EPILOGUE = {"tosa.rescale", "tosa.clamp", "tosa.table"}
-_KINDS = {1: "i8", 2: "i16", 4: "i32"}
 _CONVOLUTIONS = ("conv2d", "conv2d_i16", "cmsis_nn")
 _WITH_VECTORS = f"""\
 {PRELUDE}{COPY}
@@ -70,7 +72,7 @@ class TransposedConvolution(KernelFamily):
         if any(op.name not in _EPILOGUE for op in ops[1:]) or not isinstance(sums, ir.IntegerType):
             return None
         problem = _Problem.of(function)
-        row = parse(problem.convolution)
+        row = parse(problem.rows[0])
         known = (family().match(functions(row)["main"]) for family in (Conv2d, Conv2dI16))
         found = next((each for each in known if each is not None), None)
         if found is None:
@@ -81,23 +83,21 @@ class TransposedConvolution(KernelFamily):
         return Workload(self.name, key, {"function": str(function)}, {"weights": weights})
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return self._parts(workload, core).convolution.space.variants
+        return self._parts(workload, core).convolutions[0].space.variants
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        parts = self._parts(workload, core)
-        return parts.source(parts.convolution.generate(schedule), core)
+        return self._parts(workload, core).source(schedule, core)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return self._parts(workload, core).convolution.trace(schedule)
+        return self._parts(workload, core).convolutions[0].trace(schedule)
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         parts = self._parts(workload, core)
-        found = dict(parts.convolution.features(schedule))
-        rows = parts.problem.geometry.rows
+        found, rows = dict(parts.convolutions[0].features(schedule)), float(parts.problem.geometry.rows)
         for name in found:
             if name.rpartition(".")[2] in ("estimate", "estimate_with_waits"):
                 found[name] *= rows
-        return {**found, "rows": float(rows), "scratch": float(parts.scratch(parts.convolution.generate(schedule)))}
+        return {**found, "rows": rows, "scratch": float(parts.scratch(parts.convolutions[0].generate(schedule)))}
 
     def _parts(self, workload: Workload, core: Core) -> _Parts:
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
@@ -167,8 +167,8 @@ class _Geometry:
 
     @property
     def rows(self) -> int:
-        """Calls of the convolution."""
-        return self.batch * self.down.groups
+        """Rows of the result, each a call of a convolution."""
+        return self.batch * self.down.result
 
     @property
     def row(self) -> int:
@@ -180,18 +180,29 @@ class _Geometry:
         return self.along.result * self.results * self.result
 
     @property
-    def group_row(self) -> int:
-        """Bytes of one row of the groups that a call makes."""
+    def reads_whole(self) -> bool:
+        """Whether all that calls read are aligned rows of the image."""
+        inside = self.down.taps == 1 and self.down.first == 0 and self.down.groups <= self.down.size
+        return inside and self.row % VECTOR == 0
+
+    @property
+    def writes_whole(self) -> bool:
+        """Whether what a call makes is an aligned row of the result."""
+        return self.out_row == self.made_row and self.out_row % VECTOR == 0
+
+    @property
+    def made_row(self) -> int:
+        """Bytes of what a call makes."""
         return self.along.made * self.along.stride * self.results * self.result
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is computed: `convolution` is the text of a module, of a row of groups."""
+    """What is computed: `rows` are the texts of modules, of each row of a group of rows."""
 
     geometry: _Geometry
     zero_point: int
-    convolution: str
+    rows: tuple[str, ...]
 
     @staticmethod
     def of(function: ir.Operation) -> _Problem:
@@ -205,22 +216,23 @@ class _Problem:
         zero_point = constant_value(op.operands[3])
         assert zero_point is not None
         geometry = _Geometry(batch, down, along, channels, results, *sizes)
-        return _Problem(geometry, int(zero_point.item()), _convolution_of(function, geometry))
+        texts = tuple(_row_of(function, geometry, phase) for phase in range(down.stride))
+        return _Problem(geometry, int(zero_point.item()), texts)
 
 
-def _convolution_of(function: ir.Operation, geometry: _Geometry) -> str:
-    """The text of a module whose `main` makes a row of groups, with their epilogue."""
+def _row_of(function: ir.Operation, geometry: _Geometry, phase: int) -> str:
+    """The text of a module whose `main` makes a row of the result, that of a phase of its group, with the epilogue."""
     module = standalone(function)
     (row,) = functions(module).values()
     down, along = geometry.down, geometry.along
-    phases = down.stride * along.stride
+    phases = along.stride
     op, *epilogue = computing_ops(row)
     with module.context, ir.Location.unknown():
         (x,) = body_of(row).arguments
         x.set_type(tensor((1, down.taps, along.size, geometry.channels), element_type(x)))
         shape = (1, 1, along.made, phases * geometry.results)
         with ir.InsertionPoint(op):
-            weights, bias = constant(_weights_of(op, down, along)), _tiled(op.operands[2], phases)
+            weights, bias = constant(_weights_of(op, down, along, phase)), _tiled(op.operands[2], phases)
             window = {"pad": (0, 0, *along.pad), "stride": (1, 1), "dilation": (1, 1)}
             window |= {"acc_type": op.attributes["acc_type"]}
             operands = [x, weights, bias, *list(op.operands)[3:]]
@@ -238,16 +250,16 @@ def _convolution_of(function: ir.Operation, geometry: _Geometry) -> str:
     return str(module)
 
 
-def _weights_of(op: ir.Operation, down: _Axis, along: _Axis) -> np.ndarray:
-    """(pixels of a group x outputs, rows, columns, channels) of the weights of a TRANSPOSE_CONV2D."""
+def _weights_of(op: ir.Operation, down: _Axis, along: _Axis, phase: int) -> np.ndarray:
+    """(columns of a group x outputs, rows, columns, channels) of the weights that make a row of a group."""
     weights = constant_value(op.operands[1])
     assert weights is not None
     outputs, _, _, channels = weights.shape
-    found = np.zeros((down.stride, along.stride, outputs, down.taps, along.taps, channels), weights.dtype)
-    for y, x, v, u in np.ndindex(down.stride, along.stride, down.taps, along.taps):
-        row, column = down.weight(y, v), along.weight(x, u)
+    found = np.zeros((along.stride, outputs, down.taps, along.taps, channels), weights.dtype)
+    for x, v, u in np.ndindex(along.stride, down.taps, along.taps):
+        row, column = down.weight(phase, v), along.weight(x, u)
         if row is not None and column is not None:
-            found[y, x, :, v, u] = weights[:, row, column]
+            found[x, :, v, u] = weights[:, row, column]
     return found.reshape(-1, down.taps, along.taps, channels)
 
 
@@ -260,63 +272,51 @@ def _tiled(value: ir.Value, times: int) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The kernels of a row: the convolution, and, where it makes several rows, what moves its channels there."""
+    """The kernels of the rows of a group, which differ in their weights."""
 
     problem: _Problem
-    convolution: KernelTask
-    movement: KernelTask | None
+    convolutions: tuple[KernelTask, ...]
 
-    def _places(self) -> tuple[int, int, int, int]:
-        """Where the input of a call lies that is no part of the image, what is made, what is moved, and the rest."""
+    def _places(self) -> tuple[int, int]:
+        """Where in working memory lies what a call makes if it is no row of the result, behind what it reads if
+        that is no part of the image; and where that of its kernel begins."""
         geometry = self.problem.geometry
-        made = round_up(geometry.down.taps * geometry.row, VECTOR)
-        size = round_up(geometry.down.stride * geometry.group_row, VECTOR)
-        moved = made + size if self.movement else made
-        return 0, made, moved, moved + size
+        window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
+        return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))
 
     def scratch(self, convolution: KernelSource) -> int:
-        """Bytes of working memory with a kernel of the convolution."""
-        moving = self.movement.generate(self.movement.default()).scratch_bytes if self.movement else 0
-        return self._places()[3] + max(convolution.scratch_bytes, moving)
+        """Bytes of working memory with a kernel of a row."""
+        return self._places()[1] + convolution.scratch_bytes
 
-    def source(self, convolution: KernelSource, core: Core) -> KernelSource:
-        """The kernel, with those of a row as parts."""
-        geometry, (window, made, moved, inner) = self.problem.geometry, self._places()
-        down, along, moving = geometry.down, geometry.along, self.movement
-        parts = [convolution, *([moving.generate(moving.default())] if moving else [])]
-        skipped = along.skipped * geometry.results * geometry.result
-        inside = f"first >= 0 && first + {down.taps} <= {down.size}" if geometry.row % VECTOR == 0 else "0"
-        calls = [f"{convolution.symbol}(rows, scratch + {made}, params, scratch + {inner});"]
-        if moving:
-            calls.append(f"{parts[1].symbol}(scratch + {made}, scratch + {moved}, params, scratch + {inner});")
+    def source(self, schedule: Schedule, core: Core) -> KernelSource:
+        """The kernel, with that of a row as its part.
+
+        Raises:
+            BackendError: the kernels of the rows differ in more than their params.
+        """
+        rows, geometry, params = (
+            [task.generate(schedule) for task in self.convolutions],
+            self.problem.geometry,
+            Params(),
+        )
+        row, down = rows[0], geometry.down
+        if len({(each.symbol, each.scratch_bytes, len(each.params)) for each in rows}) > 1:
+            raise BackendError(f"the rows of `{row.symbol}` differ in more than their params")
+        places = [params.add(np.frombuffer(each.params, np.uint8)) for each in rows]
+        apart = places[1] - places[0] if len(places) > 1 else 0
         lines = [
-            *(
-                f"void {part.symbol}(const int8_t *, int8_t *, const int8_t *, int8_t *);"
-                for part in {part.symbol: part for part in parts}.values()
-            ),
+            f"void {row.symbol}(const int8_t *, int8_t *, const int8_t *, int8_t *);",
             "void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, int8_t *scratch)",
             "{",
             f"  for (int n = 0; n < {geometry.batch}; n++, in += {down.size * geometry.row}, "
             f"out += {down.result * geometry.out_row}) {{",
             f"    for (int m = {down.first}; m < {down.first + down.groups}; m++) {{",
-            f"      const int first = m - {down.taps - 1};",
-            f"      const int8_t *rows = in + first * {geometry.row};",
-            f"      if (!({inside})) {{",
-            f"        for (int t = 0; t < {down.taps}; t++) {{",
-            f"          int8_t *row = scratch + {window} + t * {geometry.row};",
-            f"          if (first + t >= 0 && first + t < {down.size})",
-            f"            copy(row, rows + t * {geometry.row}, {geometry.row});",
-            "          else",
-            f"            fill(row, {self.problem.zero_point}, {geometry.row});",
-            "        }",
-            f"        rows = scratch + {window};",
-            "      }",
-            *(f"      {call}" for call in calls),
+            *(f"      {line}" for line in self._window()),
             f"      for (int p = 0; p < {down.stride}; p++) {{",
             f"        const int y = {down.stride} * m + p + {down.before};",
-            f"        if (y >= 0 && y < {down.result})",
-            f"          copy(out + y * {geometry.out_row}, scratch + {moved} + p * {geometry.group_row} + {skipped}, "
-            f"{geometry.out_row});",
+            f"        if (y >= 0 && y < {down.result}) {{",
+            *(f"          {line}" for line in self._made(f"{row.symbol}(rows, %s, params + p * {apart}, %s);")),
+            "        }",
             "      }",
             "    }",
             "  }",
@@ -325,11 +325,42 @@ class _Parts:
         ]
         prelude = _WITH_VECTORS if core.mve else _WITHOUT_VECTORS
         symbol, text = with_symbol("transpose_conv2d", prelude + "\n".join(lines))
-        libraries = dict.fromkeys(library for part in parts for library in part.libraries)
-        return KernelSource(
-            symbol, "c", text, convolution.params, self.scratch(convolution), libraries=tuple(libraries),
-            parts=tuple(parts),
-        )  # fmt: skip
+        scratch = self.scratch(row)
+        return KernelSource(symbol, "c", text, bytes(params), scratch, libraries=row.libraries, parts=(row,))
+
+    def _made(self, call: str) -> list[str]:
+        """C that makes row `y` of the result."""
+        geometry, (made, inner) = self.problem.geometry, self._places()
+        row, result = geometry.out_row, f"out + y * {geometry.out_row}"
+        if geometry.writes_whole:
+            return [call % (result, f"scratch + {inner}")]
+        skipped = geometry.along.skipped * geometry.results * geometry.result
+        return [
+            call % (f"scratch + {made}", f"scratch + {inner}"),
+            f"copy({result}, scratch + {made + skipped}, {row});",
+        ]
+
+    def _window(self) -> list[str]:
+        """C of the rows that a call reads: the image's own, or copies with zero points around them."""
+        geometry, down = self.problem.geometry, self.problem.geometry.down
+        rows = f"const int8_t *rows = in + (m - {down.taps - 1}) * {geometry.row};"
+        if geometry.reads_whole:
+            return [rows]
+        inside = f"first >= 0 && first + {down.taps} <= {down.size}" if geometry.row % VECTOR == 0 else "0"
+        return [
+            f"const int first = m - {down.taps - 1};",
+            rows,
+            f"if (!({inside})) {{",
+            f"  for (int t = 0; t < {down.taps}; t++) {{",
+            f"    int8_t *row = scratch + t * {geometry.row};",
+            f"    if (first + t >= 0 && first + t < {down.size})",
+            f"      copy(row, rows + t * {geometry.row}, {geometry.row});",
+            "    else",
+            f"      fill(row, {self.problem.zero_point}, {geometry.row});",
+            "  }",
+            "  rows = scratch;",
+            "}",
+        ]
 
 
 @lru_cache(maxsize=64)
@@ -337,21 +368,7 @@ def _parts(text: str, core: Core, libraries: tuple[tuple[str, Path], ...], site:
     module = parse(text)
     (function,) = functions(module).values()
     problem = _Problem.of(function)
-    row = parse(problem.convolution)
-    convolution = KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries))
+    rows = [parse(row) for row in problem.rows]
+    tasks = (KernelTask.of(functions(row)["main"], core, _CONVOLUTIONS, (), dict(libraries)) for row in rows)
     # How much working memory there is, is for the whole kernel to say.
-    convolution = replace(convolution, site=replace(site, most_scratch=None))
-    return _Parts(problem, convolution, _movement(problem.geometry, core) if problem.geometry.down.stride > 1 else None)
-
-
-def _movement(geometry: _Geometry, core: Core) -> KernelTask:
-    """The task that gives each row of groups the pixels of its own."""
-    rows, groups = geometry.down.stride, geometry.along.made
-    kind, channels = _KINDS[geometry.result], geometry.along.stride * geometry.results
-    made, moved = (f"tensor<1x{shape}x{channels}x{kind}>" for shape in (f"{groups}x{rows}", f"{rows}x{groups}"))
-    text = f"""\
-func.func @main(%made: {made}) -> {moved} {{
-  %moved = tosa.transpose %made {{perms = array<i32: 0, 2, 1, 3>}} : ({made}) -> {moved}
-  return %moved : {moved}
-}}"""
-    return KernelTask(text, core)
+    return _Parts(problem, tuple(replace(task, site=replace(site, most_scratch=None)) for task in tasks))

@@ -135,7 +135,7 @@ class _Driver:
             self._end,
             tuple(Overlap(i, o, lead) for (i, o), lead in plan.leads.items()),
             tuple(dict.fromkeys(library for part in parts.values() for library in part.libraries)),
-            tuple(parts.values()),
+            tuple({each.symbol: each for part in parts.values() for each in (*part.parts, part)}.values()),
             fed=self._fed_input,
         )
 
