@@ -21,7 +21,7 @@ def test_a_random_module(seed):
 
 
 def test_damaged_files():
-    outcomes = [files.trial(number) for number in range(3 * len(files.KINDS))]
+    outcomes = [files.trial(number) for number in range(2 * len(files.KINDS))]
     assert not [outcome for outcome in outcomes if outcome.fault]
     assert len({outcome.kind for outcome in outcomes}) > 1
 
