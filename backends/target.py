@@ -245,13 +245,12 @@ class Target:
             return self.layout
         return replace(
             lie,
-            code=in_place_of(self.layout.code, lie.code),
-            stack=in_place_of(self.layout.stack, lie.stack),
-            arena=tuple(in_place_of(self.layout.arena[0], memory) for memory in lie.arena),
-            constants=in_place_of(self.layout.constants, lie.constants),
+            code=_in_place_of(self.layout.code, lie.code),
+            stack=_in_place_of(self.layout.stack, lie.stack),
+            arena=tuple(_in_place_of(self.layout.arena[0], memory) for memory in lie.arena),
+            constants=_in_place_of(self.layout.constants, lie.constants),
         )
 
 
-def in_place_of(memory: Memory, lies: Memory) -> Memory:
-    """A memory where another lies, as fast as it is."""
+def _in_place_of(memory: Memory, lies: Memory) -> Memory:
     return replace(memory, base=lies.base, size=lies.size)

@@ -26,12 +26,12 @@ _FLOAT, _INT16 = "float32", "int16"
 def keep_float(nodes: Iterable[Node]) -> None:
     """Mark nodes to stay float32, whatever a user names."""
     for node in nodes:
-        node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _KEPT: _FLOAT}
+        _set_mark(node, _FLOAT)
 
 
 def widen(node: Node) -> None:
     """Mark a node to have int16 activations."""
-    node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _KEPT: _INT16}
+    _set_mark(node, _INT16)
 
 
 def stays_float(node: Node, named: Sequence[str]) -> bool:
@@ -42,6 +42,10 @@ def stays_float(node: Node, named: Sequence[str]) -> bool:
 def has_int16(node: Node, named: Sequence[str]) -> bool:
     """Whether a node is named, or marked, to have int16 activations."""
     return is_named(node, named) or _mark(node) == _INT16
+
+
+def _set_mark(node: Node, mark: str) -> None:
+    node.meta[_CUSTOM] = {**(node.meta.get(_CUSTOM) or {}), _KEPT: mark}
 
 
 def _mark(node: Node) -> str | None:

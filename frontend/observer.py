@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -99,17 +100,18 @@ class RangeObserver(ObserverBase):
         """How much more noise the samples of each fold have in the range that the others give than in that of all."""
         if not self._has_folds:
             return 0.0
-        headroom, whole = self.headroom, self._range()
-        apart = sum(self._noise(headroom * low, headroom * high, fold) for (low, high), fold in self._trained)
+        trained, whole = self._trained, self._range()
+        headroom = self._headroom(trained)
+        apart = sum(self._noise(headroom * low, headroom * high, fold) for (low, high), fold in trained)
         known = sum(self._noise(headroom * whole[0], headroom * whole[1], fold) for fold in self.folds)
         return 10 * math.log10(apart / known) if apart and known else 0.0
 
     @property
     def headroom(self) -> float:
         """The factor of the range that loses least on samples which did not give the range."""
-        if not self._has_folds:
-            return 1.0
-        trained = self._trained
+        return self._headroom(self._trained) if self._has_folds else 1.0
+
+    def _headroom(self, trained: Sequence[tuple[tuple[float, float], Tensor]]) -> float:
         return min(_HEADROOM, key=lambda h: sum(self._noise(h * low, h * high, fold) for (low, high), fold in trained))
 
     @property

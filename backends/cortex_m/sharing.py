@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.task import KernelTask
+from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule
 
 _WORTH_SHARING = 256
@@ -46,6 +51,25 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
             if variant.legal(choices) and pack_alike(task.generate(found), other):
                 return found
     return None
+
+
+def as_one(sources: Sequence[KernelSource]) -> KernelSource:
+    """The kernel of calls that differ in their params, with those of each, as whole vectors, behind those before.
+
+    Raises:
+        BackendError: they differ in more.
+    """
+    first = sources[0]
+    if len({(source.symbol, source.scratch_bytes, len(source.params)) for source in sources}) > 1:
+        raise BackendError(f"the calls of `{first.symbol}` differ in more than their params")
+    if len(sources) == 1:
+        return first
+    return replace(first, params=b"".join(whole_vectors(source.params).tobytes() for source in sources))
+
+
+def whole_vectors(block: bytes) -> np.ndarray:
+    """The bytes of a block, filled up with zeros to a multiple of a vector."""
+    return np.frombuffer(block.ljust(round_up(len(block), VECTOR), b"\0"), np.uint8)
 
 
 def _weights(kernel: KernelSource) -> bytes:

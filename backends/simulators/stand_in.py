@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.backends.boards import MIB, MPS3_AN547
-from tosaic.backends.target import Board, Layout, Memory, Target, in_place_of
+from tosaic.backends.target import Board, Layout, Memory, Target
 from tosaic.support.errors import Error
 
 _ALIGNMENT = 16
@@ -111,10 +111,4 @@ def _trials(target: Target, board: Board) -> Layout:
     whole, count = lie.arena[0], len(layout.arena)
     size = whole.size // count // _ALIGNMENT * _ALIGNMENT
     parts = [replace(memory, base=whole.base + i * size, size=size) for i, memory in enumerate(layout.arena)]
-    return replace(
-        lie,
-        code=in_place_of(layout.code, lie.code),
-        stack=in_place_of(layout.stack, lie.stack),
-        arena=tuple(parts),
-        constants=in_place_of(layout.constants, lie.constants),
-    )
+    return replace(replace(target, board=board).trials, arena=tuple(parts))

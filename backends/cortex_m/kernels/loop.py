@@ -17,7 +17,7 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels import dense
-from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PORTABLE_COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.linalg import pack
@@ -34,15 +34,6 @@ from tosaic.support.values import byte_size, producer, users
 from tosaic.tuner.space import Schedule, Variant
 
 _WITH_VECTORS = f"{PRELUDE}{COPY}\n"
-_WITHOUT_VECTORS = """\
-#include <stdint.h>
-#include <string.h>
-#define INLINE static inline __attribute__((always_inline))
-static void copy(int8_t *to, const int8_t *from, int bytes)
-{
-  memcpy(to, from, bytes);
-}
-"""
 
 
 @FAMILIES.register
@@ -300,7 +291,7 @@ class _Writer:
             *(f"  {line}" for line in after),
             "}",
         ]
-        prelude = _WITH_VECTORS if self._core.mve else _WITHOUT_VECTORS
+        prelude = _WITH_VECTORS if self._core.mve else PORTABLE_COPY
         unpack = f"{dense.WITH_VECTORS if self._core.mve else dense.WITHOUT_VECTORS}{dense.UNPACK}"
         symbol, text = with_symbol("loop", prelude + unpack * self._resident + "\n".join(lines) + "\n")
         libraries = dict.fromkeys(library for source in self._sources for library in source.libraries)

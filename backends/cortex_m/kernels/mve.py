@@ -72,6 +72,18 @@ INLINE void copy(int8_t *to, const int8_t *from, int bytes)
 }"""
 
 
+PORTABLE_COPY = """\
+#include <stdint.h>
+#include <string.h>
+#define INLINE static inline __attribute__((always_inline))
+static void copy(int8_t *to, const int8_t *from, int bytes)
+{
+  memcpy(to, from, bytes);
+}
+"""
+"""The same for cores without MVE."""
+
+
 def round_up(value: int, multiple: int) -> int:
     """The least multiple of `multiple` that is not below `value`."""
     return -(-value // multiple) * multiple

@@ -18,14 +18,13 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
-from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
+from tosaic.backends.cortex_m.kernels.mve import COPY, PORTABLE_COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
-from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core
 from tosaic.support.attributes import ints_of
-from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, computing_ops, retype, standalone
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, numpy_dtype, parse, shape_of
 from tosaic.support.tosa_builder import emit, rebuild, tensor
@@ -41,17 +40,11 @@ INLINE void fill(int8_t *to, int8_t value, int bytes)
   for (; bytes > 0; bytes -= 16, to += 16) vstrbq_p_s8(to, vdupq_n_s8(value), vctp8q(bytes));
 }}
 """
-_WITHOUT_VECTORS = """\
-#include <stdint.h>
-#include <string.h>
-static void copy(int8_t *to, const int8_t *from, int bytes)
-{
-  memcpy(to, from, bytes);
-}
-static void fill(int8_t *to, int8_t value, int bytes)
-{
+_WITHOUT_VECTORS = f"""\
+{PORTABLE_COPY}INLINE void fill(int8_t *to, int8_t value, int bytes)
+{{
   memset(to, value, bytes);
-}
+}}
 """
 
 
@@ -294,16 +287,9 @@ class _Parts:
         Raises:
             BackendError: the kernels of the rows differ in more than their params.
         """
-        rows, geometry, params = (
-            [task.generate(schedule) for task in self.convolutions],
-            self.problem.geometry,
-            Params(),
-        )
-        row, down = rows[0], geometry.down
-        if len({(each.symbol, each.scratch_bytes, len(each.params)) for each in rows}) > 1:
-            raise BackendError(f"the rows of `{row.symbol}` differ in more than their params")
-        places = [params.add(np.frombuffer(each.params, np.uint8)) for each in rows]
-        apart = places[1] - places[0] if len(places) > 1 else 0
+        geometry = self.problem.geometry
+        row, down = as_one([task.generate(schedule) for task in self.convolutions]), geometry.down
+        apart = round_up(len(row.params) // down.stride, VECTOR)
         lines = [
             f"void {row.symbol}(const int8_t *, int8_t *, const int8_t *, int8_t *);",
             "void @SYMBOL@(const int8_t *in, int8_t *out, const int8_t *params, int8_t *scratch)",
@@ -326,7 +312,7 @@ class _Parts:
         prelude = _WITH_VECTORS if core.mve else _WITHOUT_VECTORS
         symbol, text = with_symbol("transpose_conv2d", prelude + "\n".join(lines))
         scratch = self.scratch(row)
-        return KernelSource(symbol, "c", text, bytes(params), scratch, libraries=row.libraries, parts=(row,))
+        return KernelSource(symbol, "c", text, row.params, scratch, libraries=row.libraries, parts=(row,))
 
     def _made(self, call: str) -> list[str]:
         """C that makes row `y` of the result."""

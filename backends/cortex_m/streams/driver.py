@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,12 +10,11 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import Fed, KernelSource, Overlap
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.sharing import with_shared_weights
+from tosaic.backends.cortex_m.sharing import as_one, whole_vectors, with_shared_weights
 from tosaic.backends.cortex_m.streams.layout import lay_out
 from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
-from tosaic.support.errors import BackendError
 
 _Key: TypeAlias = tuple[int, int]
 """A stage, and the rows that a call of its kernel makes."""
@@ -78,7 +76,7 @@ class _Driver:
         self._plan, self._core = plan, core
         self._stream, self._params = plan.stream, Params()
         self._own_params = {key: len(each[0].params) for key, each in strips.items() if len(each) > 1}
-        self._strips = {key: _as_one(each) for key, each in strips.items()}
+        self._strips = {key: as_one(each) for key, each in strips.items()}
         self._strips |= with_shared_weights(
             {key: source for key, source in self._strips.items() if key not in self._own_params}
         )
@@ -87,7 +85,7 @@ class _Driver:
         self._resident: dict[_Key, int] = {}
         self._kept: dict[int, tuple[int, int]] = {}
         for block, begins in _blocks(self._strips):
-            at = self._params.add(_whole_vectors(block))
+            at = self._params.add(whole_vectors(block))
             self._at |= {key: at + begin for key, begin in begins.items()}
             if any(stage in resident for stage, _ in begins):
                 copy = self._reserve(len(block))
@@ -470,16 +468,6 @@ class _Driver:
         return self._stream.writes.index(name)
 
 
-def _as_one(sources: Sequence[KernelSource]) -> KernelSource:
-    """The kernel of the calls of a stage, with the params of each behind those of the one before."""
-    first = sources[0]
-    if len({(source.symbol, source.scratch_bytes, len(source.params)) for source in sources}) > 1:
-        raise BackendError(f"the calls of `{first.symbol}` differ in more than their params")
-    if len(sources) == 1:
-        return first
-    return replace(first, params=b"".join(_whole_vectors(source.params).tobytes() for source in sources))
-
-
 def _blocks(strips: Mapping[_Key, KernelSource]) -> list[tuple[bytes, dict[_Key, int]]]:
     """Params that lie together, and where those of each strip begin: equal ones once, and those of equal weights behind
     these, each with the distance to them at its end."""
@@ -487,7 +475,7 @@ def _blocks(strips: Mapping[_Key, KernelSource]) -> list[tuple[bytes, dict[_Key,
     for key, source in strips.items():
         block, known, begins = found.setdefault(source.shared or source.params, (Params(), {}, {}))
         if not len(block) and source.shared:
-            block.add(_whole_vectors(source.shared))
+            block.add(whole_vectors(source.shared))
         if source.params not in known:
             begin = round_up(len(block), VECTOR)
             distance = (-begin - len(source.params)).to_bytes(4, "little", signed=True) if source.shared else b""
@@ -500,10 +488,6 @@ def _prototype(part: KernelSource, strips: Mapping[_Key, KernelSource], stream: 
     number = next(number for (number, _), source in strips.items() if source.symbol == part.symbol)
     tensors = ["const void *"] * len(stream.stages[number].arguments)
     return [*tensors, "void *", "const void *", "void *"]
-
-
-def _whole_vectors(block: bytes) -> np.ndarray:
-    return np.frombuffer(block.ljust(round_up(len(block), VECTOR), b"\0"), np.uint8)
 
 
 def _behind(rows: Rows, variable: str, offset: int) -> str:
