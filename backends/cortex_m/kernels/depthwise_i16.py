@@ -61,9 +61,7 @@ class DepthwiseI16(KernelFamily):
         return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        kernel = scheduled(_windows(workload), schedule, core.pipeline)
-        counts = kernel.counts()
-        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
+        return self.site.promised(scheduled(_windows(workload), schedule, core.pipeline), core.pipeline)
 
 
 def _windows(workload: Workload) -> Windows:

@@ -69,9 +69,7 @@ class Reduction(KernelFamily):
         return scheduled(_rows(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        kernel = scheduled(_rows(workload), schedule, core.pipeline)
-        counts = kernel.counts()
-        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
+        return self.site.promised(scheduled(_rows(workload), schedule, core.pipeline), core.pipeline)
 
 
 def _rows(workload: Workload) -> Rows:

@@ -102,9 +102,7 @@ class Resize(KernelFamily):
         return scheduled(_blends(workload), schedule, core.pipeline).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        kernel = scheduled(_blends(workload), schedule, core.pipeline)
-        counts = kernel.counts()
-        return self.site.priced(counts, counts["cycles"], kernel.walks(), core.pipeline)
+        return self.site.promised(scheduled(_blends(workload), schedule, core.pipeline), core.pipeline)
 
 
 def _blends(workload: Workload) -> Blends:
