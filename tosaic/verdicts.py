@@ -12,7 +12,7 @@ from tosaic.passes.npu.costs import COSTS
 from tosaic.passes.place.verdicts import VERDICTS
 from tosaic.proof import prove_beside
 from tosaic.support.mlir import ir
-from tosaic.targets import targets
+from tosaic.targets import declarations
 
 
 def verdict(op: ir.Operation, accelerator: str) -> str | None:
@@ -41,7 +41,8 @@ def _cycles(flatbuffer: bytes, accelerator: str) -> int | None:
 
 VERDICTS.update({name: partial(verdict, accelerator=name) for name in ACCELERATORS})
 COSTS.update({name: partial(cost, accelerator=name) for name in ACCELERATORS})
-for _name, _target in targets().items():
-    VERDICTS[_name] = VERDICTS[_target.accelerator or ""]
-    if _target.accelerator:
-        COSTS[_name] = COSTS[_target.accelerator]
+for _name, _declared in declarations().items():
+    _accelerator = _declared.target.accelerator or ""
+    VERDICTS[_name] = VERDICTS[_accelerator]
+    if _accelerator:
+        COSTS[_name] = COSTS[_accelerator]

@@ -80,12 +80,13 @@ def write_kit(kit: Path, name: str, core: Core, archives: Sequence[Path], licens
     for part in licenses:
         shutil.copyfile(part.text, kit / "LICENSES" / f"{part.of}.txt")
     drivers = [driver for driver in _DRIVERS if (kit / "lib" / f"libtosaic_{driver}.a").exists()]
+    cpu = core.name.partition("+")[0]
     values = {
         "name": name,
         "NAME": name.upper(),
-        "cpu": core.name,
-        "CPU": core.name.upper().replace("-", "_"),
-        "Dcore": core.name.title().replace("plus", "+"),
+        "cpu": cpu,
+        "CPU": cpu.upper().replace("-", "_"),
+        "Dcore": cpu.title().replace("plus", "+"),
         "float_abi": core.float_abi,
     }
     components = ""
