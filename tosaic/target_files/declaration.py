@@ -206,7 +206,10 @@ def _target(file: TargetFile) -> Target:
     if file.stack_size is not None:
         left = stack.size - file.stack_size
         memories[file.stack] = replace(stack, size=left)
-        stack = replace(stack, name=f"{stack.name}-stack", base=stack.base + left, size=file.stack_size)
+        seen = None if stack.npu_base is None else stack.npu_base + left
+        stack = replace(
+            stack, name=f"{stack.name}-stack", base=stack.base + left, size=file.stack_size, npu_base=seen, reserved=()
+        )
     arena = tuple(memories[name] for name in file.arena)
     npus = tuple(Npu(name, **msgspec.structs.asdict(table)) for name, table in file.npu.items())
     npu, of_npu = _usual_npu(file), dict[str, Any]()
