@@ -15,6 +15,7 @@ import numpy as np
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor, Schedule
+from tosaic.backends.target import Target
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError, unknown_name
 
@@ -53,6 +54,11 @@ class VelaOptions:
     arena_limit: int | None = None
     separate_io: bool = True
     config: str = ""
+
+    @staticmethod
+    def of(target: Target) -> VelaOptions:
+        """As a target says."""
+        return VelaOptions(target.memory_mode, target.system_config, config=target.vela_config)
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import NETS
+from tosa_graphs import Graph
 
 from benchmarks.campaigns.targets import outcome
 from tosaic.backends.ethos_u.vela import VelaOptions, vela_sections
+from tosaic.passes.npu.costs import COSTS
 from tosaic.target_files.declaration import declaration, examine
 from tosaic.target_files.schema import json_schema
 from tosaic.target_files.source import READY, ready
 from tosaic.targets import declarations, find_target
+from tosaic.verdicts import costs_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
 CHIPS = (
@@ -107,3 +111,13 @@ def test_a_file_written_by_the_page_alone(tmp_path):
     file.write_text(board.replace("clock =", f"{text}clock =", 1))
     (tmp_path / "vela.ini").write_text((READY / "himax" / "vela.ini").read_text())
     assert declaration(file).target.npu_registers == 0x4014_0000
+
+
+def test_forms_are_priced_under_the_targets_configuration():
+    assert costs_of(find_target("corstone-300")) == "ethos-u55-128"
+    graph = Graph()
+    weights = np.random.default_rng(0).integers(-127, 128, (256, 1, 1, 256))
+    y = graph.conv2d(graph.input((1, 4, 4, 256)), weights, np.zeros(256, int), input_zero=4)
+    module = graph.module(graph.requantize(y, "i8", 0.001))
+    fast, slow = (COSTS[costs_of(find_target(name))](module) for name in ("alif-e8-hp", "himax-we2"))
+    assert fast is not None and slow is not None and slow > 4 * fast  # bytes of weights: 0.97 a cycle, and 0.125

@@ -128,6 +128,7 @@ def test_a_port_is_the_files_or_the_srams_for_the_fastest_of_the_arena(board):
     assert [target.npu_port(memory) for memory in (target.layout.arena[0], target.layout.constants)] == ["sram", "ext"]
     said = find_target(str(board(("wait_states", 'npu_port = "sram"\nwait_states'), text=NPU)))
     assert said.npu_port(said.layout.constants) == "sram"
+    assert find_target("corstone-300", arena=["ddr"]).layout.arena[0].npu_port == "ext"
 
 
 def test_a_file_extends_a_chip_or_another_file(board):
@@ -191,6 +192,7 @@ def test_a_wrong_file_is_told_so_in_a_line(board, old, new, line, words):
     [
         ('"ethos-u55-128"', '"ethos-u55-3"', "there is no accelerator `ethos-u55-3`; did you mean `ethos-u55-32`?"),
         ("clock =", 'system_config = "Ethos_U55"\nclock =', "there is no system configuration of Vela's `Ethos_U55`"),
+        ("latency = 4", 'latency = 4\nnpu_port = "ext"', "an Ethos-U55 only reads the memory `sram` of the arena"),
         ("clock =", 'vela_config = "none.ini"\nclock =', "none.ini`; No such file or directory"),
         ("clock =", 'vela_config = "board.toml"\nclock =', "no configuration of Vela's; File contains no section"),
     ],

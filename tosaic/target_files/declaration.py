@@ -172,6 +172,11 @@ def _wrong_npus(file: TargetFile) -> Iterator[Finding]:
         if memory and memory.tightly_coupled and memory.npu_base is None:
             hint = "a memory that is not tightly coupled, or its npu_base"
             yield (key,), f"the NPU does not reach the memory `{name}`", hint
+    kinds = {file.accelerator or "", *(table.accelerator for table in file.npu.values())}
+    for name in file.arena:
+        if name in file.memory and file.memory[name].npu_port == "ext" and any("-u55-" in kind for kind in kinds):
+            what = f"an Ethos-U55 only reads the memory `{name}` of the arena, through its port ext"
+            yield ("memory", name, "npu_port"), what, "another memory for the arena"
 
 
 def _wrong_configurations(file: TargetFile) -> Iterator[Finding]:
@@ -275,7 +280,7 @@ def _memory(name: str, table: MemoryTable, file: TargetFile, clock: int | None) 
         line_write_back=table.line_write_back,
         clock=table.clock,
         npu_base=table.npu_base,
-        npu_port=table.npu_port,
+        npu_port=table.npu_port or ("sram" if name == file.arena[0] else "ext"),
         reserved=tuple(table.reserved.items()),
     )
     return at_clock(memory, memory.clock, clock)
