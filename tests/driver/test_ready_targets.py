@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from conftest import NETS
@@ -12,6 +13,7 @@ from tosa_graphs import Graph
 
 from benchmarks.campaigns.targets import outcome
 from tosaic.backends.ethos_u.vela import VelaOptions, vela_sections
+from tosaic.backends.target import Target
 from tosaic.passes.npu.costs import COSTS
 from tosaic.target_files.declaration import declaration, examine
 from tosaic.target_files.schema import json_schema
@@ -35,6 +37,7 @@ def test_every_ready_target_says_what_it_is_and_where_its_numbers_come_from():
         declared = declaration(file)
         assert declared.target.name == name and declared.vendor and declared.title and declared.sources, name
         assert declared.target.clock, name
+        assert msgspec.json.decode(msgspec.json.encode(declared.target), type=Target) == declared.target  # a manifest
 
 
 def test_targets_are_listed_by_vendor(tosaic, succeed):
