@@ -1,4 +1,4 @@
-"""The ops that onnxruntime adds to ONNX and its quantizer writes: each is a function of the real values of its operands.
+"""The ops that onnxruntime adds to ONNX and its quantizer writes: functions of the real values of their operands.
 
 Source: `docs/ContribOperators.md` of onnxruntime.
 """
@@ -93,7 +93,7 @@ for _name, _function in _BINARY.items():
 def _concat(y_scale: np.ndarray, y_zero: np.ndarray, *triples: Any, axis: int) -> Tensor:
     """Triples of a tensor, its scale and its zero point."""
     parts = [
-        dequantized(x, np.float32(scale), np.asarray(zero), 1)
+        dequantized(x, np.asarray(scale, np.float32), np.asarray(zero), 1)
         for x, scale, zero in zip(triples[::3], triples[1::3], triples[2::3], strict=True)
     ]
     return quantized(torch.cat(parts, axis), y_scale, y_zero, y_zero.dtype.name, 1)

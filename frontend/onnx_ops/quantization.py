@@ -127,7 +127,7 @@ def quantized(
     Raises:
         ModelError: the format is none that TOSA computes with.
     """
-    if scale.size == 1 and (dtype == "uint16" or dtype == "int16" and _zero(zero)):
+    if scale.size == 1 and (dtype == "uint16" or (dtype == "int16" and _zero(zero))):
         return _rounded_to_int16(x, float(scale.item()), _zero(zero), np.iinfo(dtype))
     low, high, kind = _limits(dtype, scale, block_size)
     if scale.size == 1:

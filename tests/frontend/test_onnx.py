@@ -277,7 +277,7 @@ def test_an_importable_op_that_fails_is_named(saved):
 
 def test_a_constant_that_no_board_holds_is_refused(saved):
     nodes = [node("Expand", ["c", "s"], ["k"]), node("ReduceMean", ["k"], ["m"]), node("Add", ["x", "m"], ["y"])]
-    with pytest.raises(ModelError, match="its result (needs more than 2 GiB|has .* elements)") as caught:
+    with pytest.raises(ModelError, match=r"its result (needs more than 2 GiB|has .* elements)") as caught:
         capture(saved(nodes, [1, 4], [1, 4], {"c": np.float32([1]), "s": np.array([1 << 16, 1 << 16])}))
     assert caught.value.where == "Expand `k`"
 
