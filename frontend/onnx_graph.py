@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from tosaic.frontend.onnx_ops.registry import Rule, rule_of
-from tosaic.frontend.python_file import reason
 from tosaic.frontend.sizes import MOST_ELEMENTS
 from tosaic.support.child import Bounds, in_child
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import ModelError, reason
 
 onnx: Any = import_module("onnx")
 _reference: Any = import_module("onnx.reference")

@@ -78,3 +78,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> Error:
     return Error(
         f"there is no {kind} `{name}`", hint=f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
     )
+
+
+def reason(error: BaseException) -> str:
+    """The exception's class, and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

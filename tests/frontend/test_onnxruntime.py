@@ -54,7 +54,7 @@ def net(tmp_path_factory):
         arrays[name] = (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
         return name
 
-    arrays |= {"low": np.float32(0), "high": np.float32(6), "scales": np.float32([1, 1, 2, 2])}
+    arrays |= {"low": np.float32(0), "high": np.float32(6), "scales": np.array([1, 1, 2, 2], np.float32)}
     nodes = [
         node("Conv", ["x", weight("w1", 8, 3, 3, 3), weight("b1", 8)], ["conv"], pads=[1, 1, 1, 1]),
         node("Relu", ["conv"], ["relu"]),
