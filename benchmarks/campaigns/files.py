@@ -1,17 +1,17 @@
 """Damaged files of every kind: a command that reads one says so, or gives what the sound file gives.
 
-It does so within 20 seconds and 2 GB of memory.
+It does so within 20 seconds of CPU time and 2 GB of memory.
 """
 
 from __future__ import annotations
 
 import atexit
 import io
+import os
 import random
 import re
 import shutil
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -205,9 +205,9 @@ def trial(number: int) -> Outcome:
         if kind.sealed:
             seal(folder / "build")
         Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
-        start = time.monotonic()
+        start = sum(os.times()[:4])
         result = kind.command(folder)
-        seconds, peak = time.monotonic() - start, _peak_bytes()
+        seconds, peak = sum(os.times()[:4]) - start, _peak_bytes()
         if seconds > _SECONDS or peak > _BYTES:
             return Outcome("large", f"{kind.name}, {file}: {seconds:.0f} s, {peak / 1e9:.1f} GB", fault=True)
         return _judge(kind, file, result, folder, expected)
