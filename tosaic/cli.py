@@ -99,6 +99,8 @@ compiling = _together(
                  help="tflite: a .tflite rounds twice where TensorFlow Lite's kernels do, and equals them to the bit."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
+    click.option("--output-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
+                 help="nhwc: the firmware gives results of four axes with their channels last, a mask of pixels say."),
     click.option("--stream-input", is_flag=True,
                  help="The firmware takes the input row by row as it comes; it never lies in memory as a whole."),
     click.option("--sliding", is_flag=True,
