@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,8 @@ def tune(as_json: bool, **arguments) -> None:
     from tosaic.report import print_tuning_report, tuning_result
 
     result = tune_model(options)
-    console.show(result, as_json, tuning_result, print_tuning_report)
+    target = options.target
+    console.show(result, as_json, partial(tuning_result, target), partial(print_tuning_report, target))
     if result.interrupted:
         sys.exit(console.INTERRUPTED)
 
