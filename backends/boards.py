@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tosaic.backends.target import Board, Cache, Layout, Memory, Uart
 
 KIB, MIB = 1024, 1024 * 1024
@@ -18,9 +20,9 @@ M55_CACHES = (M55_CODE, M55_DATA)
 ITCM = Memory("itcm", 0x0000_0000, 512 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
 STACK = Memory("stack", 0x2000_0000, 64 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
 DTCM = Memory("dtcm", 0x2001_0000, 448 * KIB, bytes_per_cycle=8, latency=0, tightly_coupled=True)
-SRAM = Memory("sram", 0x2100_0000, 4 * MIB, bytes_per_cycle=8, latency=32, caches=M55_CACHES)
-DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB, bytes_per_cycle=1, latency=64, caches=M55_CACHES)
-DDR_CONSTANTS = Memory("ddr-constants", 0x6400_0000, 192 * MIB, bytes_per_cycle=1, latency=64, caches=M55_CACHES)
+SRAM = Memory("sram", 0x2100_0000, 4 * MIB, bytes_per_cycle=8, latency=32, caches=M55_CACHES, npu_port="sram")
+DDR_ARENA = Memory("ddr", 0x6000_0000, 64 * MIB, bytes_per_cycle=1, latency=64, caches=M55_CACHES, npu_port="ext")
+DDR_CONSTANTS = replace(DDR_ARENA, name="ddr-constants", base=0x6400_0000, size=192 * MIB)
 
 # The same map with the speeds of an Alif Ensemble E8, whose high-performance core is a Cortex-M55 with 32 KiB caches.
 # A line of its SRAM takes 42 cycles to fill or to write back: fitted to the eight layers that `benchmarks/silicon.py`

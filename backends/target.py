@@ -10,6 +10,8 @@ from tosaic.support.names import Name
 Holds = Literal["data", "code", "both"]
 Policy = Literal["lru", "round-robin", "random"]
 Writes = Literal["back", "through"]
+NpuPort = Literal["sram", "ext"]
+_BASELINES = ("thumbv6m", "thumbv8m.base")
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,15 @@ class Memory:
         size: bytes.
         bytes_per_cycle: what a long sequential read brings in a cycle of the core; None where nobody has said.
         latency: cycles until the first byte of such a read.
-        tightly_coupled: whether the core alone reaches it, and no NPU.
+        tightly_coupled: whether it is the core's own, which an NPU reaches at `npu_base` or not at all.
         caches: those that the core reaches it through, at most one for data and one for code.
         line_fill: cycles that the core waits until a line is filled; None for the latency and the bytes of a line.
         line_write_back: cycles that it waits when a line is written back; None for as long as a fill.
+        clock: of its bus, in Hz, which its speeds scale with where the core's clock is another; None for the core's.
+        npu_base: its address for an NPU; None for the core's.
+        npu_port: the port of an NPU that reaches it: `sram` (M0 of U55 and U65) or `ext` (M1); None for `sram` where
+            it is the arena's fastest, else `ext`.
+        reserved: bytes behind `size` that others need, each with the name of who.
     """
 
     name: Name
@@ -74,6 +81,15 @@ class Memory:
     caches: tuple[Cache, ...] = ()
     line_fill: int | None = None
     line_write_back: int | None = None
+    clock: int | None = None
+    npu_base: int | None = None
+    npu_port: NpuPort | None = None
+    reserved: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def reached_by_npu(self) -> bool:
+        """Whether an NPU reaches it."""
+        return not self.tightly_coupled or self.npu_base is not None
 
     @property
     def data_cache(self) -> Cache | None:
@@ -129,7 +145,7 @@ class Core:
     """A Cortex-M core and how code is built for it.
 
     Args:
-        name: clang's and gcc's `-mcpu` name, e.g. `cortex-m55`.
+        name: clang's and gcc's `-mcpu` name, e.g. `cortex-m55` or `cortex-m33+nofp`.
         triple: LLVM target triple.
         isa: extensions that kernels may use: `dsp`, `fp`, `mve`, `mve.fp`.
         float_abi: `hard`, `softfp` or `soft`.
@@ -146,6 +162,12 @@ class Core:
     def mve(self) -> bool:
         """Whether the core has the M-profile Vector Extension on integers."""
         return "mve" in self.isa
+
+    @property
+    def is_built(self) -> bool:
+        """Whether code is built for it: not for baseline architectures, whose instructions the runtime does not keep
+        to."""
+        return not self.triple.startswith(_BASELINES)
 
 
 @dataclass(frozen=True)
@@ -206,6 +228,26 @@ class Board:
 
 
 @dataclass(frozen=True)
+class Npu:
+    """One of the NPUs of a chip.
+
+    Args:
+        name: what the user types after `--accelerator`.
+        accelerator: as Vela names it, e.g. `ethos-u55-128`.
+        clock: in Hz; None where nobody has said.
+        registers: their address; None for that of Arm's reference system.
+        memory_mode, system_config: how Vela sees the memories; None as is usual for the accelerator.
+    """
+
+    name: Name
+    accelerator: Name
+    clock: int | None = None
+    registers: int | None = None
+    memory_mode: Name | None = None
+    system_config: Name | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """A compilation target.
 
@@ -213,8 +255,12 @@ class Target:
         name: what the user types, e.g. `corstone-300`.
         accelerator: the NPU as Vela names it, e.g. `ethos-u55-128`; None without an NPU.
         memory_mode, system_config: how Vela sees the memories; None as is usual for the accelerator.
+        vela_config: sections of Vela's configuration beside those of Arm's file, as text.
         flash_size: the most bytes that code, constants and data may take; None for what their memories hold.
         clock, npu_clock: of the core and of the NPU, in Hz; None where nobody has said.
+        npu_registers: the address of the NPU's registers; None for that of Arm's reference system.
+        npus: those that the chip has, one of which is its `accelerator`, where its file names them.
+        clocks: those that the core can have, by name, the usual one first.
     """
 
     name: Name
@@ -227,6 +273,14 @@ class Target:
     flash_size: int | None = None
     clock: int | None = None
     npu_clock: int | None = None
+    vela_config: str = ""
+    npu_registers: int | None = None
+    npus: tuple[Npu, ...] = ()
+    clocks: tuple[tuple[Name, int], ...] = ()
+
+    def npu_port(self, memory: Memory) -> NpuPort:
+        """The port of the NPU that reaches one of the target's memories."""
+        return memory.npu_port or ("sram" if memory.base == self.layout.arena[0].base else "ext")
 
     def milliseconds(self, cycles: float | None, npu_cycles: int = 0) -> float | None:
         """What cycles of the core and then of the NPU take; None where they, or their clock, are not known."""

@@ -2,6 +2,7 @@
 
     python benchmarks/campaign.py models --count 2000      # random PyTorch modules through the whole way
     python benchmarks/campaign.py files --count 1000       # damaged files of every kind
+    python benchmarks/campaign.py targets                  # DS-CNN for every ready target
     python benchmarks/campaign.py bugs                     # bugs planted in the compiler
     python benchmarks/campaign.py kills --count 30         # a tuning run, killed at random moments
     python benchmarks/campaign.py disk                     # a full disk; needs the right to mount one
@@ -19,7 +20,7 @@ from pathlib import Path
 import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.campaigns import files, kills, models, planted_bugs
+from benchmarks.campaigns import files, kills, models, planted_bugs, targets
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
 from tosaic.console import ended_by_sigterm
 from tosaic.support.scratch import temporary_files
@@ -48,6 +49,7 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
 
 _command("models", models.trial, 2000)
 _command("files", files.trial, 1000)
+_command("targets", targets.trial, len(targets.NAMES))
 _command("bugs", planted_bugs.trial, len(planted_bugs.BUGS))
 _command("kills", kills.kill_trial, 6)
 _command("disk", kills.disk_trial, 24)

@@ -73,11 +73,14 @@ class DatabaseError(Error):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> Error:
     """The error that there is no `kind` called `name`, with the nearest of the known names, or all of them."""
+    return Error(f"there is no {kind} `{name}`", hint=nearest(name, known))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint that names the nearest of the known names, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
-    return Error(
-        f"there is no {kind} `{name}`", hint=f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
-    )
+    return f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
 
 
 def reason(error: BaseException) -> str:

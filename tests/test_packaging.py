@@ -28,11 +28,18 @@ MAY_IMPORT = {
     "tosaic.backends": {"tosaic.backends", *VOCABULARY},
     "tosaic": {"tosaic"},
 }
-FILES = [
-    (room, path)
-    for room, folder in FOLDERS.items()
-    for path in sorted(folder.glob("*.py") if folder == PACKAGE else folder.rglob("*.py"))
-]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file of a room; the hall's do not stand in the rooms that it links to."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and path.name != "__pycache__":
+            yield from _files(path)
+        elif path.is_file():
+            yield path
+
+
+FILES = [(room, path) for room, folder in FOLDERS.items() for path in _files(folder) if path.suffix == ".py"]
 
 
 def _imports(source: str) -> Iterator[str]:
@@ -72,10 +79,9 @@ def distributions(tmp_path_factory) -> tuple[Path, Path]:
 
 def _shipped() -> set[str]:
     """Every file of the package by its name in the wheel."""
-    found = {f"tosaic/{path.name}" for path in PACKAGE.iterdir() if path.is_file()}
+    found = {f"tosaic/{path.relative_to(PACKAGE)}" for path in _files(PACKAGE)}
     for name, link in LINKS.items():
-        inside = (path for path in link.resolve().rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-        found |= {f"tosaic/{name}/{path.relative_to(link.resolve())}" for path in inside}
+        found |= {f"tosaic/{name}/{path.relative_to(link.resolve())}" for path in _files(link.resolve())}
     return found
 
 

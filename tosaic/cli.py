@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import json
 import os
 import re
 import sys
@@ -56,11 +57,16 @@ class _Strategy(click.ParamType):
 
 
 class _Frequency(click.ParamType):
-    """A frequency in Hz, with or without a unit."""
+    """A frequency in Hz, with or without a unit; or, where `named`, the name of one."""
 
     name = "frequency"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def __init__(self, named: bool = False) -> None:
+        self._named = named
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if self._named and re.fullmatch(r"[A-Za-z][\w-]*", str(value)):
+            return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kMG]?)Hz)?", str(value))
         if found is None or not float(found[1]):
             self.fail(f"{value!r} is no frequency; write 480MHz", param, ctx)
@@ -83,11 +89,12 @@ compiling = _together(
                  help="A name that `tosaic targets` lists, or a TOML file."),
     click.option("--name", default="model", show_default=True,
                  help="What the firmware's symbols, header and archive are called after."),
-    click.option("--accelerator", help="Another NPU, e.g. ethos-u55-256."),
+    click.option("--accelerator", help="Another NPU: one of the target's by name, or e.g. ethos-u55-256."),
     click.option("--arena-size", type=click.IntRange(min=1), help="Bytes the activation arena may take."),
     click.option("--arena", metavar="MEMORY", multiple=True,
                  help="Which of the target's memories the activation arena may take; repeatable, the fastest first."),
-    click.option("--clock", type=_Frequency(), help="Of the core, for milliseconds, e.g. 480MHz."),
+    click.option("--clock", type=_Frequency(named=True),
+                 help="Of the core, for milliseconds: 480MHz, or one of the target's clocks by name."),
     click.option("--npu-clock", type=_Frequency(), help="The same of the NPU."),
     click.option("--flash-size", type=click.IntRange(min=1), help="Bytes that code, constants and data may take."),
     click.option("--memory-mode", help="What Vela assumes of the NPU's memories, e.g. Sram_Only."),
@@ -137,11 +144,6 @@ def _options(target: str, **given: Any) -> CompileOptions:
         return {name: given.pop(name) for name in names}
 
     changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
-    if given["accelerator"] and find_target(target).accelerator is None:
-        raise Error(
-            f"`{target}` has no NPU that another one could replace",
-            hint=f"--target corstone-300 --accelerator {given['accelerator']}, or a TOML file with `accelerator`",
-        )
     return CompileOptions(
         target=find_target(target, **taken(*changes, "clock", "npu_clock")),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
@@ -420,15 +422,54 @@ def opt(file: Path | None, as_json: bool, list_passes: bool, **arguments) -> Non
     optimizer.optimize(file, **arguments)
 
 
-@main.command()
+@main.group("targets", cls=console.Commands, invoke_without_command=True)
+@as_json
+@click.pass_context
+@console.reports_errors
+def targets(context: click.Context, as_json: bool) -> None:
+    """List the targets by vendor; show one, or check a file of your own."""
+    if context.invoked_subcommand is not None:
+        return
+    from tosaic.target_report import print_targets, targets_result
+    from tosaic.targets import declarations
+
+    console.show(list(declarations().values()), as_json, targets_result, print_targets)
+
+
+@targets.command("show")
+@click.argument("name", metavar="NAME|FILE")
 @as_json
 @console.reports_errors
-def targets(as_json: bool) -> None:
-    """List the targets and their memories."""
-    from tosaic.report import print_targets, targets_result
-    from tosaic.targets import targets as known
+def show_target(name: str, as_json: bool) -> None:
+    """Show a target's core, NPUs and memories, and where its numbers come from."""
+    from tosaic.target_report import print_target, target_result
+    from tosaic.targets import find_declaration
 
-    console.show(known().values(), as_json, targets_result, print_targets)
+    console.show(find_declaration(name), as_json, target_result, print_target)
+
+
+@targets.command("check")
+@click.argument("file", type=FILE)
+@as_json
+@console.reports_errors
+def check_target(file: Path, as_json: bool) -> None:
+    """Tell all that is wrong with a target file, a line each."""
+    from tosaic.target_files.declaration import examine
+    from tosaic.target_report import check_result, print_check
+
+    checked = examine(file)
+    console.show(checked, as_json, check_result, print_check)
+    if checked[1]:
+        raise SystemExit(1)
+
+
+@targets.command("schema")
+@console.reports_errors
+def target_schema() -> None:
+    """Print the JSON schema of target files, for editors."""
+    from tosaic.target_files.schema import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1))
 
 
 @main.command()

@@ -77,6 +77,7 @@ from tosaic.support.quantization import Quantization
 from tosaic.trial_inputs import Samples, model_samples
 from tosaic.tuner.tune import TuningResult
 from tosaic.tuning import ChosenKernel, Tuner, program_of
+from tosaic.verdicts import costs_of
 from tosaic.verification import verify_build
 
 _ACCURACY_SAMPLES = 4
@@ -483,10 +484,11 @@ def _run_passes(
                 meaning = bytecode(module)
         if accelerator is None:
             return meaning, _Alternatives([module])
+        costs = costs_of(options.target)
 
         def formed(small: bool) -> list[ir.Module]:
             distinct: dict[bytes, ir.Module] = {}
-            for phase in npu_phases(accelerator, small):
+            for phase in npu_phases(costs, small):
                 alternative = copy_of(module)
                 run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
                 distinct.setdefault(bytecode(alternative), alternative)

@@ -17,6 +17,8 @@ from typing import TextIO, TypeVar
 
 import click
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tosaic.support.errors import Error
 from tosaic.support.scratch import temporary_files
@@ -56,6 +58,14 @@ def show(value: _T, as_json: bool, result: Callable[[_T], dict], report: Callabl
         print_json(result(value))
     else:
         report(value)
+
+
+def print_facts(facts: list[tuple[str, str]]) -> None:
+    """Names and what there is to say of each."""
+    table = Table(show_header=False, box=None)
+    for name, value in facts:
+        table.add_row(Text(name, style="bold"), value)
+    stdout.print(table)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
     """
     accelerator = target.accelerator or ""
     phase = place_phase(accelerator)
-    options = VelaOptions(target.memory_mode, target.system_config)
+    options = VelaOptions.of(target)
     while True:
         placed = copy_of(fused)
         run_phase(placed, phase, callbacks)

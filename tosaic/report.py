@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from rich.bar import Bar
 from rich.table import Column, Table
-from rich.text import Text
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.accelerators import find_accelerator
@@ -16,7 +15,7 @@ from tosaic.backends.simulators.run import Costs
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Target
 from tosaic.build import Build
-from tosaic.console import stderr, stdout
+from tosaic.console import print_facts, stderr, stdout
 from tosaic.doctor import Finding
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.manifest import Manifest
@@ -82,7 +81,7 @@ def print_compile_report(build: Build) -> None:
         table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
     _print_modules(compiled_modules(manifest))
-    _print_facts(facts(build))
+    print_facts(facts(build))
     for warning in manifest.warnings:
         stderr.print(f"warning: {warning}", highlight=False, soft_wrap=True)
 
@@ -171,7 +170,7 @@ def print_tuning_report(target: Target, result: TuningResult) -> None:
         table.add_row(str(record.schedule), *map(_count, costs), *[f"{times[key] or 0:,.3f}"] * timed)
     stdout.print(table)
     failed = ", ".join(f"{count} {status}" for status, count in result.failed.items()) or "none failed"
-    _print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),
+    print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),
                   ("seconds", f"{result.seconds:.1f}")])  # fmt: skip
     if result.interrupted:
         stdout.print("interrupted; what was measured is recorded, and the same command goes on from there")
@@ -217,7 +216,7 @@ def print_run_report(report: Run) -> None:
     stdout.print(table)
     _print_modules(run_modules(profile(report)))
     noise = ", ".join("-" if value is None else f"{value:.1f}" for value in report.sqnr_db)
-    _print_facts(
+    print_facts(
         [
             ("exact", _exactness(report)),
             ("CPU kernels", _cpu_cost(report.board)),
@@ -284,7 +283,7 @@ def print_sensitivity(found: Sensitivity, least_db: float | None) -> None:
             scores.add_row(score.name, *(f"{value:.4g}" for value in (score.in_float, score.integer, score.board)))
         stdout.print(scores)
     equal = "equals the integer module" if found.exact else "does NOT equal the integer module"
-    _print_facts([("samples", str(found.samples)), ("board", equal)])
+    print_facts([("samples", str(found.samples)), ("board", equal)])
     if found.advice:
         stdout.print(f"{least_db:g} dB: {found.command}", markup=False, highlight=False, soft_wrap=True)
     elif least_db is not None:
@@ -297,46 +296,6 @@ def _cost(cost: Cost, base: Cost | None = None) -> list[str]:
         decibels += f" ({cost.sqnr_db - base.sqnr_db:+.1f})"
     cycles = f"{cost.cycles:,}" + (f" ({cost.cycles / base.cycles - 1:+.1%})" if base and base.cycles else "")
     return [decibels, cycles, f"{cost.flash_bytes:,}", f"{cost.arena_bytes:,}"]
-
-
-def targets_result(targets: Iterable[Target]) -> dict:
-    """What `targets --json` prints."""
-    return {
-        "targets": [
-            {
-                "name": target.name,
-                "core": target.core.name,
-                "isa": list(target.core.isa),
-                "cycle_model": target.core.pipeline is not None,
-                "accelerator": target.accelerator,
-                "clock": target.clock,
-                "npu_clock": target.npu_clock,
-                "machine": target.board.machine,
-                "simulated_on": simulation_of(target).machine,
-                "layout": msgspec.to_builtins(target.layout),
-            }
-            for target in targets
-        ]
-    }
-
-
-def print_targets(targets: Iterable[Target]) -> None:
-    """Each target's core and NPU, which memories hold what, and by which caches the core reaches them."""
-    heads = ("target", "core", "NPU", "holds", "memory", "at", "size", "bytes/cycle", "latency", "caches")
-    table = Table(*heads, box=None)
-    for target in targets:
-        layout = target.layout
-        uses = [("code", layout.code), ("stack", layout.stack), *(("arena", memory) for memory in layout.arena),
-                ("constants", layout.constants)]  # fmt: skip
-        names = [target.name, target.core.name, target.accelerator or "no NPU"]
-        for use, memory in uses:
-            speed = ["-" if number is None else f"{number:g}" for number in (memory.bytes_per_cycle, memory.latency)]
-            caches = ", ".join(f"{cache.name} {cache.size / 1024:g} KiB" for cache in memory.caches) or "-"
-            table.add_row(
-                *names, use, memory.name, f"{memory.base:#010x}", f"{memory.size // 1024:,} KiB", *speed, caches
-            )
-            names = ["", "", ""]
-    stdout.print(table)
 
 
 def fit_result(points: Sequence[Point]) -> dict:
@@ -397,13 +356,6 @@ def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
     table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
     for row in rows:
         table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"], row["suspicions"])
-    stdout.print(table)
-
-
-def _print_facts(facts: list[tuple[str, str]]) -> None:
-    table = Table(show_header=False, box=None)
-    for name, value in facts:
-        table.add_row(Text(name, style="bold"), value)
     stdout.print(table)
 
 

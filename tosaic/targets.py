@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import msgspec
 
 from tosaic.backends.boards import (
     ALIF_MRAM,
@@ -22,36 +19,73 @@ from tosaic.backends.boards import (
     SRAM,
     STACK,
 )
-from tosaic.backends.cores import find_core
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.vela import vela_sections
-from tosaic.backends.target import Board, Cache, Core, Holds, Layout, Memory, Policy, Target, Uart, Writes
+from tosaic.backends.target import Layout, Memory, Npu, Target
 from tosaic.support.errors import Error, unknown_name
-from tosaic.support.names import Name
+from tosaic.target_files.declaration import Declaration, at_clock, declaration
+from tosaic.target_files.source import ready
 
 ENTRY_POINTS = "tosaic.targets"
-_BASELINES = ("thumbv6m", "thumbv8m.base")
 
 _SHARED = Layout(ITCM, STACK, (SRAM, DDR_ARENA), DDR_CONSTANTS)
 _OWN = (
-    Target(
-        "cortex-m55",
-        CORTEX_M55,
-        MPS3_AN547,
-        Layout(ITCM, STACK, (DTCM, ALIF_SRAM, DDR_ARENA), ALIF_MRAM),
-        clock=400_000_000,
+    Declaration(
+        Target(
+            "cortex-m55",
+            CORTEX_M55,
+            MPS3_AN547,
+            Layout(ITCM, STACK, (DTCM, ALIF_SRAM, DDR_ARENA), ALIF_MRAM),
+            clock=400_000_000,
+        ),
+        "Arm",
+        "Cortex-M55 with memories as fast as those of an Alif Ensemble E8",
     ),
-    Target("corstone-300", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u55-128"),
+    Declaration(
+        Target("corstone-300", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u55-128"), "Arm", "Corstone-300, MPS3 AN547"
+    ),
     # Its core is a Cortex-M85. QEMU has none, so code is built for the M55, whose instructions the M85 executes.
-    Target("corstone-320", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u85-256"),
+    Declaration(
+        Target("corstone-320", CORTEX_M55, MPS3_AN547, _SHARED, "ethos-u85-256"),
+        "Arm",
+        "Corstone-320, built and run as M55 code",
+    ),
 )
 
 
-def targets() -> dict[str, Target]:
-    """Every target by name: tosaic's own, and those that installed packages name as entry points `tosaic.targets`."""
-    installed = [entry.load() for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
-    return {target.name: target for target in (*_OWN, *installed)}
+def declarations() -> dict[str, Declaration]:
+    """Every target by name: tosaic's own, its ready files, and those that installed packages name as entry points
+    `tosaic.targets`."""
+    return {name: declare() for name, declare in _known().items()}
+
+
+def _known() -> dict[str, Callable[[], Declaration]]:
+    """What declares each target, unread as yet."""
+    installed = [Declaration(entry.load()) for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
+    files = {name: partial(declaration, file) for name, file in ready().items()}
+    return {**_read(_OWN), **files, **_read(installed)}
+
+
+def _read(declared: Sequence[Declaration]) -> dict[str, Callable[[], Declaration]]:
+    def same(each: Declaration) -> Declaration:
+        return each
+
+    return {each.target.name: partial(same, each) for each in declared}
+
+
+def find_declaration(name: str) -> Declaration:
+    """The target called `name`, or in the TOML file `name`, and what is said about it.
+
+    Raises:
+        Error: no such target, and the message names the nearest; or the file declares none.
+    """
+    if name.endswith(".toml"):
+        return declaration(Path(name))
+    known = _known()
+    if name not in known:
+        raise unknown_name("target", name, known)
+    return known[name]()
 
 
 def find_target(
@@ -63,43 +97,44 @@ def find_target(
     system_config: str | None = None,
     flash_size: int | None = None,
     arena: Sequence[str] = (),
-    clock: int | None = None,
+    clock: int | str | None = None,
     npu_clock: int | None = None,
 ) -> Target:
     """The target called `name`, or in the TOML file `name`, changed as the other arguments ask.
 
     Args:
-        accelerator: another NPU.
+        accelerator: another NPU: one of the target's own by its name, or any in the place of the target's.
         arena_size: the most bytes that the arena may take.
         constants: the memory that holds weights and command streams, and no longer any of the arena.
         memory_mode, system_config: what Vela shall assume of the memories, by its names.
         flash_size: the most bytes that code, constants and data may take.
         arena: the memories that the arena may take, the fastest first; empty for those of the target.
-        clock, npu_clock: of the core and of the NPU, in Hz.
+        clock: of the core in Hz, or the name of one of the target's clocks.
+        npu_clock: of the NPU, in Hz.
 
     Raises:
-        Error: no such target, accelerator, memory, mode or configuration, and the message names the nearest; or the
-            file declares no target.
+        Error: no such target, accelerator, memory, mode, configuration or clock, and the message names the nearest; the
+            file declares no target; nothing is built for its core; or it has no NPU that another one could replace.
     """
-    target = read_target(Path(name)) if name.endswith(".toml") else targets().get(name)
-    if target is None:
-        raise unknown_name("target", name, targets())
+    target = find_declaration(name).target
+    if not target.core.is_built:
+        raise Error(
+            f"nothing is built for `{target.core.name}` yet",
+            why=f"`{target.core.triple}` is a baseline architecture, whose instructions the runtime does not keep to",
+            hint="a core of Armv7-M, Armv8-M mainline or later, from the Cortex-M3 on",
+        )
+    if clock is not None:
+        target = at(target, clock)
     if arena:
         target = replace(target, layout=replace(target.layout, arena=tuple(_memory_of(target, name) for name in arena)))
     if accelerator is not None:
-        if accelerator not in ACCELERATORS:
-            raise unknown_name("accelerator", accelerator, ACCELERATORS)
-        reached = tuple(memory for memory in target.layout.arena if not memory.tightly_coupled)
-        if not reached:
-            raise Error(
-                f"an NPU reaches no memory of `{target.name}`", hint="a target whose arena is not tightly coupled"
-            )
-        target = replace(target, accelerator=accelerator, layout=replace(target.layout, arena=reached))
+        target = with_npu(target, accelerator)
     if constants is not None:
         target = replace(target, layout=with_constants_in(constants, target))
+    sections = vela_sections(target.vela_config)
     for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
-        if given is not None and given not in vela_sections()[kind]:
-            raise unknown_name(f"{kind} of Vela's", given, vela_sections()[kind])
+        if given is not None and given not in sections[kind]:
+            raise unknown_name(f"{kind} of Vela's", given, sections[kind])
     if memory_mode is not None:
         target = replace(target, memory_mode=memory_mode)
     if system_config is not None:
@@ -111,9 +146,60 @@ def find_target(
         target = replace(target, layout=limited, board=board)
     if flash_size is not None:
         target = replace(target, flash_size=flash_size)
-    if clock is not None:
-        target = replace(target, clock=clock)
     return target if npu_clock is None else replace(target, npu_clock=npu_clock)
+
+
+def at(target: Target, clock: int | str) -> Target:
+    """A target at another clock of its core: in Hz, or one of its own by name. Memories keep theirs.
+
+    Raises:
+        Error: it has no clock of that name.
+    """
+    own = dict(target.clocks)
+    if isinstance(clock, str) and clock not in own:
+        raise Error(f"`{target.name}` has no clock `{clock}`", hint=", ".join(own) or "a frequency, such as 480MHz")
+    hertz = own[clock] if isinstance(clock, str) else clock
+
+    def moved(memory: Memory) -> Memory:
+        return at_clock(memory, target.clock, hertz)
+
+    lie = target.layout
+    layout = replace(lie, code=moved(lie.code), stack=moved(lie.stack), arena=tuple(map(moved, lie.arena)),
+                     constants=moved(lie.constants))  # fmt: skip
+    return replace(target, clock=hertz, layout=layout)
+
+
+def with_npu(target: Target, name: str) -> Target:
+    """A target with another NPU: one of its own, or one in the place of its own.
+
+    Raises:
+        Error: there is no such accelerator, or the target has no NPU.
+    """
+    if target.accelerator is None:
+        raise Error(
+            f"`{target.name}` has no NPU that another one could replace",
+            hint=f"--target corstone-300 --accelerator {name}, or a TOML file with `accelerator`",
+        )
+    npu = next((npu for npu in target.npus if name in (npu.name, npu.accelerator)), None)
+    if npu is None:
+        if name not in ACCELERATORS:
+            raise unknown_name("accelerator", name, [*(npu.name for npu in target.npus), *ACCELERATORS])
+        npu = _in_place_of(target, name)
+    return replace(
+        target,
+        accelerator=npu.accelerator,
+        npu_clock=npu.clock,
+        npu_registers=npu.registers,
+        memory_mode=npu.memory_mode,
+        system_config=npu.system_config,
+    )
+
+
+def _in_place_of(target: Target, accelerator: str) -> Npu:
+    """An NPU in the place of a target's own; another generation's memories are described otherwise."""
+    alike = ACCELERATORS[accelerator].generation == ACCELERATORS[target.accelerator or accelerator].generation
+    mode, system = (target.memory_mode, target.system_config) if alike else (None, None)
+    return Npu(accelerator, accelerator, target.npu_clock, target.npu_registers, mode, system)
 
 
 def with_constants_in(name: str, target: Target) -> Layout:
@@ -134,145 +220,6 @@ def _memory_of(target: Target, name: str) -> Memory:
     memories = {memory.name: memory for memory in target.layout.memories}
     if name not in memories:
         raise unknown_name("memory", name, memories)
-    if target.accelerator and memories[name].tightly_coupled:
+    if target.accelerator and not memories[name].reached_by_npu:
         raise Error(f"the NPU of `{target.name}` does not reach `{name}`", hint="a memory that is not tightly coupled")
     return memories[name]
-
-
-class _CoreTable(msgspec.Struct, forbid_unknown_fields=True):
-    """A core that tosaic does not know: no cycle model, no kernels but portable ones."""
-
-    name: Name
-    triple: Name
-    isa: tuple[Name, ...] = ()
-    float_abi: Name = "soft"
-
-
-class _UartTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    driver: Name
-    base: Annotated[int, msgspec.Meta(ge=0)]
-    clock: Annotated[int, msgspec.Meta(gt=0)]
-
-
-class _TrialsTable(msgspec.Struct, forbid_unknown_fields=True):
-    """Where candidates lie: memories, each in the place of one of the target."""
-
-    code: str
-    stack: str
-    arena: str
-    constants: str
-
-
-class _BoardTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    machine: Name | None = None
-    cpu: Name | None = None
-    uart: _UartTable | None = None
-
-
-class _CacheTable(msgspec.Struct, forbid_unknown_fields=True):
-    size: Annotated[int, msgspec.Meta(gt=0)]
-    ways: Annotated[int, msgspec.Meta(gt=0)]
-    line: Annotated[int, msgspec.Meta(gt=0)]
-    holds: Holds = "both"
-    policy: Policy = "lru"
-    writes: Writes = "back"
-
-
-class _MemoryTable(msgspec.Struct, forbid_unknown_fields=True):
-    base: Annotated[int, msgspec.Meta(ge=0)]
-    size: Annotated[int, msgspec.Meta(gt=0)]
-    bytes_per_cycle: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    latency: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    tightly_coupled: bool = False
-    caches: tuple[str, ...] = ()
-    line_fill: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    line_write_back: Annotated[int, msgspec.Meta(ge=0)] | None = None
-
-
-class _TargetFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The schema of a target's TOML file; `code`, `stack`, `arena` and `constants` name memories, which name caches."""
-
-    name: Name
-    core: Name | _CoreTable
-    memory: dict[Name, _MemoryTable]
-    code: str
-    stack: str
-    arena: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    constants: str
-    board: _BoardTable = _BoardTable()
-    cache: dict[Name, _CacheTable] = {}
-    trials: _TrialsTable | None = None
-    accelerator: str | None = None
-    clock: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    npu_clock: Annotated[int, msgspec.Meta(gt=0)] | None = None
-
-
-def read_target(path: Path) -> Target:
-    """The target that a TOML file declares.
-
-    Raises:
-        Error: the file does not read, or its content is no target; the message names the field.
-    """
-    try:
-        file = msgspec.toml.decode(path.read_bytes(), type=_TargetFile)
-    except OSError as error:
-        raise Error(f"cannot read the target `{path}`", why=error.strerror or str(error)) from None
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise Error(f"`{path}` declares no target", why=str(error)) from None
-    if file.accelerator is not None and file.accelerator not in ACCELERATORS:
-        raise unknown_name("accelerator", file.accelerator, ACCELERATORS)
-    memories = _memories(file, path)
-
-    def memory(name: str) -> Memory:
-        if name not in memories:
-            raise unknown_name("memory", name, memories)
-        return memories[name]
-
-    _check_apart(path, list(memories.values()))
-    layout = Layout(memory(file.code), memory(file.stack), tuple(map(memory, file.arena)), memory(file.constants))
-    lie, port = file.trials, file.board.uart
-    trials = Layout(memory(lie.code), memory(lie.stack), (memory(lie.arena),), memory(lie.constants)) if lie else None
-    uart = Uart(port.driver, port.base, port.clock) if port else None
-    board = Board(file.board.machine, file.board.cpu, trials, uart)
-    core = _core(file.core)
-    return Target(file.name, core, board, layout, file.accelerator, clock=file.clock, npu_clock=file.npu_clock)
-
-
-def _check_apart(path: Path, memories: Sequence[Memory]) -> None:
-    """Refuse memories that share addresses."""
-    ordered = sorted(memories, key=lambda memory: memory.base)
-    for low, high in itertools.pairwise(ordered):
-        if low.base + low.size > high.base:
-            why = (
-                f"the memory `{low.name}` ends at {low.base + low.size:#x}, and `{high.name}` begins at {high.base:#x}"
-            )
-            raise Error(f"`{path}` declares no target", why=why)
-
-
-def _memories(file: _TargetFile, path: Path) -> dict[str, Memory]:
-    try:
-        caches = {name: Cache(name, **msgspec.structs.asdict(table)) for name, table in file.cache.items()}
-    except ValueError as error:
-        raise Error(f"`{path}` declares no target", why=str(error)) from None
-    found = {}
-    for name, table in file.memory.items():
-        if unknown := [cache for cache in table.caches if cache not in caches]:
-            raise unknown_name("cache", unknown[0], caches)
-        by = tuple(caches[cache] for cache in table.caches)
-        for kind in ("data", "code"):
-            if sum(cache.holds in (kind, "both") for cache in by) > 1:
-                raise Error(f"`{path}` declares no target", why=f"the memory `{name}` has two caches of {kind}")
-        found[name] = Memory(name, **{**msgspec.structs.asdict(table), "caches": by})
-    return found
-
-
-def _core(given: str | _CoreTable) -> Core:
-    if isinstance(given, str):
-        return find_core(given)
-    if given.triple.startswith(_BASELINES):
-        raise Error(
-            f"nothing is built for `{given.name}` yet",
-            why=f"`{given.triple}` is a baseline architecture, whose instructions the runtime does not keep to",
-            hint="a core of Armv7-M, Armv8-M mainline or later, from the Cortex-M3 on",
-        )
-    return Core(given.name, given.triple, given.isa, given.float_abi)

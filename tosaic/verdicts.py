@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
+from tosaic.backends.digest import short_digest
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.acceptance import refusal, suspicion
-from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
+from tosaic.backends.target import Target
 from tosaic.passes.npu.costs import COSTS
 from tosaic.passes.place.verdicts import VERDICTS
 from tosaic.proof import prove_beside
 from tosaic.support.mlir import ir
-from tosaic.targets import targets
+from tosaic.targets import declarations
+
+_USUAL = VelaOptions()
 
 
 def verdict(op: ir.Operation, accelerator: str) -> str | None:
@@ -26,22 +30,33 @@ def verdict(op: ir.Operation, accelerator: str) -> str | None:
     return f"{suspected}; Vela else computes it wrongly: {difference}" if difference else None
 
 
-def cost(module: ir.Module, accelerator: str) -> int | None:
+def cost(module: ir.Module, accelerator: str, options: VelaOptions = _USUAL) -> int | None:
     """Vela's cycles for `main`; None where it refuses it."""
-    return _cycles(serialize(module), accelerator)
+    return _cycles(serialize(module), accelerator, options)
 
 
 @lru_cache(maxsize=4096)
-def _cycles(flatbuffer: bytes, accelerator: str) -> int | None:
+def _cycles(flatbuffer: bytes, accelerator: str, options: VelaOptions) -> int | None:
     try:
-        return compile_region(flatbuffer, accelerator).cycles
+        return compile_region(flatbuffer, accelerator, options).cycles
     except VelaRefusal:
         return None
 
 
+def costs_of(target: Target) -> str:
+    """The name by which passes find what a module costs the NPU of a target, under its configuration of Vela."""
+    accelerator, options = target.accelerator or "", VelaOptions.of(target)
+    if options == _USUAL:
+        return accelerator
+    name = f"{accelerator}-{short_digest([repr(options).encode()])}"
+    COSTS.setdefault(name, partial(cost, accelerator=accelerator, options=options))
+    return name
+
+
 VERDICTS.update({name: partial(verdict, accelerator=name) for name in ACCELERATORS})
 COSTS.update({name: partial(cost, accelerator=name) for name in ACCELERATORS})
-for _name, _target in targets().items():
-    VERDICTS[_name] = VERDICTS[_target.accelerator or ""]
-    if _target.accelerator:
-        COSTS[_name] = COSTS[_target.accelerator]
+for _name, _declared in declarations().items():
+    _accelerator = _declared.target.accelerator or ""
+    VERDICTS[_name] = VERDICTS[_accelerator]
+    if _accelerator:
+        COSTS[_name] = COSTS[costs_of(_declared.target)]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tosaic.backends.target import Core
 from tosaic.support.discovery import found
 from tosaic.support.errors import unknown_name
 
 ENTRY_POINTS = "tosaic.cores"
+_LACKING = {
+    "nodsp": ("dsp",),
+    "nofp": ("fp", "mve.fp"),
+    "nofp.dp": (),
+    "nomve": ("mve", "mve.fp"),
+    "nomve.fp": ("mve.fp",),
+}
+"""What may be left out of a core, as clang and gcc write it, and the extensions that go with it."""
 
 
 def cores() -> dict[str, Core]:
@@ -15,12 +25,20 @@ def cores() -> dict[str, Core]:
 
 
 def find_core(name: str) -> Core:
-    """The core called `name`.
+    """The core called `name`, without what the name leaves out: `cortex-m33+nofp+nodsp`.
 
     Raises:
-        Error: there is none; the message names the nearest.
+        Error: there is none, or nothing of that name can be left out; the message names the nearest.
     """
+    base, *lacking = name.split("+")
     known = cores()
-    if name not in known:
-        raise unknown_name("core", name, known)
-    return known[name]
+    if base not in known:
+        raise unknown_name("core", base, known)
+    core = known[base]
+    for part in lacking:
+        if part not in _LACKING:
+            raise unknown_name("part of a core that may be left out", part, _LACKING)
+        core = replace(core, isa=tuple(extension for extension in core.isa if extension not in _LACKING[part]))
+    if "fp" in core.isa:
+        return replace(core, name=name)
+    return replace(core, name=name, triple=core.triple.replace("eabihf", "eabi"), float_abi="soft")

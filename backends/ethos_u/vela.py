@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
 from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor, Schedule
+from tosaic.backends.target import Target
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError, unknown_name
 
@@ -38,10 +40,12 @@ class VelaOptions:
     """How Vela shall compile a region.
 
     Args:
-        memory_mode, system_config: sections of Vela's `vela.ini`; None takes the accelerator's usual one.
+        memory_mode, system_config: sections of `config` or of Vela's `vela.ini`; None takes the
+            accelerator's usual one.
         optimize: `Performance`, or `Size` for the smallest arena.
         arena_limit: bytes that `Performance` may use for the arena (fast memory where it is dedicated).
         separate_io: whether inputs and outputs have regions of their own, else they lie in region 1.
+        config: further sections in the format of `vela.ini`, as text.
     """
 
     memory_mode: str | None = None
@@ -49,6 +53,12 @@ class VelaOptions:
     optimize: str = "Performance"
     arena_limit: int | None = None
     separate_io: bool = True
+    config: str = ""
+
+    @staticmethod
+    def of(target: Target) -> VelaOptions:
+        """As a target says."""
+        return VelaOptions(target.memory_mode, target.system_config, config=target.vela_config)
 
 
 @dataclass(frozen=True)
@@ -141,21 +151,43 @@ def _compile(flatbuffer: bytes, target: Accelerator, system: str, options: VelaO
 
 def _system(target: Accelerator, options: VelaOptions) -> str:
     mode, system = options.memory_mode or target.memory_mode, options.system_config or target.system_config
+    sections = vela_sections(options.config)
     for kind, name in (("memory mode", mode), ("system configuration", system)):
-        if name not in vela_sections()[kind]:
-            raise unknown_name(f"{kind} of Vela's", name, vela_sections()[kind])
+        if name not in sections[kind]:
+            raise unknown_name(f"{kind} of Vela's", name, sections[kind])
     cores = 1 if target.generation == "u85" else target.cores  # Regor counts the cores of a U65 only
     head: dict[str, dict[str, Any]] = {
         "architecture": {"macs": target.macs // cores, "cores": cores},
         "vela": {"system_config_name": system, "memory_mode_name": mode},
     }
-    return _ini(head) + _vela_ini()
+    return _ini(head) + _with_arms(options.config)
 
 
-def vela_sections() -> dict[str, list[str]]:
-    """The memory modes and system configurations of Vela's `vela.ini`."""
-    kinds = {"memory mode": "Memory_Mode", "system configuration": "System_Config"}
-    return {kind: re.findall(rf"^\[{section}\.(\w+)\]", _vela_ini(), re.M) for kind, section in kinds.items()}
+def vela_sections(config: str = "") -> dict[str, list[str]]:
+    """The memory modes and system configurations of `config` and of Vela's `vela.ini`."""
+    kinds, text = {"memory mode": "Memory_Mode", "system configuration": "System_Config"}, _with_arms(config)
+    return {kind: re.findall(rf"^\[{section}\.(\w+)\]", text, re.M) for kind, section in kinds.items()}
+
+
+def checked_config(text: str) -> str:
+    """A text as further sections of Vela's configuration.
+
+    Raises:
+        BackendError: it has not the format; the message names the line.
+    """
+    parser = configparser.ConfigParser(inline_comment_prefixes=(";", "#"))
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise BackendError("this is no configuration of Vela's", why=" ".join(str(error).split())) from None
+    return text
+
+
+def _with_arms(config: str) -> str:
+    """`config` and the sections of Arm's file that it does not hold itself."""
+    own = set(re.findall(r"^\[([\w.]+)\]", config, re.M))
+    arms = re.split(r"^(?=\[)", _vela_ini(), flags=re.M)
+    return "\n".join([config, *(part for part in arms if part[1:].partition("]")[0] not in own)])
 
 
 def _settings(options: VelaOptions) -> str:

@@ -21,7 +21,7 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_pl
 from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.simulators.stand_in import simulation_of
-from tosaic.backends.target import Core, Target
+from tosaic.backends.target import Core, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
 from tosaic.support.names import Dtype, Name
 from tosaic.support.processes import run_tool
@@ -166,7 +166,7 @@ def build_firmware(
     copies = prefixed(kernels, [library.archive for library in linked], name, folder / "objects" / name)
     archive = _archive(folder / f"lib{name}.a", [*objects, *copies])
     licenses = [part for library in linked for part in library.licenses]
-    drivers = [_driver(source, target, folder) for source in ("npu", "ethosu")] if has_npu else []
+    drivers = _drivers(target, folder) if has_npu else []
     write_kit(folder / "kit", name, target.core, [archive, *drivers], licenses)
     _simulator_main(program, name, target, folder)
     _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
@@ -288,11 +288,23 @@ def _libraries(program: Program, libraries: Mapping[str, Library]) -> list[Libra
     return [libraries[name] for name in names]
 
 
-def _driver(source: str, target: Target, folder: Path) -> Path:
-    """The archive of one way to call the NPU."""
-    registers = find_accelerator(target.accelerator or "").registers
-    made = toolchain.runtime_object(f"{source}.c", target.core, f"-DTOSAIC_NPU_ADDRESS={registers:#x}u")
-    return _archive(folder / f"libtosaic_{source}.a", [made])
+def _drivers(target: Target, folder: Path) -> list[Path]:
+    """The archives of the ways to call the NPU."""
+    npu, core = find_accelerator(target.accelerator or ""), target.core
+    registers = npu.registers if target.npu_registers is None else target.npu_registers
+    memories = "".join(_row(memory, target) for memory in target.layout.memories if memory.reached_by_npu)
+    chip = (f"-DTOSAIC_NPU_ADDRESS={registers:#x}u", f"-DTOSAIC_NPU_MEMORIES={memories}")
+    driver = toolchain.runtime_object("npu.c", core, f"-DTOSAIC_NPU_GENERATION={npu.generation.removeprefix('u')}")
+    return [
+        _archive(folder / "libtosaic_npu.a", [driver, toolchain.runtime_object("npu_target.c", core, *chip)]),
+        _archive(folder / "libtosaic_ethosu.a", [toolchain.runtime_object("ethosu.c", core)]),
+    ]
+
+
+def _row(memory: Memory, target: Target) -> str:
+    """A memory in the driver's table."""
+    base, port = memory.npu_base if memory.npu_base is not None else memory.base, target.npu_port(memory).upper()
+    return f"{{{memory.base:#x}u,{memory.size:#x}u,{base:#x}u,TOSAIC_NPU_{port}}},"
 
 
 def _archive(archive: Path, objects: Sequence[Path]) -> Path:

@@ -1,22 +1,47 @@
 /* The Ethos-U driver: registers written directly, completion polled, one stream at a time.
  *
- * The data cache is off, as the core leaves reset; firmware that turns it on cleans it before and invalidates it after
- * `tosaic_npu_invoke`. Offsets and bits are those of Arm's published interface headers, the same on U55, U65 and U85.
+ * Offsets and bits are those of Arm's published interface headers. TOSAIC_NPU_GENERATION is 55, 65 or 85.
  */
 #include <stddef.h>
 
 #include "tosaic.h"
 
-#ifndef TOSAIC_NPU_ADDRESS
-#error "TOSAIC_NPU_ADDRESS is the address of the NPU's registers"
-#endif
-
-__attribute__((weak)) const uint32_t tosaic_npu_address = TOSAIC_NPU_ADDRESS;
-
 /* Each poll is a read from a device, some ten cycles: seconds at hundreds of megahertz. */
 __attribute__((weak)) int tosaic_npu_expired(uint32_t polls)
 {
     return polls >= 100000000u;
+}
+
+/* Power and clock are the application's, and on. */
+__attribute__((weak)) void tosaic_npu_power(int on)
+{
+    (void)on;
+}
+
+/* By line, as Armv7-M and Armv8-M have it; nothing to do where the data cache is off. */
+#define SCB(offset) (*(volatile uint32_t *)(0xE000ED00u + (offset)))
+enum { CCR = 0x14, CTR = 0x7C, DCIMVAC = 0x25C, DCCMVAC = 0x268 };
+#define CCR_DC (1u << 16)
+
+static void by_line(uint32_t operation, const void *start, uint32_t bytes)
+{
+    if (!(SCB(CCR) & CCR_DC))
+        return;
+    const uint32_t line = 4u << (SCB(CTR) >> 16 & 15), end = (uint32_t)start + bytes;
+    __asm__ volatile("dsb" ::: "memory");
+    for (uint32_t address = (uint32_t)start & ~(line - 1); address < end; address += line)
+        SCB(operation) = address;
+    __asm__ volatile("dsb" ::: "memory");
+}
+
+__attribute__((weak)) void tosaic_npu_clean(const void *start, uint32_t bytes)
+{
+    by_line(DCCMVAC, start, bytes);
+}
+
+__attribute__((weak)) void tosaic_npu_invalidate(void *start, uint32_t bytes)
+{
+    by_line(DCIMVAC, start, bytes);
 }
 
 enum {
@@ -27,6 +52,9 @@ enum {
     QCONFIG = 0x1C,
     QSIZE = 0x20,
     REGIONCFG = 0x3C,
+    ATTRIBUTES = 0x40, /* AXI_LIMIT of U55 and U65, MEM_ATTR of U85: four words */
+    AXI_SRAM = 0x50,
+    AXI_EXT = 0x54,
     BASEP = 0x80,
 };
 
@@ -40,15 +68,13 @@ enum {
 
 enum { CMD_RUN = 1 << 0, CMD_CLEAR_IRQ = 1 << 1 };
 enum { RESET_PRIVILEGED_SECURE = 1 };
-enum { ROUTE_SRAM = 0, ROUTE_EXTERNAL = 3 };
+/* Which of the four attributes a port has. */
+enum { SRAM_ATTRIBUTE = 0, EXT_ATTRIBUTE = 3 };
 enum { RESET_POLLS = 100000 };
 
-#define EXTERNAL_MEMORY 0x60000000u
-
-/* Read when it runs: compilers take a constant for what is written here, weak or not. */
 static volatile uint32_t *at(uint32_t offset)
 {
-    return (volatile uint32_t *)(*(const volatile uint32_t *)&tosaic_npu_address + offset);
+    return (volatile uint32_t *)(tosaic_npu_address + offset);
 }
 
 static void set(uint32_t offset, uint32_t value)
@@ -61,15 +87,32 @@ static uint32_t get(uint32_t offset)
     return *at(offset);
 }
 
-static void set_pointer(uint32_t offset, const void *pointer)
+/* Write where the NPU finds `pointer`, and give the attribute of its port; -1 where it does not reach it. */
+static int set_pointer(uint32_t offset, const void *pointer)
 {
-    set(offset, (uint32_t)pointer);
-    set(offset + 4, 0);
+    const uint32_t address = (uint32_t)pointer;
+    for (const tosaic_npu_memory *memory = tosaic_npu_memories; memory->bytes; memory++)
+        if (address - memory->base < memory->bytes) {
+            set(offset, address - memory->base + memory->npu_base);
+            set(offset + 4, 0);
+            return memory->port == TOSAIC_NPU_SRAM ? SRAM_ATTRIBUTE : EXT_ATTRIBUTE;
+        }
+    return -1;
 }
 
-static uint32_t route(const void *pointer)
+/* As many reads and writes at a time as a port can have; a reset leaves one. */
+static void set_attributes(void)
 {
-    return (uint32_t)pointer < EXTERNAL_MEMORY ? ROUTE_SRAM : ROUTE_EXTERNAL;
+#if TOSAIC_NPU_GENERATION == 85
+    set(ATTRIBUTES + 4 * SRAM_ATTRIBUTE, 0);
+    set(ATTRIBUTES + 4 * EXT_ATTRIBUTE, 1 << 2); /* axi_port */
+    set(AXI_SRAM, 0x1F3F);
+    set(AXI_EXT, 0x1F3F);
+#else
+    const uint32_t most = TOSAIC_NPU_GENERATION == 65 ? 0x1F3F0000u : 0x0F1F0000u;
+    set(ATTRIBUTES + 4 * SRAM_ATTRIBUTE, most);
+    set(ATTRIBUTES + 4 * EXT_ATTRIBUTE, most);
+#endif
 }
 
 static int reset(void)
@@ -85,14 +128,21 @@ static int drive(const tosaic_npu_call *call)
 {
     if (!reset())
         return TOSAIC_NPU_RESET_FAILED;
-    uint32_t routes = 0;
+    set_attributes();
+    uint32_t attributes = 0;
     for (uint32_t i = 0; i < TOSAIC_NPU_REGIONS; i++) {
-        set_pointer(BASEP + 8 * i, call->regions[i].base);
-        routes |= route(call->regions[i].base) << 2 * i;
+        if (!call->regions[i].bytes)
+            continue;
+        const int attribute = set_pointer(BASEP + 8 * i, call->regions[i].base);
+        if (attribute < 0)
+            return TOSAIC_NPU_UNREACHABLE;
+        attributes |= (uint32_t)attribute << 2 * i;
     }
-    set(REGIONCFG, routes);
-    set(QCONFIG, route(call->command_stream));
-    set_pointer(QBASE, call->command_stream);
+    const int attribute = set_pointer(QBASE, call->command_stream);
+    if (attribute < 0)
+        return TOSAIC_NPU_UNREACHABLE;
+    set(REGIONCFG, attributes);
+    set(QCONFIG, (uint32_t)attribute);
     set(QSIZE, call->command_stream_bytes);
     __asm__ volatile("dsb" ::: "memory");
     set(CMD, CMD_RUN);
@@ -122,5 +172,16 @@ __attribute__((weak)) int tosaic_npu_take_over(const tosaic_npu_call *call, int 
 int tosaic_npu_invoke(const tosaic_npu_call *call)
 {
     int status;
-    return tosaic_npu_take_over(call, &status) ? status : drive(call);
+    if (tosaic_npu_take_over(call, &status))
+        return status;
+    for (uint32_t i = 1; i < TOSAIC_NPU_REGIONS; i++)
+        if (call->regions[i].bytes)
+            tosaic_npu_clean(call->regions[i].base, call->regions[i].bytes);
+    tosaic_npu_power(1);
+    status = drive(call);
+    tosaic_npu_power(0);
+    for (uint32_t i = 1; i < TOSAIC_NPU_REGIONS; i++)
+        if (call->regions[i].bytes)
+            tosaic_npu_invalidate(call->regions[i].base, call->regions[i].bytes);
+    return status;
 }

@@ -19,6 +19,7 @@ enum tosaic_status {
     TOSAIC_NPU_TIMEOUT = -6,
     TOSAIC_BAD_ARENA = -7, /* null, or not aligned to 16 bytes */
     TOSAIC_WRONG = -8,     /* a self-test gave other outputs than expected */
+    TOSAIC_NPU_UNREACHABLE = -9, /* memory that `tosaic_npu_memories` does not have */
 };
 
 /* An input or output, and what its elements mean: real = (element - zero_point) * scale; scale 0: they are the values. */
@@ -53,10 +54,33 @@ typedef struct {
  *   libtosaic_ethosu.a  hands the call to Arm's ethos-u-core-driver, which the image links too. */
 int tosaic_npu_invoke(const tosaic_npu_call *call);
 
-/* The small driver's, each of which the image may define anew: where the NPU's registers are, and whether to give up
- * after so many polls (0: poll on). A definition of one's own may wait for an interrupt, let other tasks run, read a timer. */
+/* A memory as the core and the NPU see it. Ports are the NPU's: SRAM is M0 of U55 and U65, EXT is M1. */
+enum tosaic_npu_port { TOSAIC_NPU_SRAM, TOSAIC_NPU_EXT };
+typedef struct {
+    uint32_t base;
+    uint32_t bytes;
+    uint32_t npu_base;
+    uint32_t port;
+} tosaic_npu_memory;
+
+/* The small driver's, each of which the image may define anew.
+ *
+ * From the target: where the NPU's registers are, and the memories that it reaches; a row of no bytes ends them. */
 extern const uint32_t tosaic_npu_address;
+extern const tosaic_npu_memory tosaic_npu_memories[];
+
+/* Whether to give up after so many polls (0: poll on). A definition of one's own may wait for an interrupt, let other
+ * tasks run, read a timer. */
 int tosaic_npu_expired(uint32_t polls);
+
+/* Called with 1 before the registers are touched and with 0 behind: clock and power. By itself it does nothing. */
+void tosaic_npu_power(int on);
+
+/* Write what the data cache holds of this memory back, and forget it: before and behind a call, for all that it may
+ * write. By themselves they do so line by line where the data cache is on. Constants are not written back: code that
+ * copies them to RAM does that once. Who writes beside an arena while the NPU runs aligns both to lines. */
+void tosaic_npu_clean(const void *start, uint32_t bytes);
+void tosaic_npu_invalidate(void *start, uint32_t bytes);
 
 /* Where a simulator without an NPU takes the call over: nonzero once it has, with the outcome in `status`. */
 int tosaic_npu_take_over(const tosaic_npu_call *call, int *status);

@@ -30,5 +30,5 @@ def test_instructions_are_no_time(succeed, tmp_path):
 
 
 def test_a_frequency_that_is_none(tosaic):
-    result = tosaic("compile", f"{NETS}:small", "--clock", "fast")
+    result = tosaic("compile", f"{NETS}:small", "--npu-clock", "fast")
     assert result.exit_code == 2 and "'fast' is no frequency; write 480MHz" in result.stderr

@@ -10,7 +10,7 @@ from conftest import NETS
 
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.support.errors import Error
-from tosaic.targets import find_target, read_target
+from tosaic.targets import find_target
 
 H743 = """
 name = "stm32h743"
@@ -80,7 +80,7 @@ def test_its_npu_too(succeed, board, tmp_path):
 
 
 def test_memories_lie_one_behind_the_other_as_large_and_as_fast(board):
-    target = read_target(board())
+    target = find_target(str(board()))
     on = simulation_of(target)
     assert on.stands_in and on.machine == "mps3-an547" and on.layout.vectors and on.layout.vectors.base == 0
     assert on.layout.code == on.layout.constants and on.layout.stack == on.layout.arena[0]  # as on the chip
@@ -104,12 +104,12 @@ def test_a_machine_that_has_the_memories_runs_the_code_where_it_lies():
 )  # fmt: skip
 def test_files_that_cannot_be(board, changes, words):
     with pytest.raises(Error) as caught:
-        read_target(board(H743, *changes))
+        find_target(str(board(H743, *changes)))
     assert words in str(caught.value)
 
 
 def test_more_memory_than_the_simulator_has(board):
     large = ("base = 0x0800_0000\nsize = 0x0020_0000", "base = 0x4000_0000\nsize = 0x4000_0000")
-    target = read_target(board(H743, large))
+    target = find_target(str(board(H743, large)))
     with pytest.raises(Error, match="the memories of `stm32h743` have 1,026 MiB, and the simulator has 512"):
         simulation_of(target)

@@ -16,7 +16,7 @@ from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Board, Core, Layout, Memory
-from tosaic.targets import read_target
+from tosaic.targets import find_target
 
 _MIB = 1 << 20
 _GUARD = 32
@@ -49,7 +49,7 @@ M55 = Bench(
     ),
     edge=0x2140_0000,
 )
-_AN386 = read_target(Path(__file__).parents[3] / "examples" / "targets" / "mps2-an386.toml")
+_AN386 = find_target(str(Path(__file__).parents[3] / "examples" / "targets" / "mps2-an386.toml"))
 _MPS2 = replace(_AN386.layout, arena=_AN386.layout.arena[-1:])
 M4 = Bench(_AN386.core, _AN386.board, _MPS2, edge=0x2040_0000)
 M3 = Bench(Core("cortex-m3", "thumbv7m-none-eabi", (), "soft"), Board("mps2-an385"), _MPS2, edge=0x2040_0000)

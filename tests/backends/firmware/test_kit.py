@@ -21,6 +21,7 @@ from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_fi
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
 from tosaic.backends.firmware.program import Copy, Interface
 from tosaic.backends.firmware.stack import stack_bound
+from tosaic.backends.target import Target
 from tosaic.support.errors import Error
 from tosaic.support.processes import run_tool
 
@@ -280,7 +281,11 @@ __asm__(".global tosaic_npu_address\\n.section .rodata.address,\\"a\\"\\n.align 
         "tosaic_npu_address: .word registers\\n.text\\n");
 int main(void)
 {
-    const tosaic_npu_call call = {.command_stream = registers};
+    tosaic_npu_call call = {.command_stream = registers};
+    for (int i = 0; i < 5; i++) {
+        call.regions[i].base = registers;
+        call.regions[i].bytes = 16;
+    }
     registers[1] = 0x22; /* STATUS: end reached, interrupt raised */
     __asm__ volatile("dbg #1" ::: "memory");
     int status = tosaic_npu_invoke(&call);
@@ -298,7 +303,77 @@ def test_a_call_of_the_npu_takes_what_placement_counts_with(tmp_path):
     linked = [*toolchain.runtime_objects(CORE), tmp_path / "app.o", tmp_path / "kit" / "lib" / "libtosaic_npu.a"]
     toolchain.link(linked, tmp_path / "model.ld", tmp_path / "app.elf", CORE)
     (cost,) = QEMU.run(tmp_path / "app.elf", {}).check("the app").costs
-    assert cost.cycles == pytest.approx(CYCLES_PER_NPU_CALL - 38 * 10, rel=0.1)
+    assert cost.cycles == pytest.approx(CYCLES_PER_NPU_CALL - 22 * 10, rel=0.1)
+
+
+# An NPU of memory that has finished; what the driver wrote there, and how often it called the hooks, are the outputs.
+HOOKED = """
+#include "npu.h"
+#include "semihosting.h"
+uint32_t registers[64] __attribute__((aligned(16))), calls[4];
+__asm__(".global tosaic_npu_address\\n.section .rodata.address,\\"a\\"\\n.align 2\\n"
+        "tosaic_npu_address: .word registers\\n.text\\n");
+void tosaic_npu_power(int on) { calls[on ? 0 : 1]++; }
+void tosaic_npu_clean(const void *start, uint32_t bytes) { (void)start; calls[2] += bytes; }
+void tosaic_npu_invalidate(void *start, uint32_t bytes) { (void)start; calls[3] += bytes; }
+int main(void)
+{
+    npu_instance model;
+    registers[1] = 0x22;
+    npu_init_static(&model);
+    int status = npu_invoke(&model);
+    host_file outputs = host_open("outputs.bin", HOST_WRITE);
+    host_write(outputs, &status, sizeof status);
+    host_write(outputs, registers, sizeof registers);
+    host_write(outputs, calls, sizeof calls);
+    return 0;
+}
+"""
+
+
+def hooked(folder: Path, target: Target) -> tuple[int, np.ndarray, np.ndarray]:
+    """Status, registers and counts of the hooks of an invocation with a target's driver."""
+    build_firmware(with_npu(), target, folder, name="npu")
+    (folder / "app.c").write_text(HOOKED)
+    toolchain.compile_c(folder / "app.c", folder / "app.o", CORE, f"-I{folder / 'kit' / 'include'}")
+    libraries = [folder / "kit" / "lib" / name for name in ("libnpu.a", "libtosaic_npu.a")]
+    linked = [*toolchain.runtime_objects(CORE), folder / "app.o", *libraries]
+    toolchain.link(linked, folder / "model.ld", folder / "app.elf", CORE)
+    written = np.frombuffer(QEMU.run(folder / "app.elf", {}, count=False).check("the app").files["outputs.bin"], "<u4")
+    return int(written[:1].view("<i4")[0]), written[1:65], written[65:]
+
+
+def test_the_driver_asks_the_target_for_ports_and_addresses(tmp_path):
+    status, registers, calls = hooked(tmp_path / "usual", BOARD)
+    used = registers[0x80 // 4 :: 2][:5]
+    assert status == 0 and list(calls[:2]) == [2, 2] and calls[2] == calls[3] > 0
+    assert used[0] >> 24 == 0x60 and all(base >> 16 == 0x2001 for base in used[1:] if base)
+    assert registers[0x3C // 4] == 0 and registers[0x1C // 4] == 3  # all of the last call's regions in the arena
+    lie = BOARD.layout
+    dtcm = replace(lie.arena[0], npu_base=0x5081_0000, npu_port="ext")
+    moved = replace(lie, arena=(dtcm, *lie.arena[1:]), constants=replace(lie.constants, npu_port="sram"))
+    status, registers, _ = hooked(tmp_path / "said", replace(BOARD, layout=moved))
+    assert status == 0 and all(base >> 16 == 0x5081 for base in registers[0x80 // 4 :: 2][1:5] if base)
+    assert registers[0x3C // 4] > 3 and registers[0x1C // 4] == 0
+    assert registers[0x40 // 4] == registers[0x4C // 4] == 0x0F1F_0000
+
+
+def test_the_driver_sets_the_ports_of_a_u85(tmp_path):
+    status, registers, _ = hooked(tmp_path, replace(BOARD, accelerator="ethos-u85-256"))
+    assert status == 0 and list(registers[0x40 // 4 : 0x58 // 4]) == [0, 0, 0, 4, 0x1F3F, 0x1F3F]
+
+
+def test_memory_that_the_npu_does_not_reach_is_a_status(tmp_path):
+    lie = BOARD.layout
+    alone = replace(lie, arena=(replace(lie.arena[0], tightly_coupled=True), *lie.arena[1:]))
+    status, registers, calls = hooked(tmp_path, replace(BOARD, layout=alone))
+    assert status == -9 and registers[0x08 // 4] == 0 and list(calls[:2]) == [1, 1]
+
+
+def test_registers_lie_where_the_target_says(tmp_path):
+    build_firmware(with_npu(), replace(BOARD, npu_registers=0x4904_2000), tmp_path, name="npu")
+    archive = tmp_path / "kit" / "lib" / "libtosaic_npu.a"
+    assert "00200449" in run_tool("arm-none-eabi-objdump", ["-s", archive])
 
 
 def test_an_npu_that_never_answers_is_a_status(tmp_path):

@@ -22,7 +22,7 @@ from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Target
 from tosaic.support.errors import Error, SimulatorError
-from tosaic.targets import find_target, read_target
+from tosaic.targets import find_target
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule
 from tosaic.tuning import _objective
@@ -76,7 +76,7 @@ def test_a_candidate_that_is_slower_than_the_best_is_given_up(port):
 
 
 def test_a_core_without_a_cycle_model_has_cycles():
-    target = read_target(AN386)
+    target = find_target(str(AN386))
     with emulated_board(target) as port:
         fast, crashed, slow = trials(port, ["good", "crash", "long"], target=target)
     assert crashed.status == "crash" and "maximum_crash" in crashed.message

@@ -1,0 +1,36 @@
+"""A model for each ready target: compiled, proven and run; a core that nothing is built for yet is refused."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import tosaic
+from benchmarks.campaigns.trials import Here, Outcome
+from tosaic.console import quiet_libraries
+from tosaic.options import Tuning
+from tosaic.running import random_samples, run_build
+from tosaic.target_files.source import ready
+from tosaic.targets import find_declaration
+
+NAMES = tuple(ready())
+
+
+def trial(number: int) -> Outcome:
+    """DS-CNN for the ready target of that number, by name."""
+    return outcome(NAMES[number], "zoo:dscnn")
+
+
+def outcome(name: str, model: str) -> Outcome:
+    """What becomes of a model for a target."""
+    with tempfile.TemporaryDirectory(prefix="tosaic-campaign-") as folder, quiet_libraries():
+        records = Tuning(records=Path(folder, "records.db"), executor=Here())
+        try:
+            build = tosaic.compile(model, target=name, tuning=records, output=Path(folder, "build"))
+            report = run_build(build, random_samples(build, 1, 0))
+        except tosaic.Error as error:
+            core = find_declaration(name).target.core
+            return Outcome("refused", f"{name}: {error.what}", fault=core.is_built)
+        cost = f"{report.milliseconds:.3f} ms" if report.milliseconds is not None else "no cycle model"
+        found = f"{name}: {report.board.instructions:,} instructions, {report.npu_cycles:,} NPU cycles, {cost}"
+        return Outcome("exact" if report.exact else "differs", found, fault=not report.exact)

@@ -1,0 +1,123 @@
+"""The targets that tosaic brings along: each as its file has it, ten of them through the whole way, and their page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import NETS
+from tosa_graphs import Graph
+
+from benchmarks.campaigns.targets import outcome
+from tosaic.backends.ethos_u.vela import VelaOptions, vela_sections
+from tosaic.passes.npu.costs import COSTS
+from tosaic.target_files.declaration import declaration, examine
+from tosaic.target_files.schema import json_schema
+from tosaic.target_files.source import READY, ready
+from tosaic.targets import declarations, find_target
+from tosaic.verdicts import costs_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
+CHIPS = (
+    "stm32f411", "stm32f446", "stm32f746", "stm32h743", "stm32h7a3", "stm32l4r5", "stm32u575", "stm32g0b1",
+    "stm32n657", "nrf52840", "nrf5340", "nrf54l15", "rp2040", "rp2350", "ra8d1", "ra8p1", "alif-e7-he",
+    "alif-e7-hp", "alif-e8-he", "alif-e8-hp", "himax-we2", "imxrt1062", "imxrt798", "psoc62", "psoc-edge-e84",
+    "apollo4", "apollo510", "m55m1", "microbit-v1", "microbit-v2", "nano-33-ble", "portenta-h7", "pico",
+    "pico2",
+)  # fmt: skip
+
+
+def test_every_ready_target_says_what_it_is_and_where_its_numbers_come_from():
+    assert set(CHIPS) <= set(ready())
+    for name, file in ready().items():
+        declared = declaration(file)
+        assert declared.target.name == name and declared.vendor and declared.title and declared.sources, name
+        assert declared.target.clock, name
+
+
+def test_targets_are_listed_by_vendor(tosaic, succeed):
+    listed = tosaic("targets").stdout
+    assert re.search(r"micro:bit +microbit-v1 .*nothing is built for its core yet", listed)
+    vendors = [row["vendor"] for row in succeed("targets")["targets"]]
+    assert len(vendors) == len(ready()) + 3 and set(vendors) >= {"STMicroelectronics", "Raspberry Pi", "Alif", "Arm"}
+    shown = tosaic("targets", "show", "stm32n657").stdout
+    assert "RM0486" in shown and "unchecked" in shown and "memory.flash.latency" in shown
+
+
+def test_vela_has_the_vendors_figures():
+    alif = find_target("alif-e8-hp")
+    assert "Alif_HP_Mram" in vela_sections(alif.vela_config)["system configuration"]
+    assert "Alif_HP_Mram" not in vela_sections()["system configuration"] and VelaOptions().config == ""
+    assert find_target("alif-e8-hp", accelerator="u85").system_config == "Alif_U85_Mram"
+    assert find_target("alif-e8-hp", accelerator="ethos-u65-256").system_config is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stm32f411", "stm32f746", "stm32h743", "stm32u575", "nrf54l15", "pico2", "ra8d1", "imxrt798"],
+)
+def test_a_model_for_a_ready_target(name):
+    found = outcome(name, f"{NETS}:small")
+    assert found.kind == "exact" and f"{name}: " in found.detail and "no cycle model" in found.detail
+
+
+@pytest.mark.parametrize("name", ["himax-we2", "alif-e8-hp"])
+def test_an_npu_model_for_a_ready_target(name):
+    found = outcome(name, f"{NETS}:net")
+    assert found.kind == "exact" and " ms" in found.detail
+
+
+def test_a_core_that_nothing_is_built_for_is_one_line(refused):
+    assert declarations()["pico"].target.core.name == "cortex-m0plus"
+    message = refused("compile", f"{NETS}:small", "--target", "pico")
+    assert message.startswith("error: nothing is built for `cortex-m0plus` yet\n")
+
+
+def test_the_page_has_every_key_and_what_it_says():
+    assert table() in PAGE
+
+
+def table() -> str:
+    """The rows of the page's table of keys."""
+    shapes = json_schema()["$defs"]
+    tables = {"": "TargetFile", "memory.NAME.": "MemoryTable", "cache.NAME.": "CacheTable", "npu.NAME.": "NpuTable"}
+    tables |= {"core.": "CoreTable", "board.": "BoardTable", "board.uart.": "UartTable", "trials.": "TrialsTable"}
+    rows = []
+    for prefix, name in tables.items():
+        for key, shape in shapes[name]["properties"].items():
+            needed = "" if key in shapes[name].get("required", ()) else ", if any"
+            if "description" in shape:
+                rows.append(f"| `{prefix}{key}`{needed} | {shape['description']} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_a_file_written_by_the_page_alone(tmp_path):
+    board, kit, npu = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(board.splitlines()) <= 20
+    file = tmp_path / "my-board.toml"
+    file.write_text(board)
+    assert not examine(file)[1] and not (READY / "my-board.toml").exists()
+    found = outcome(str(file), f"{NETS}:small")
+    assert found.kind == "exact"
+    wrong = (("wait_states", "wait_state"), ("size = 0x0010_0000", "size = 0x1900_0000"))
+    for (old, new), line in zip(wrong, re.findall(r"^    my-board\.toml:\d+: .*$", PAGE, re.MULTILINE), strict=True):
+        file.write_text(board.replace(old, new, 1))
+        assert line.strip() in str(examine(file)[1][0])
+    file.write_text(kit)
+    assert declaration(file).target.layout.code.base == 0x0002_7000
+    text = npu.replace('"Mine"', '"Himax_WE2"')
+    file.write_text(board.replace("clock =", f"{text}clock =", 1))
+    (tmp_path / "vela.ini").write_text((READY / "himax" / "vela.ini").read_text())
+    assert declaration(file).target.npu_registers == 0x4014_0000
+
+
+def test_forms_are_priced_under_the_targets_configuration():
+    assert costs_of(find_target("corstone-300")) == "ethos-u55-128"
+    graph = Graph()
+    weights = np.random.default_rng(0).integers(-127, 128, (256, 1, 1, 256))
+    y = graph.conv2d(graph.input((1, 4, 4, 256)), weights, np.zeros(256, int), input_zero=4)
+    module = graph.module(graph.requantize(y, "i8", 0.001))
+    fast, slow = (COSTS[costs_of(find_target(name))](module) for name in ("alif-e8-hp", "himax-we2"))
+    assert fast is not None and slow is not None and slow > 4 * fast  # bytes of weights: 0.97 a cycle, and 0.125
