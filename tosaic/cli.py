@@ -517,6 +517,24 @@ def disasm(build: Path, as_json: bool) -> None:
 
 
 @npu.command()
+@click.argument("build", type=FOLDER)
+@click.argument("log")
+@as_json
+@console.reports_errors
+def measured(build: Path, log: str, as_json: bool) -> None:
+    """Hold what a board's NPU counted against Vela's estimates.
+
+    LOG is a file with lines `npu call 0: 12345 cycles`, - for stdin, or
+    serial:PORT[?baud=N].
+    """
+    from tosaic.build import Build
+    from tosaic.npu_measured import measured_regions
+    from tosaic.report import measured_result, print_measured
+
+    console.show(measured_regions(Build.load(build), log), as_json, measured_result, print_measured)
+
+
+@npu.command()
 @as_json
 @console.reports_errors
 def ops(as_json: bool) -> None:

@@ -20,6 +20,7 @@ from tosaic.doctor import Finding
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.manifest import Manifest
 from tosaic.npu_execution import DESCRIPTION
+from tosaic.npu_measured import MeasuredRegion
 from tosaic.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.progress import UNITS
 from tosaic.running import Run
@@ -150,6 +151,20 @@ def tuning_result(target: Target, result: TuningResult) -> dict:
             for key, record in result.best.items()
         ],
     }  # fmt: skip
+
+
+def measured_result(regions: Sequence[MeasuredRegion]) -> dict:
+    """What `npu measured --json` prints."""
+    return {"regions": [{**msgspec.to_builtins(region), "ratio": region.ratio} for region in regions]}
+
+
+def print_measured(regions: Sequence[MeasuredRegion]) -> None:
+    """Each region's cycles on the board and by Vela."""
+    table = Table("region", "calls", "Vela's estimate", "on the board", "ratio", box=None)
+    for region in regions:
+        row = (f"{region.estimate:,}", f"{region.cycles:,.0f}", f"{region.ratio:.2f}")
+        table.add_row(region.name, str(region.calls), *row)
+    stdout.print(table)
 
 
 def _milliseconds(target: Target, measured: Measurement) -> float | None:

@@ -16,16 +16,15 @@ void host_say(const char *text)
     call(SYS_WRITE0, text);
 }
 
-void host_say_number(const char *text, uint32_t number)
+void host_say_number(uint32_t number)
 {
-    char digits[12] = "0000000000\n";
+    char digits[11] = "0000000000";
     int first = 9;
     for (int place = 9; place >= 0; place--, number /= 10) {
         digits[place] = '0' + number % 10;
         if (number % 10)
             first = place;
     }
-    host_say(text);
     host_say(digits + first);
 }
 

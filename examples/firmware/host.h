@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 void host_say(const char *text);
-void host_say_number(const char *text, uint32_t number);
+void host_say_number(uint32_t number);
 _Noreturn void host_end(int status);
 
 #endif

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
+import socket
 import subprocess
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,10 +71,15 @@ def test_the_line_of_gcc(compiled, tmp_path, monkeypatch):
     assert re.search(r"Entry point address: +0x80000", header)
 
 
-def test_an_npu_and_arenas_in_two_memories(compiled, tmp_path):
-    board, target = "alif-e7-hp", tmp_path / "target.toml"
+@pytest.fixture(scope="module")
+def for_an_npu(compiled, tmp_path_factory):
+    target = tmp_path_factory.mktemp("target") / "target.toml"
     target.write_text('name = "alif"\nextends = "alif-e7-hp"\n[memory.dtcm]\nsize = 0x8400\n')
-    folder = compiled(target, "--arena", "dtcm", "--arena", "sram0")
+    return compiled(target, "--arena", "dtcm", "--arena", "sram0")
+
+
+def test_an_npu_and_arenas_in_two_memories(for_an_npu, tmp_path):
+    board, folder = "alif-e7-hp", for_an_npu
     header = (folder / "kit" / "include" / "model.h").read_text()
     assert "MODEL_ARENA_DTCM_BYTES" in header and "MODEL_ARENA_SRAM0_BYTES" in header
     sections = run_tool("llvm-readelf-22", ["-S", image(board, folder, tmp_path / "flash")])
@@ -84,3 +93,39 @@ def test_an_npu_and_arenas_in_two_memories(compiled, tmp_path):
     build = Build.load(folder)
     done = Qemu.of(build.manifest.target).run(app, {}, npu=npu_for(build, "emulator"), count=False)
     assert "self-test: exact" in done.check("the example").console
+
+
+def test_what_the_npu_counted_beside_velas_estimate(for_an_npu, succeed, refused, tmp_path):
+    manifest = Build.load(for_an_npu).manifest
+    (region,) = manifest.regions
+    number = [call.name for call in manifest.firmware.calls].index(region.name)
+    lines = "".join(f"npu call {number}: {cycles} cycles\n" for cycles in (900, 1000, 1300))
+    (tmp_path / "log.txt").write_text(f"self-test: exact\n{lines}")
+    (row,) = succeed("npu", "measured", for_an_npu, tmp_path / "log.txt")["regions"]
+    assert (row["calls"], row["cycles"], row["estimate"]) == (3, 1000, region.cycles)
+    assert row["ratio"] == pytest.approx(1000 / region.cycles)
+    with board_that_tells(lines) as where:
+        (row,) = succeed("npu", "measured", for_an_npu, where)["regions"]
+    assert (row["calls"], row["cycles"]) == (1, 900)  # each region once
+    (tmp_path / "log.txt").write_text("npu call 99: 5 cycles\n")
+    assert "call 99 of the build is none of an NPU" in refused("npu", "measured", for_an_npu, tmp_path / "log.txt")
+    (tmp_path / "log.txt").write_text("nothing\n")
+    assert "tells of no NPU call" in refused("npu", "measured", for_an_npu, tmp_path / "log.txt")
+
+
+@contextmanager
+def board_that_tells(lines: str):
+    """A serial port that brings the lines again and again."""
+
+    def tell() -> None:
+        with server.accept()[0] as line, contextlib.suppress(OSError):
+            while not done.wait(0.05):
+                line.sendall(lines.encode())
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        teller = threading.Thread(target=tell)
+        teller.start()
+        yield f"serial:socket://127.0.0.1:{server.getsockname()[1]}"
+        done.set()
+        teller.join()
