@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.target import Core
-from tosaic.support.discovery import found
+from tosaic.support.discovery import found, modules_of
 from tosaic.support.errors import unknown_name
 
 ENTRY_POINTS = "tosaic.cores"
@@ -31,7 +31,8 @@ def find_core(name: str) -> Core:
         Error: there is none, or nothing of that name can be left out; the message names the nearest.
     """
     base, *lacking = name.split("+")
-    known = cores()
+    own = {module.CORE.name: module.CORE for module in modules_of(__name__)}
+    known = own if base in own else cores()
     if base not in known:
         raise unknown_name("core", base, known)
     core = known[base]

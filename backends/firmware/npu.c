@@ -20,7 +20,10 @@ __attribute__((weak)) void tosaic_npu_power(int on)
 }
 
 /* By line, as Armv7-M and Armv8-M have it; nothing to do where the data cache is off. */
-#define SCB(offset) (*(volatile uint32_t *)(0xE000ED00u + (offset)))
+#ifndef SCB_BASE
+#define SCB_BASE 0xE000ED00u
+#endif
+#define SCB(offset) (*(volatile uint32_t *)(SCB_BASE + (offset)))
 enum { CCR = 0x14, CTR = 0x7C, DCIMVAC = 0x25C, DCCMVAC = 0x268 };
 #define CCR_DC (1u << 16)
 

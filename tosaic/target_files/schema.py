@@ -90,6 +90,11 @@ class MemoryTable(Table, kw_only=True):
         Annotated[NpuPort, _key("the NPU's port: sram (M0) or ext (M1); without it, the arena's first has sram")] | None
     ) = None
 
+    @property
+    def left(self) -> int:
+        """Bytes that others leave."""
+        return self.size - sum(self.reserved.values())
+
 
 class NpuTable(Table, kw_only=True):
     """One of several NPUs; `--accelerator` takes its name."""

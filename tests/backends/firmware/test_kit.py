@@ -372,6 +372,44 @@ def test_memory_that_the_npu_does_not_reach_is_a_status(tmp_path):
     assert status == -9 and registers[0x08 // 4] == 0 and list(calls[:2]) == [1, 1]
 
 
+# QEMU has no data cache to turn on: the system control block is memory, and a write to it the last line's address.
+MAINTAINED = """
+#include "tosaic.h"
+uint32_t scb[256];
+static uint8_t memory[4096] __attribute__((aligned(32)));
+int main(void)
+{
+    for (int on = 0; on < 2; on++) {
+        scb[0x14 / 4] = on << 16;
+        scb[0x7C / 4] = 3 << 16; /* lines of 8 words */
+        __asm__ volatile("dbg #1" ::: "memory");
+        tosaic_npu_clean(memory + 4, sizeof memory - 8);
+        __asm__ volatile("dbg #2\\n\\tdbg #1" ::: "memory");
+        tosaic_npu_invalidate(memory, sizeof memory);
+        __asm__ volatile("dbg #2" ::: "memory");
+        if (!on && (scb[0x268 / 4] || scb[0x25C / 4]))
+            return 1;
+    }
+    return scb[0x268 / 4] != (uint32_t)(memory + 4096 - 32) || scb[0x25C / 4] != (uint32_t)(memory + 4096 - 32);
+}
+"""
+
+
+def test_caches_are_maintained_line_by_line_where_they_are_on(tmp_path):
+    (tmp_path / "scb.h").write_text("#include <stdint.h>\nextern uint32_t scb[];\n#define SCB_BASE ((uint32_t)scb)\n")
+    build_firmware(with_npu(), BOARD, tmp_path, name="npu")
+    (tmp_path / "app.c").write_text(MAINTAINED)
+    toolchain.compile_c(tmp_path / "app.c", tmp_path / "app.o", CORE, f"-I{tmp_path / 'kit' / 'include'}")
+    options = ("-include", str(tmp_path / "scb.h"), "-DTOSAIC_NPU_GENERATION=55")
+    toolchain.compile_c(toolchain.SOURCES / "npu.c", tmp_path / "npu.o", CORE, *options)
+    linked = [*toolchain.runtime_objects(CORE), *(tmp_path / name for name in ("app.o", "npu.o"))]
+    toolchain.link(
+        [*linked, tmp_path / "kit" / "lib" / "libtosaic_npu.a"], tmp_path / "model.ld", tmp_path / "app.elf", CORE
+    )
+    off, _, clean, invalidate = (one.instructions for one in QEMU.run(tmp_path / "app.elf", {}).check("the app").costs)
+    assert off < 20 and 128 * 2 < clean <= invalidate + 8 < 128 * 8  # 128 lines
+
+
 def test_registers_lie_where_the_target_says(tmp_path):
     build_firmware(with_npu(), replace(BOARD, npu_registers=0x4904_2000), tmp_path, name="npu")
     archive = tmp_path / "kit" / "lib" / "libtosaic_npu.a"
