@@ -25,7 +25,7 @@ from tosaic.support.names import word
 _IDENTIFIER = b"TFL3"
 _CUSTOM, _VELA = 32, "ethos-u"
 _NOT_LEGAL = re.compile(r"(?:failed to legalize operation |error: )'tfl\.(\w+)'")
-_LEFT = re.compile(r'"tfl\.(\w+)"\(')
+_LEFT = re.compile(r'= "?tfl\.(\w+)"?\(')
 _SAID = 2**16  # bytes
 _KINDS = {0: "f32", 1: "f16", 2: "i32", 3: "ui8", 4: "i64", 6: "i1", 7: "i16", 9: "i8"}  # TensorType of schema.fbs
 _DTYPES = {"f32": "<f4", "f16": "<f2", "i32": "<i4", "ui8": "u1", "i64": "<i8", "i1": "?", "i16": "<i2", "i8": "i1"}
