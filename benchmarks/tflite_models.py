@@ -1,33 +1,38 @@
-"""Small models with the structures of published `.tflite` files, which TensorFlow converts: for `tflite_gallery.py`.
+"""Small models with the structures of published `.tflite` files: `python benchmarks/tflite_models.py FOLDER NAME...`.
 
-Each has random weights. It needs tensorflow and tf_keras.
+TensorFlow converts them, or they are written op by op. Their weights are random. It needs tensorflow and tf_keras, and
+a process of its own: TensorFlow and torch-mlir do not load into the same.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 os.environ |= {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
-
+tf = import_module("tensorflow")
+schema = import_module("tensorflow.lite.python.schema_py_generated")
 keras, layers = tf.keras, tf.keras.layers
 _SAMPLES = 32  # of the representative data set
 _TOKENS = 64
 
-Maker = Callable[[], bytes]
 
-
-def _convert(model: Any, kind: str = "int8", tokens: bool = False, state: Any = None) -> bytes:
+def _convert(model: Any, kind: str = "int8", tokens: bool = False, state: Any = None, by_channel: bool = True) -> bytes:
     """A keras model with random weights, or a traced function, as a file.
 
     Args:
         kind: int8, uint8 (at the edges), 16x8, hybrid, f16 or float.
         tokens: the input is int32.
+        state: the module whose variables the function keeps.
+        by_channel: weights have a scale for each channel.
     """
     if isinstance(model, keras.Model):
         _randomize(model)
@@ -51,18 +56,24 @@ def _convert(model: Any, kind: str = "int8", tokens: bool = False, state: Any = 
             if tokens:
                 yield [draw.integers(0, _TOKENS, shape).astype(np.int32) for shape in shapes]
             else:
-                yield [draw.normal(size=shape).astype(np.float32) for shape in shapes]
+                yield [_patterns(draw, shape) for shape in shapes]
 
     converter.representative_dataset = samples
     ops = tf.lite.OpsSet
     wide = ops.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
     converter.target_spec.supported_ops = [wide if kind == "16x8" else ops.TFLITE_BUILTINS_INT8]
+    converter._experimental_disable_per_channel = not by_channel
     converter._experimental_variable_quantization = kind == "int8"
     edge = {"int8": tf.int8, "uint8": tf.uint8, "16x8": tf.int16}[kind]
     converter.inference_output_type = edge
     if not tokens:
         converter.inference_input_type = edge
     return converter.convert()
+
+
+def _patterns(draw: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    """Noise around a level of its own in each channel; float32."""
+    return (draw.normal(0, 1.5, shape[-1]) + draw.normal(0, draw.uniform(0.2, 1.5), shape)).astype(np.float32)
 
 
 def _randomize(model: Any) -> None:
@@ -74,8 +85,6 @@ def _randomize(model: Any) -> None:
             weight.assign(draw.uniform(0.5, 1.5, shape))
         elif name.startswith(("bias", "beta", "moving_mean")):
             weight.assign(draw.normal(0, 0.2, shape))
-        elif name.startswith("embeddings"):
-            weight.assign(draw.normal(0, 1, shape))
         else:
             weight.assign(draw.normal(0, np.sqrt(2 / max(np.prod(shape[:-1]), 1)), shape))
 
@@ -237,12 +246,6 @@ def _hourglass() -> Any:
     return _model(x, layers.Conv2D(1, 1, activation="sigmoid")(y))
 
 
-def _super_resolution() -> Any:
-    x = _image(12, 12, 1)
-    y = _cut(_cut(x, 8, 5, activation="relu"), 4, activation="")
-    return _model(x, layers.Lambda(lambda t: tf.nn.depth_to_space(t, 2))(y))
-
-
 def _yamnet() -> Any:
     """MobileNetV1 on patches of log-mel spectra, with a sigmoid for each class."""
     x = keras.Input((48, 16), 1)
@@ -381,7 +384,7 @@ def _wake_word() -> bytes:
             y = tf.nn.relu(tf.nn.depthwise_conv2d(rows, self.depth, [1, 1, 1, 1], "VALID"))
             return tf.sigmoid(tf.matmul(tf.reshape(y, (1, 12)), self.dense))
 
-    module = Stream()
+    module: Any = Stream()
     return _convert(module.step.get_concrete_function(), state=module)
 
 
@@ -431,19 +434,14 @@ class _File:
 
     def bytes(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file."""
-        import flatbuffers
-
         self.graph.inputs, self.graph.outputs = list(inputs), list(outputs)
-        builder = flatbuffers.Builder()
-        builder.Finish(self.model.Pack(builder), b"TFL3")
-        return bytes(builder.Output())
+        return _packed(self.model)
 
 
 def _hotword() -> bytes:
     """Two layers of SVDF and a dense one, as the hotword and speech models that TensorFlow Lite was shown with."""
     file, draw, size = _File("hotword"), np.random.default_rng(5), 12
     x = last = file.tensor((1, size), "INT8", 0.05, -3)
-    scale, zero_point = 0.05, -3
     for units, rank, times in ((8, 1, 6), (6, 2, 4)):
         filters = units * rank
         features = draw.integers(-127, 128, (filters, size)).astype(np.int8)
@@ -460,11 +458,235 @@ def _hotword() -> bytes:
             file.tensor((1, filters * times), "INT16", 2**-11, 0, isVariable=True),
         ]
         file.op("SVDF", inputs, [out], options, version=3)
-        last, size, scale, zero_point = out, units, 0.04, -128
+        last, size = out, units
     weights = draw.integers(-127, 128, (3, size)).astype(np.int8)
     result = file.tensor((1, 3), "INT8", 0.05, 4)
-    bias = file.tensor((3,), "INT32", scale * 0.01, 0, draw.integers(-2000, 2000, 3).astype(np.int32))
+    bias = file.tensor((3,), "INT32", 0.04 * 0.01, 0, draw.integers(-2000, 2000, 3).astype(np.int32))
     options = schema.FullyConnectedOptionsT()
     dense = [last, file.tensor(weights.shape, "INT8", 0.01, 0, weights), bias]
     file.op("FULLY_CONNECTED", dense, [result], options, version=4)
     return file.bytes([x], [result])
+
+
+def _one_op(
+    kind: str, source: tuple, result: tuple, version: int, options: Any = None, *constants: np.ndarray
+) -> bytes:
+    """A single op of an input and constants without scales; tensors are (shape, type, scale, zero point)."""
+    file = _File(kind.lower())
+    x, y = file.tensor(*source), file.tensor(*result)
+    others = [file.tensor(one.shape, one.dtype.name.upper(), data=one) for one in constants]
+    file.op(kind, [x, *others], [y], options, version=version)
+    return file.bytes([x], [y])
+
+
+def _indices(options: Any, kind: str) -> Any:
+    options.outputType = getattr(schema.TensorType, kind)
+    return options
+
+
+def _gelu(approximate: bool) -> bytes:
+    options, kind = schema.GeluOptionsT(), ((1, 4, 5), "FLOAT32")
+    options.approximate = approximate
+    return _one_op("GELU", kind, kind, 1, options)
+
+
+def _matmul_16x8() -> bytes:
+    file = _File("matmul_16x8")
+    a, b = file.tensor((1, 2, 3, 4), "INT16", 2e-4), file.tensor((1, 2, 4, 5), "INT16", 3e-4)
+    y = file.tensor((1, 2, 3, 5), "INT16", 4e-4)
+    file.op("BATCH_MATMUL", [a, b], [y], schema.BatchMatMulOptionsT(), version=3)
+    return file.bytes([a, b], [y])
+
+
+def _greater() -> bytes:
+    """What of two tensors of unlike scales is greater, chosen by SELECT_V2."""
+    file = _File("greater")
+    a, b = file.tensor((1, 4, 5), "INT8", 0.1, 3), file.tensor((1, 4, 5), "INT8", 0.07, -20)
+    which, y = file.tensor((1, 4, 5), "BOOL"), file.tensor((1, 4, 5), "INT8", 0.1, 3)
+    file.op("GREATER", [a, b], [which], version=2)
+    again = file.tensor((1, 4, 5), "INT8", 0.1, 3)
+    file.op("SELECT_V2", [which, a, again], [y])
+    return file.bytes([a, b, again], [y])
+
+
+def _dense_16x8() -> bytes:
+    draw, file = np.random.default_rng(7), _File("dense_16x8")
+    weights, bias = draw.integers(-127, 128, (5, 6)).astype(np.int8), draw.integers(-(2**20), 2**20, 5)
+    x, y = file.tensor((3, 6), "INT16", 2e-4), file.tensor((3, 5), "INT16", 7e-4)
+    inputs = [x, file.tensor((5, 6), "INT8", 0.013, 0, weights), file.tensor((5,), "INT64", 2.6e-6, 0, bias)]
+    file.op("FULLY_CONNECTED", inputs, [y], schema.FullyConnectedOptionsT(), version=7)
+    return file.bytes([x], [y])
+
+
+def _lstm_layer(coupled: bool = False, looking: bool = False, projected: bool = False, real: bool = False) -> bytes:
+    """An LSTM of three steps.
+
+    Args:
+        coupled: what is taken is what is not kept.
+        looking: the gates look at the cell.
+        real: of f32.
+    """
+    draw, file = np.random.default_rng(8), _File("lstm")
+    steps, width, cells, outputs = 3, 5, 6, 4 if projected else 6
+
+    def tensor(shape: Sequence[int], kind: str, scale: float, zero_point: int = 0, **more: Any) -> int:
+        return file.tensor(shape, "FLOAT32", **more) if real else file.tensor(shape, kind, scale, zero_point, **more)
+
+    def constant(limit: int, scale: float, *shape: int) -> int:
+        kind = {2**7: "INT8", 2**15: "INT16"}.get(limit, "INT32")
+        array = draw.integers(1 - limit, limit, shape)
+        data = (array * scale).astype(np.float32) if real else array.astype(kind.lower())
+        return tensor(shape, kind, scale, data=data)
+
+    def gates(make: Callable[[], int]) -> list[int]:
+        return [-1 if coupled and gate == 0 else make() for gate in range(4)]
+
+    def weights(*shape: int) -> int:
+        return constant(2**7, 0.005, *shape)
+
+    def bias(size: int) -> int:
+        return constant(4000, 1.5e-4, size)
+
+    x, y = tensor((1, steps, width), "INT8", 0.03, -4), tensor((1, steps, outputs), "INT8", 0.007, -9)
+    inputs = [x, *gates(lambda: weights(cells, width)), *gates(lambda: weights(cells, outputs))]
+    inputs += [-1, *(constant(2**15, 2e-5, cells) for _ in range(2))] if looking else [-1] * 3
+    inputs += gates(lambda: bias(cells))
+    inputs += [weights(outputs, cells), bias(outputs)] if projected else [-1, -1]
+    inputs.append(tensor((1, outputs), "INT8", 0.007, -9, isVariable=True))
+    inputs.append(tensor((1, cells), "INT16", 2**-12, isVariable=True))
+    between = [] if real else [file.tensor((0,), "FLOAT32") for _ in range(4)]
+    if not real:
+        between.append(file.tensor((0,), "INT8", *((0.006, 5) if projected else (0.007, -9))))
+    options = schema.UnidirectionalSequenceLSTMOptionsT()
+    options.fusedActivationFunction = schema.ActivationFunctionType.TANH
+    options.cellClip, options.projClip = (2.0, 0.5) if projected else (10.0, 0.0)
+    inputs += [-1] * 4
+    version = 1 if real else 3
+    file.op("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], options, version=version, intermediates=between)
+    return file.bytes([x], [y])
+
+
+def _resized(kind: str, sizes: tuple[int, int], corners: bool = False, centers: bool = False) -> bytes:
+    options = schema.ResizeBilinearOptionsT() if kind == "RESIZE_BILINEAR" else schema.ResizeNearestNeighborOptionsT()
+    options.alignCorners, options.halfPixelCenters = corners, centers
+    image, wanted = ((1, 4, 5, 2), "INT8", 0.05, 3), ((1, *sizes, 2), "INT8", 0.05, 3)
+    return _one_op(kind, image, wanted, 3 if centers else 2, options, np.array(sizes, np.int32))
+
+
+def _custom() -> bytes:
+    """An op that is code of the application."""
+    file = _File("custom")
+    x, y = (file.tensor((1, 8), "INT8", 0.1) for _ in range(2))
+    file.op("CUSTOM", [x], [y], custom=b"MyOp")
+    return file.bytes([x], [y])
+
+
+def _after_vela() -> bytes:
+    """What Vela makes of DS-CNN."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "dscnn.tflite")
+        path.write_bytes(_convert(_keywords()))
+        options = ["--accelerator-config", "ethos-u55-128", "--output-dir", folder]
+        subprocess.run([sys.executable, "-m", "ethosu.vela", path, *options], check=True, capture_output=True)
+        return Path(folder, "dscnn_vela.tflite").read_bytes()
+
+
+def _as_uint8(model: Any) -> bytes:
+    """A file of the first converters: every tensor is uint8, and weights have one scale."""
+    file = schema.ModelT.InitFromPackedBuf(_convert(model, by_channel=False), 0)
+    for tensor in file.subgraphs[0].tensors:
+        if tensor.type == schema.TensorType.INT8:
+            tensor.type = schema.TensorType.UINT8
+            tensor.quantization.zeroPoint = [int(point) + 128 for point in tensor.quantization.zeroPoint]
+            data = file.buffers[tensor.buffer].data
+            if data is not None:
+                file.buffers[tensor.buffer].data = np.asarray(data, np.uint8) + np.uint8(128)
+    return _packed(file)
+
+
+def _packed(file: Any) -> bytes:
+    builder = import_module("flatbuffers").Builder()
+    builder.Finish(file.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+MAKERS: dict[str, Callable[[], bytes]] = {
+    "ad01": lambda: _convert(_autoencoder()),
+    "kws": lambda: _convert(_keywords()),
+    "vww": lambda: _convert(_mobilenet(batch=None)),
+    "resnet8": lambda: _convert(_resnet()),
+    "mobilenet_v1": lambda: _as_uint8(_mobilenet(classes=5)),
+    "mobilenet_v1_edges": lambda: _convert(_mobilenet(classes=5), "uint8"),
+    "mobilenet_v2": lambda: _convert(_mobilenet_v2()),
+    "mobilenet_v3": lambda: _convert(_mobilenet_v3()),
+    "efficientnet_lite": lambda: _convert(_efficientnet_lite()),
+    "deeplab": lambda: _convert(_deeplab()),
+    "ssd": lambda: _convert(_ssd()),
+    "posenet": lambda: _convert(_posenet()),
+    "unet": lambda: _convert(_hourglass()),
+    "style": lambda: _convert(_style()),
+    "yamnet": lambda: _convert(_yamnet()),
+    "text": lambda: _convert(_text(), tokens=True),
+    "micro_speech": lambda: _convert(_micro_speech()),
+    "person_detect": lambda: _convert(_mobilenet(channels=1, pool=True)),
+    "hello_world": lambda: _convert(_sine()),
+    "magic_wand": lambda: _convert(_magic_wand()),
+    "lstm": lambda: _convert(_lstm()),
+    "handwriting": lambda: _convert(_handwriting()),
+    "gru": lambda: _convert(_gru()),
+    "hotword": _hotword,
+    "wake_word": _wake_word,
+    "mobilebert": lambda: _convert(_mobilebert()),
+    "transformer": lambda: _convert(_transformer()),
+    "kws_16x8": lambda: _convert(_keywords(), "16x8"),
+    "deeplab_16x8": lambda: _convert(_deeplab(), "16x8"),
+    "custom": _custom,
+    "vela": _after_vela,
+    "ad01_float": lambda: _convert(_autoencoder(), "float"),
+    "lstm_float": lambda: _convert(_lstm(), "float"),
+    "resnet8_f16": lambda: _convert(_resnet(), "f16"),
+    "ad01_hybrid": lambda: _convert(_autoencoder(), "hybrid"),
+    "lstm_hybrid": lambda: _convert(_lstm(), "hybrid"),
+}
+"""What makes each file of the gallery."""
+_WIDE, _UNIT = ((1, 64), "INT16", 2e-4), ((1, 64), "INT16", 2**-15)
+_ROWS = ((1, 4, 5), "INT8", 0.1, 3)
+MAKERS |= {
+    "op_abs": lambda: _one_op("ABS", _ROWS, ((1, 4, 5), "INT8", 0.08, -100), 2),
+    "op_quantize": lambda: _one_op("QUANTIZE", ((1, 4, 5), "FLOAT32"), _ROWS, 1),
+    "op_quantize_uint8": lambda: _one_op("QUANTIZE", ((1, 4, 5), "FLOAT32"), ((1, 4, 5), "UINT8", 0.02, 131), 1),
+    "op_greater": _greater,
+    "op_reverse": lambda: _one_op("REVERSE_V2", _ROWS, ((1, 4, 5), "INT8", 0.2, 9), 2, None, np.array([1], np.int32)),
+    "op_arg_min": lambda: _one_op(
+        "ARG_MIN", _ROWS, ((1, 4), "INT32"), 2, _indices(schema.ArgMinOptionsT(), "INT32"), np.array(2, np.int32)
+    ),
+    "op_arg_max": lambda: _one_op(
+        "ARG_MAX", _ROWS, ((1, 4), "INT64"), 2, _indices(schema.ArgMaxOptionsT(), "INT64"), np.array(2, np.int32)
+    ),
+    "op_exp": lambda: _one_op("EXP", _WIDE, ((1, 64), "INT16", 3e-3), 2, schema.ExpOptionsT()),
+    "op_gelu": lambda: _gelu(approximate=False),
+    "op_gelu_tanh": lambda: _gelu(approximate=True),
+    "op_matmul": _matmul_16x8,
+    "op_logistic": lambda: _one_op("LOGISTIC", _WIDE, _UNIT, 3),
+    "op_tanh": lambda: _one_op("TANH", _WIDE, _UNIT, 3),
+    "op_tanh_power": lambda: _one_op("TANH", ((1, 64), "INT16", 2**-11), _UNIT, 3),
+    "op_dense": _dense_16x8,
+    "op_lstm": _lstm_layer,
+    "op_lstm_looking": lambda: _lstm_layer(coupled=True, looking=True),
+    "op_lstm_projected": lambda: _lstm_layer(projected=True),
+    "op_lstm_both": lambda: _lstm_layer(coupled=True, looking=True, projected=True),
+    "op_lstm_real": lambda: _lstm_layer(coupled=True, looking=True, projected=True, real=True),
+    "op_bilinear": lambda: _resized("RESIZE_BILINEAR", (7, 9)),
+    "op_bilinear_corners": lambda: _resized("RESIZE_BILINEAR", (7, 9), corners=True),
+    "op_bilinear_centers": lambda: _resized("RESIZE_BILINEAR", (8, 3), centers=True),
+    "op_nearest": lambda: _resized("RESIZE_NEAREST_NEIGHBOR", (8, 5)),
+    "op_nearest_corners": lambda: _resized("RESIZE_NEAREST_NEIGHBOR", (7, 9), corners=True),
+    "op_nearest_centers": lambda: _resized("RESIZE_NEAREST_NEIGHBOR", (6, 3), centers=True),
+}
+"""And single ops, for the tests."""
+
+
+if __name__ == "__main__":
+    folder, *names = sys.argv[1:]
+    for name in names:
+        Path(folder, f"{name}.tflite").write_bytes(MAKERS[name]())

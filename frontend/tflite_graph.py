@@ -30,6 +30,7 @@ _SAID = 2**16  # bytes
 _KINDS = {0: "f32", 1: "f16", 2: "i32", 3: "ui8", 4: "i64", 6: "i1", 7: "i16", 9: "i8"}  # TensorType of schema.fbs
 _DTYPES = {"f32": "<f4", "f16": "<f2", "i32": "<i4", "ui8": "u1", "i64": "<i8", "i1": "?", "i16": "<i2", "i8": "i1"}
 _QUANTIZED = ("i8", "ui8", "i16")
+_TO_SIGNED = 128
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,10 @@ def _calls(model: Any) -> Iterator[Call]:
         op = graph.Operators(number)
         code = model.OperatorCodes(op.OpcodeIndex())
         name = _names("BuiltinOperator").get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "")
-        inputs, outputs, others = (
-            tuple(_tensor(model, graph.Tensors(index)) if index >= 0 else None for index in _numbers(op, kind))
-            for kind in ("Inputs", "Outputs", "Intermediates")
-        )
-        places = [_numbers(op, kind) for kind in ("Inputs", "Outputs")]
-        yield Call(number, name, inputs, outputs, others, _options(op), *places)
+        sources, results, others = (_numbers(op, kind) for kind in ("Inputs", "Outputs", "Intermediates"))
+        inputs = tuple(_tensor(model, graph.Tensors(index)) if index >= 0 else None for index in sources)
+        outputs, between = (tuple(_tensor(model, graph.Tensors(i)) for i in some) for some in (results, others))
+        yield Call(number, name, inputs, outputs, between, _options(op), sources, results)
 
 
 def _numbers(op: Any, kind: str) -> list[int]:
@@ -168,12 +167,17 @@ def _numbers(op: Any, kind: str) -> list[int]:
 
 
 def _tensor(model: Any, tensor: Any) -> Tensor:
+    """uint8 as int8, 128 less: so the converter has it."""
     kind, buffer = _KINDS.get(tensor.Type(), ""), model.Buffers(tensor.Buffer())
     shape = tuple(map(int, tensor.ShapeAsNumpy())) if tensor.ShapeLength() else ()
     data = None
     if kind and buffer is not None and buffer.DataLength():
         data = np.frombuffer(buffer.DataAsNumpy().tobytes(), _DTYPES[kind]).reshape(shape)
-    return Tensor(_text(tensor.Name()), shape, kind, *_quantization(tensor), data, tensor.IsVariable())
+    scales, zero_points = _quantization(tensor)
+    if kind == "ui8":
+        kind, zero_points = "i8", tuple(point - _TO_SIGNED for point in zero_points)
+        data = None if data is None else (data.astype(np.int16) - _TO_SIGNED).astype(np.int8)
+    return Tensor(_text(tensor.Name()), shape, kind, scales, zero_points, data, tensor.IsVariable())
 
 
 def _quantization(tensor: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,10 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
 
 
 def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:
-    made = convert(path, shapes)
+    try:
+        made = convert(path, shapes)
+    except (struct.error, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise ModelError(f"{path} cannot be read", why=f"it is damaged: {error}") from None
     module = parse(made.text)
     expand_calls(module, made.calls)
     if shapes:

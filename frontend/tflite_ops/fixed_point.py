@@ -28,8 +28,13 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     return (0, 31) if exponent < -31 else (multiplier, 31 - exponent)
 
 
+def quotient(product: float, factor: float, divisor: float) -> float:
+    """product * factor / divisor as C computes it with `float`."""
+    return float(np.float32(product) * np.float32(factor) / np.float32(divisor))
+
+
 def scaled(x: ir.Value, factors: Sequence[float], kind: str = "i32", output_zp: int = 0) -> ir.Value:
-    """`MultiplyByQuantizedMultiplier`, which rounds twice, and saturates to `kind`; a factor for all or each channel."""
+    """`MultiplyByQuantizedMultiplier`, which rounds twice, saturated to `kind`; a factor for all or each channel."""
     multipliers, shifts = zip(*map(quantize_multiplier, factors), strict=True)
     return emit(
         "rescale",

@@ -20,21 +20,22 @@ def _fits(call: Call) -> bool:
     weights, bias = call.given(1), call.given(2)
     if call.kinds() != ("i16", "i16") or weights is None or weights.data is None or weights.kind != "i8":
         return False
-    sums = np.abs(weights.data.astype(np.int64)).sum(1) * 2**15
-    return bool((sums + (0 if bias is None else np.abs(bias.data))).max() < _LARGEST)
+    sums = np.abs(weights.array.astype(np.int64)).sum(1) * 2**15
+    return bool((sums + (0 if bias is None else np.abs(bias.array))).max() < _LARGEST)
 
 
 @tflite_op("FULLY_CONNECTED", when=_fits)
 def fully_connected(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """Sums are scaled by their exact products with a multiplier of 32 bits, and rounded once."""
-    (x,), (source, weights, *_), (result,), bias = operands, call.inputs, call.outputs, call.given(2)
+    (x,), (result,), bias = operands, call.outputs, call.given(2)
+    source, weights = call.input(0), call.input(1)
     depth = weights.shape[1]
     rows = reshape(x, (1, int(np.prod(shape_of(x))) // depth, 1, depth))
-    sums = product_of_rows(rows, weights.data, None if bias is None else bias.data)
+    sums = product_of_rows(rows, weights.array, None if bias is None else bias.array)
     scales = np.float64(source.scale) * np.asarray(weights.scales, np.float64) / np.float64(result.scale)
     multipliers, shifts = zip(*map(quantize_multiplier, scales.tolist()), strict=True)
     stored = rescale(rescale(sums, "i32", [1 << 14], [14]), "i16", multipliers, shifts)
-    shape = result.shape if len(result.shape) != 2 else (shape_of(rows)[1], len(weights.data))
+    shape = result.shape if len(result.shape) != 2 else (shape_of(rows)[1], len(weights.array))
     return [_activated(reshape(stored, shape), call)]
 
 

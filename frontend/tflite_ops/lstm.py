@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tosaic.frontend.tflite_ops.fixed_point import (
     logistic,
     narrowed,
     product,
+    quotient,
     saturated,
     scaled,
     tanh,
@@ -24,7 +25,7 @@ from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, Tensor, tflite_op
 from tosaic.frontend.tflite_ops.states import State
 from tosaic.support.errors import ModelError
-from tosaic.support.loops import over_rows
+from tosaic.support.loops import Step, over_rows
 from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
 from tosaic.support.tosa_builder import clamp, emit, mul, reshape, transpose
 
@@ -44,27 +45,20 @@ class _Layer:
         self.call = call
         if any(call.given(_NORMS + gate) is not None for gate in range(4)):
             raise _refused(call, "it normalizes its gates")
-        source, output, cell = (self.tensor(index) for index in (0, _OUTPUT_STATE, _CELL_STATE))
-        self.source, self.output, self.cell = source, output, cell
-        self.size = cell.shape[1]
+        self.source, self.output, self.cell = (call.input(index) for index in (0, _OUTPUT_STATE, _CELL_STATE))
+        self.size = self.cell.shape[1]
         self.gates = [gate for gate in _ORDER if call.given(_FROM_INPUT + gate) is not None]
         """Without an input gate, what is taken is what is not kept."""
 
-    def tensor(self, index: int) -> Tensor:
-        one = self.call.given(index)
-        if one is None:
-            raise _refused(self.call, f"its input {index} is missing")
-        return one
-
     def joined(self, first: int, real: bool) -> np.ndarray:
         """Weights or biases of all gates, one under the other."""
-        tensors = [self.tensor(first + gate) for gate in self.gates]
-        return np.concatenate([one.real() if real else one.data for one in tensors])
+        tensors = [self.call.input(first + gate) for gate in self.gates]
+        return np.concatenate([one.real if real else one.array for one in tensors])
 
     def factors(self, first: int, source: Tensor) -> list[float]:
         """What scales the products with weights to the sums before the gates, for each row of the weights."""
-        scales = [self.tensor(first + gate).scale * source.scale / np.float32(2**-_GATE_BITS) for gate in self.gates]
-        return [float(scale) for scale in scales for _ in range(self.size)]
+        weights = [self.call.input(first + gate).scale for gate in self.gates]
+        return [quotient(scale, source.scale, 2**-_GATE_BITS) for scale in weights for _ in range(self.size)]
 
     def gate(self, sums: ir.Value, gate: int) -> ir.Value:
         """The part of joined sums [N, 1, 1, gates * size] that is one gate's."""
@@ -79,6 +73,10 @@ def lstm_of_integers(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Va
     """`LstmStepInteger8x8_16`: gates and cell have 16 bits."""
     layer = _Layer(call)
     hidden = call.intermediates[4] if len(call.intermediates) > 4 else layer.output
+    projected = call.given(_PROJECTION) is not None
+    if projected and call.given(_FROM_CELL[_FORGET]) is not None:
+        raise _refused(call, "its gates look at the cell, and its result is a projection, which LiteRT mixes up")
+    hidden_zp = -hidden.zero_point if projected else hidden.zero_point  # what LiteRT subtracts, or adds
     scale_bits = round(math.log2(layer.cell.scale))
     from_x, from_h = (layer.joined(first, False) for first in (_FROM_INPUT, _FROM_OUTPUT))
     factors = layer.factors(_FROM_OUTPUT, layer.output)
@@ -97,9 +95,9 @@ def lstm_of_integers(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Va
         c = _clipped(saturated(binary("add", kept, taken)), layer.cell, call.options["CellClip"])
         give = logistic(_with_cell(layer, layer.gate(sums, _OUTPUT), _OUTPUT, c), 15 - _GATE_BITS)
         result = product(give, tanh(c, 15 + scale_bits))
-        h = scaled(result, [float(np.float32(2.0**-30 / float(hidden.scale)))], "i8", hidden.zero_point)
-        if call.given(_PROJECTION) is not None:
-            h = _projected(layer, h, hidden)
+        h = scaled(result, [float(np.float32(2.0**-30 / hidden.scale))], "i8", hidden_zp)
+        if projected:
+            h = _projected(layer, h, hidden.scale, hidden_zp)
         return h, [h, narrowed(c, "i16")]
 
     def before(x: ir.Value) -> ir.Value:
@@ -121,7 +119,7 @@ def lstm_of_floats(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Valu
 
     def with_cell(sums: ir.Value, gate: int, c: ir.Value) -> ir.Value:
         weights = call.given(_FROM_CELL[gate])
-        return sums if weights is None else add(sums, mul(c, constant(weights.real()[None, None, None]), "f32"))
+        return sums if weights is None else add(sums, mul(c, constant(weights.real[None, None, None]), "f32"))
 
     def clipped(x: ir.Value, limit: float) -> ir.Value:
         return clamp(x, -limit, limit) if limit > 0 else x
@@ -141,7 +139,7 @@ def lstm_of_floats(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Valu
         h = mul(give, activation(c), "f32")
         weights, bias = call.given(_PROJECTION), call.given(_PROJECTION_BIAS)
         if weights is not None:
-            h = product_of_rows(h, weights.real(), None if bias is None else bias.real())
+            h = product_of_rows(h, weights.real, None if bias is None else bias.real)
             h = clipped(h, call.options["ProjClip"])
         return h, [h, c]
 
@@ -161,34 +159,40 @@ def _with_cell(layer: _Layer, sums: ir.Value, gate: int, cell: ir.Value) -> ir.V
     weights = layer.call.given(_FROM_CELL[gate])
     if weights is None:
         return sums
-    factor = np.float32(layer.cell.scale) * weights.scale / np.float32(2**-_GATE_BITS)
-    array = constant(weights.data.astype(np.int32)[None, None, None])
-    return saturated(binary("add", sums, scaled(product(cell, array), [float(factor)])))
+    factor = quotient(layer.cell.scale, weights.scale, 2**-_GATE_BITS)
+    array = constant(weights.array.astype(np.int32)[None, None, None])
+    return saturated(binary("add", sums, scaled(product(cell, array), [factor])))
 
 
-def _projected(layer: _Layer, h: ir.Value, hidden: Tensor) -> ir.Value:
-    weights, bias, output = layer.tensor(_PROJECTION), layer.call.given(_PROJECTION_BIAS), layer.output
-    sums = product_of_rows(h, weights.data, None if bias is None else bias.data, hidden.zero_point)
-    factor = weights.scale * hidden.scale / output.scale
-    result = scaled(sums, [float(factor)], "i8", output.zero_point)
-    limit = int(np.clip(layer.call.options["ProjClip"] / output.scale, -128, 127))
+def _projected(layer: _Layer, h: ir.Value, scale: float, zero_point: int) -> ir.Value:
+    weights, bias, output = layer.call.input(_PROJECTION), layer.call.given(_PROJECTION_BIAS), layer.output
+    sums = product_of_rows(h, weights.array, None if bias is None else bias.array, zero_point)
+    result = scaled(sums, [quotient(weights.scale, scale, output.scale)], "i8", output.zero_point)
+    limit = int(np.clip(quotient(1, layer.call.options["ProjClip"], output.scale), -128, 127))
     return clamp(result, -limit, limit) if limit > 0 else result
 
 
 def _clipped(x: ir.Value, cell: Tensor, limit: float) -> ir.Value:
     """To a real number's magnitude, in units of the cell."""
-    most = int(np.clip(np.float32(limit) / cell.scale, -(2**15), MOST))
+    most = int(np.clip(quotient(1, limit, cell.scale), -(2**15), MOST))
     return binary("maximum", binary("minimum", x, most), -most) if most > 0 else x
 
 
-def _over_time(layer: _Layer, x: ir.Value, before: object, step: object) -> ir.Value:
-    """All steps, and the states after them."""
+def _over_time(layer: _Layer, x: ir.Value, before: Callable[[ir.Value], ir.Value], step: Step) -> ir.Value:
+    """All steps, and the states after them.
+
+    Args:
+        before: emits what all steps compute of the inputs [N, T, 1, I] alone.
+        step: as `over_rows` takes it.
+    """
     output, cell = State(layer.call, _OUTPUT_STATE), State(layer.call, _CELL_STATE)
     states = [reshape(one, (shape_of(one)[0], 1, 1, shape_of(one)[1])) for one in (output.read(), cell.read())]
     shape = shape_of(x)
     swapped = len(shape) == 3 and bool(layer.call.options.get("TimeMajor"))
     rows = transpose(x, (1, 0, 2)) if swapped else x
     batch, inner = shape_of(rows)[0], shape[-1]
+    if batch != layer.output.shape[0]:
+        raise _refused(layer.call, f"its states are those of {layer.output.shape[0]} sequences, and {batch} are given")
     sums = before(reshape(rows, (batch, 1 if len(shape) < 3 else shape_of(rows)[1], 1, inner)))
     sums = reshape(sums, (batch, shape_of(sums)[1], shape_of(sums)[3]))
     outer, kind = layer.output.shape[1], element_type(states[0])
@@ -200,4 +204,5 @@ def _over_time(layer: _Layer, x: ir.Value, before: object, step: object) -> ir.V
 
 
 def _refused(call: Call, why: str) -> ModelError:
-    return ModelError(f"the op `{call.op}` cannot be compiled", where=call.outputs[0].name, why=why)
+    what, hint = f"the op `{call.op}` cannot be compiled", "write the layer without it, or export it as .onnx or .pt2"
+    return ModelError(what, where=call.outputs[0].name, why=why, hint=hint)

@@ -11,6 +11,7 @@ from tosaic.frontend.tflite_ops.fixed_point import (
     binary,
     narrowed,
     product,
+    quotient,
     scaled,
     selected,
     widened,
@@ -20,7 +21,7 @@ from tosaic.support.mlir import constant, ir, shape_of
 from tosaic.support.tosa_builder import clamp, emit, mul, reshape, zero_point
 
 _INTEGERS = (("i8", "i8"), ("i16", "i16"))
-_LIMITS = {"i8": (-128, 127), "i16": (-(2**15), 2**15 - 1), "ui8": (0, 255)}
+_LIMITS = {"i8": (-128, 127), "i16": (-(2**15), 2**15 - 1)}
 _COMPARISONS = {
     "GREATER": ("greater", False),
     "GREATER_EQUAL": ("greater_equal", False),
@@ -35,18 +36,18 @@ _SIGMOID = np.rint(2**16 / (1 + np.exp(-np.arange(_ENTRIES) / 24))).astype(np.in
 _SIGMOID[
     [4, 8, 12, *range(14, 18), 19, 20, 21, 22, 25, *range(27, 32), 33, 34, 35, 37, 39, 40, 41, *range(43, 47), 49, 50]
 ] += 1
-_SIGMOID[[54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135]] += 1
+_SIGMOID[[54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255]] += 1
 
 
 @tflite_op("ABS", when=lambda call: call.kinds() in _INTEGERS)
 def absolute(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """`AbsEvalQuantized`."""
-    (source, *_), (result,) = call.inputs, call.outputs
+    source, (result,) = call.input(0), call.outputs
     x = widened(operands[0], source.zero_point)
     magnitude = emit("abs", [x], shape_of(x), "i32")
     if source.scale == result.scale:
         return [narrowed(magnitude, result.kind, result.zero_point)]
-    return [scaled(magnitude, [source.scale / result.scale], result.kind, result.zero_point)]
+    return [scaled(magnitude, [quotient(1, source.scale, result.scale)], result.kind, result.zero_point)]
 
 
 @tflite_op("QUANTIZE", when=lambda call: call.kinds()[0] == "f32" and call.kinds()[1] in _LIMITS)
@@ -56,20 +57,20 @@ def quantize(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     What LiteRT divides by the scale is multiplied by its inverse here.
     """
     (x,), (result,) = operands, call.outputs
-    shape, kind = shape_of(x), "i8" if result.kind == "ui8" else result.kind
-    offset = _LIMITS[kind][0] - _LIMITS[result.kind][0] + result.zero_point
+    shape = shape_of(x)
     number = partial(_number, len(shape))
-    real = mul(x, number(np.float32(1) / result.scale), "f32")
+    real = mul(x, number(quotient(1, 1, result.scale)), "f32")
     size = emit("abs", [real], shape, "f32")
     whole = emit("floor", [size], shape, "f32")
     rest = emit("sub", [size, whole], shape, "f32")
     up = emit("greater_equal", [rest, number(0.5)], shape, "i1")
     steps = emit("select", [up, emit("add", [whole, number(1)], shape, "f32"), whole], shape, "f32")
     below = emit("greater", [number(0), real], shape, "i1")
-    signed = emit("select", [below, emit("negate", [steps, *[zero_point(0, "f32")] * 2], shape, "f32"), steps], shape, "f32")
-    stored = clamp(emit("add", [signed, number(offset)], shape, "f32"), *_LIMITS[kind])
-    integers = emit("cast", [stored], shape, kind)
-    return [_as_unsigned(integers) if result.kind == "ui8" else integers]
+    signed = emit(
+        "select", [below, emit("negate", [steps, *[zero_point(0, "f32")] * 2], shape, "f32"), steps], shape, "f32"
+    )
+    stored = clamp(emit("add", [signed, number(result.zero_point)], shape, "f32"), *_LIMITS[result.kind])
+    return [emit("cast", [stored], shape, result.kind)]
 
 
 @tflite_op("GELU", when=lambda call: call.kinds()[0] == "f32" and not call.options["Approximate"])
@@ -84,8 +85,8 @@ def gelu(_call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
 @tflite_op(*_COMPARISONS, "NOT_EQUAL", when=lambda call: call.kinds()[0] == "i8")
 def compare(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """`ComparisonsQuantized`: both in units of 2^-8 of 1."""
-    values, given = iter(operands), call.inputs[:2]
-    a, b = (_comparable(constant(one.data) if one.data is not None else next(values), one) for one in given)
+    values, given = iter(operands), (call.input(0), call.input(1))
+    a, b = (_comparable(next(values) if one.data is None else constant(one.data), one) for one in given)
     rank = max(len(shape_of(a)), len(shape_of(b)))
     a, b = (reshape(one, (*[1] * (rank - len(shape_of(one))), *shape_of(one))) for one in (a, b))
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))
@@ -100,7 +101,7 @@ def _number(rank: int, value: float) -> ir.Value:
 
 def _comparable(x: ir.Value, tensor: Tensor) -> ir.Value:
     wide = binary("logical_left_shift", widened(x, tensor.zero_point), _BITS_TO_COMPARE)
-    return scaled(wide, [float(tensor.scale)])
+    return scaled(wide, [tensor.scale])
 
 
 @tflite_op("LOGISTIC", when=lambda call: call.kinds() == ("i16", "i16"))
@@ -129,7 +130,7 @@ def _for_table(x: ir.Value, call: Call, shifts: Sequence[int]) -> ir.Value:
     Args:
         shifts: those by which a scale that is a power of 2 may exceed 2^-12.
     """
-    scale = float(call.inputs[0].scale)
+    scale = call.input(0).scale
     wide = widened(x)
     shift = round(np.log2(scale)) + 12
     if scale == 2.0 ** (shift - 12) and shift in shifts:
@@ -162,11 +163,3 @@ def _interpolated(x: ir.Value, bits: int, last: int) -> ir.Value:
 def _padded(entries: np.ndarray) -> np.ndarray:
     """A table of int16 of which only the entries below the middle are looked up."""
     return np.concatenate([entries, np.zeros(513 - len(entries))]).astype(np.int16)
-
-
-def _as_unsigned(x: ir.Value) -> ir.Value:
-    """i8, 128 less, as u8."""
-    points = [zero_point(-128, "i8"), zero_point(0, "i8")]
-    operands = [x, constant(np.array([1 << 30], np.int32)), constant(np.array([30], np.int8)), *points]
-    rounding: dict[str, object] = {"scale32": True, "rounding_mode": "SINGLE_ROUND", "per_channel": False}
-    return emit("rescale", operands, shape_of(x), "ui8", input_unsigned=False, output_unsigned=True, **rounding)

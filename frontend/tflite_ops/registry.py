@@ -10,6 +10,7 @@ import numpy as np
 
 from tosaic.frontend import tflite_ops
 from tosaic.support.discovery import modules_of
+from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
 
 Rule: TypeAlias = "Callable[[Call, Sequence[ir.Value]], Sequence[ir.Value]]"
@@ -22,7 +23,7 @@ class Tensor:
 
     Args:
         kind: element type of MLIR; empty where it is another one.
-        scales, zero_points: where it is quantized: one, or one a channel; float32 values.
+        scales, zero_points: where it is quantized: one, or one a channel, each a float32.
         data: of a constant.
         variable: whether the op keeps it from call to call.
     """
@@ -36,19 +37,34 @@ class Tensor:
     variable: bool
 
     @property
-    def scale(self) -> np.float32:
-        """That of a tensor with a single one; 1 where there is none."""
-        return np.float32(self.scales[0] if self.scales else 1)
+    def scale(self) -> float:
+        """That of a tensor with a single one, a float32; 1 where there is none."""
+        return self.scales[0] if self.scales else 1.0
 
     @property
     def zero_point(self) -> int:
         """That of a tensor with a single one; 0 where there is none."""
         return self.zero_points[0] if self.zero_points else 0
 
+    @property
+    def array(self) -> np.ndarray:
+        """The data of a constant.
+
+        Raises:
+            ModelError: it is none.
+        """
+        if self.data is None:
+            raise ModelError(f"the tensor `{self.name}` is computed", why="its op needs a constant")
+        return self.data
+
+    @property
     def real(self) -> np.ndarray:
-        """A constant as float32."""
-        assert self.data is not None
-        return (self.data.astype(np.float32) - np.float32(self.zero_point)) * self.scale
+        """A constant as float32: `(array - zero_point) * scale`.
+
+        Raises:
+            ModelError: it is none.
+        """
+        return (self.array.astype(np.float32) - np.float32(self.zero_point)) * np.float32(self.scale)
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,17 @@ class Call:
     def given(self, index: int) -> Tensor | None:
         """An input, None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int) -> Tensor:
+        """An input.
+
+        Raises:
+            ModelError: it is left out.
+        """
+        one = self.given(index)
+        if one is None:
+            raise ModelError(f"an op `{self.op}` has no input {index}", where=self.outputs[0].name)
+        return one
 
     def kinds(self) -> tuple[str, ...]:
         """The element types of what it computes with and of what it gives."""

@@ -21,9 +21,9 @@ def bilinear(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
 
     Where sums of int16 do not fit 32 bits, half a step below 0 is rounded up.
     """
-    (x,) = operands
-    kind, (_, height, width, _) = str(element_type(x)), shape_of(x)
     sizes = _sizes(call)
+    x = _spread(operands[0], sizes)
+    kind, (_, height, width, _) = str(element_type(x)), shape_of(x)
     centers = bool(call.options["HalfPixelCenters"])
     places = [_fixed_places(*pair, call, centers) for pair in zip((height, width), sizes, strict=True)]
     shared = [math.gcd(_UNIT, step, offset) for step, offset in places]
@@ -31,8 +31,10 @@ def bilinear(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
         (_UNIT // common, step // common, offset // common)
         for common, (step, offset) in zip(shared, places, strict=True)
     )
-    sums = _resized(x, sizes, (n_y, d_y, n_x, d_x), (at_y, at_x), "BILINEAR", "i32" if kind == "i8" else "i48")
     bits = round(math.log2(n_y * n_x))
+    if shape_of(x)[1:3] == sizes:
+        return [x]
+    sums = _resized(x, sizes, (n_y, d_y, n_x, d_x), (at_y, at_x), "BILINEAR", "i32" if kind == "i8" else "i48")
     if kind == "i8":
         return [narrowed(divided(sums, bits), kind)]
     if bits < 15:
@@ -54,8 +56,19 @@ def _sizes(call: Call) -> tuple[int, int]:
     return height, width
 
 
+def _spread(x: ir.Value, sizes: Sequence[int]) -> ir.Value:
+    """A single row or column, which is all that its image has, as often as wanted."""
+    times = [1, *(wanted if size == 1 else 1 for size, wanted in zip(shape_of(x)[1:3], sizes, strict=True)), 1]
+    if times == [1] * 4:
+        return x
+    shape = [size * one for size, one in zip(shape_of(x), times, strict=True)]
+    return emit("tile", [x, constant_shape(times)], shape, element_type(x))
+
+
 def _fixed_places(size: int, wanted: int, call: Call, centers: bool) -> tuple[int, int]:
     """How far apart results lie, and where the first lies, in 2^-10 of a pixel: `ComputeInterpolationValuesInteger`."""
+    if size == wanted:
+        return _UNIT, 0
     step = (_UNIT * size + wanted // 2) // wanted
     if call.options["AlignCorners"] and wanted > 1:
         step = (_UNIT * (size - 1) + (wanted - 1) // 2) // (wanted - 1)

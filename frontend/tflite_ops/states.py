@@ -16,8 +16,7 @@ class State:
     """
 
     def __init__(self, call: Call, index: int) -> None:
-        tensor = call.inputs[index]
-        assert tensor is not None
+        tensor = call.input(index)
         kind = ir.Type.parse(tensor.kind)
         first = tensor.zero_point if tensor.kind == "i8" else 0
         initial = dense(np.full(tensor.shape, first, numpy_dtype(kind)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tosaic.frontend.tflite_ops.activations import ACTIVATIONS
-from tosaic.frontend.tflite_ops.fixed_point import binary, scaled
+from tosaic.frontend.tflite_ops.fixed_point import binary, quotient, scaled
 from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, tflite_op
 from tosaic.frontend.tflite_ops.states import State
@@ -20,24 +20,24 @@ _FEATURES, _TIME, _BIAS, _STATE = 1, 2, 3, 4
 @tflite_op("SVDF", when=lambda call: _kinds(call) == ("i8", "i8", "i16", "i16"))
 def svdf_of_integers(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """`EvalIntegerSVDF`: what is kept has 16 bits."""
-    (x,), (source, features, time, bias, state), (result,) = operands, call.inputs[:5], call.outputs
-    factor = source.scale * features.scale / state.scale
-    sums = product_of_rows(_row(x), features.data, input_zp=source.zero_point)
-    latest = scaled(sums, [factor], "i16")
+    (x,), (result,), bias = operands, call.outputs, call.given(_BIAS)
+    source, features, time, state = (call.input(index) for index in (0, _FEATURES, _TIME, _STATE))
+    sums = product_of_rows(_row(x), features.array, input_zp=source.zero_point)
+    latest = scaled(sums, [quotient(source.scale, features.scale, state.scale)], "i16")
     total = _over_time(call, latest, "i32")
     if bias is not None:
-        total = binary("add", total, constant(bias.data[None]))
-    return [scaled(total, [state.scale * time.scale / result.scale], "i8", result.zero_point)]
+        total = binary("add", total, constant(bias.array[None]))
+    return [scaled(total, [quotient(state.scale, time.scale, result.scale)], "i8", result.zero_point)]
 
 
 @tflite_op("SVDF", when=lambda call: call.kinds() == ("f32", "f32"))
 def svdf_of_floats(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """Weights may be integers with scales."""
     (x,), bias = operands, call.given(_BIAS)
-    latest = product_of_rows(_row(x), call.inputs[_FEATURES].real())
+    latest = product_of_rows(_row(x), call.input(_FEATURES).real)
     total = _over_time(call, latest, "f32")
     if bias is not None:
-        total = emit("add", [total, constant(bias.real()[None])], shape_of(total), "f32")
+        total = emit("add", [total, constant(bias.real[None])], shape_of(total), "f32")
     return [ACTIVATIONS[call.options["FusedActivationFunction"]](total)]
 
 
@@ -59,8 +59,8 @@ def _over_time(call: Call, latest: ir.Value, kind: str) -> ir.Value:
     Returns:
         [N, units].
     """
-    weights = call.inputs[_TIME]
-    array = weights.real() if kind == "f32" else weights.data
+    weights = call.input(_TIME)
+    array = weights.real if kind == "f32" else weights.array
     (filters, times), batch, stored = array.shape, shape_of(latest)[0], element_type(latest)
     state = State(call, _STATE)
     kept = reshape(state.read(), (batch, filters, times))
