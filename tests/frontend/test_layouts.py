@@ -50,7 +50,7 @@ def test_results_go_out_with_their_channels_last():
         def __init__(self):
             super().__init__()
             self.conv = torch.nn.Conv2d(3, 5, 3, padding=1)
-            self.register_buffer("calls", torch.zeros(1, 5, 6, 7))
+            self.calls = torch.nn.Buffer(torch.zeros(1, 5, 6, 7))
 
         def forward(self, x):
             y = self.conv(x)

@@ -14,9 +14,10 @@ from tosaic.support.named_arrays import in_order, read_arrays
 def test_arrays_come_by_name(tmp_path):
     np.savez(tmp_path / "some.npz", b=np.arange(2), a=np.zeros(3))
     np.save(tmp_path / "one.npy", np.ones(4))
-    some = read_arrays(tmp_path / "some.npz")
+    some, one = read_arrays(tmp_path / "some.npz"), read_arrays(tmp_path / "one.npy")
+    assert isinstance(some, dict) and isinstance(one, np.ndarray)
     assert [len(array) for array in in_order(some, ["a", "b"])] == [3, 2]
-    assert read_arrays(tmp_path / "one.npy").tolist() == [1.0] * 4
+    assert one.tolist() == [1.0] * 4
 
 
 def test_what_is_no_array_is_named(tmp_path):
