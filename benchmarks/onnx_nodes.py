@@ -34,7 +34,7 @@ from benchmarks.campaigns.lowering import difference, failure, lowering
 from benchmarks.campaigns.trials import Here, Outcome, run_all
 from tosaic.console import ended_by_sigterm, quiet_libraries
 from tosaic.frontend import Capture, capture, run_float
-from tosaic.frontend.input_layout import with_axes
+from tosaic.frontend.layouts import with_axes
 from tosaic.frontend.onnx_graph import InputNotConstantError, tensor_of
 from tosaic.frontend.precision import widened_tensor
 from tosaic.frontend.unsigned import as_signed

@@ -50,8 +50,10 @@ def narrowed(array: np.ndarray) -> np.ndarray:
     """A constant in the dtype it is compiled to.
 
     Raises:
-        ModelError: an int64 does not fit int32.
+        ModelError: an int64 does not fit int32, or TOSA has no such type.
     """
+    if array.dtype == np.uint8:
+        compiled_dtype(torch.uint8)
     if array.dtype == np.int64:
         if array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
             raise ModelError("an int64 constant does not fit int32", why=f"it reaches {np.abs(array).max()}")

@@ -21,6 +21,7 @@ from tosaic.support.errors import ModelError
 _QD = torch.ops.quantized_decomposed
 QUANTIZE = (_QD.quantize_per_tensor.default, _QD.quantize_per_channel.default)
 DEQUANTIZE = (_QD.dequantize_per_tensor.default, _QD.dequantize_per_channel.default)
+TRANSPOSES = (torch.ops.aten.permute.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int)
 
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default

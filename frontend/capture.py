@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.export import export, refuse_training, training_advice
-from tosaic.frontend.input_layout import channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
+from tosaic.frontend.layouts import channels_last, give_channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.masks import ends_in_softmax
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
@@ -87,6 +87,7 @@ def capture(
     calibration: Calibration = None,
     inputs: Any = None,
     nhwc: bool = False,
+    nhwc_results: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Capture:
     """Capture a model.
@@ -98,6 +99,7 @@ def capture(
         inputs: example inputs in place of the model's own: its arguments, or a dict of keyword arguments. They may be
             nested; what is no tensor among them is constant.
         nhwc: let inputs of four axes come with their channels last; the data above are in the model's layout.
+        nhwc_results: let results of four axes go out with their channels last.
         shapes: of inputs by name, for a model that takes several.
 
     Raises:
@@ -127,6 +129,8 @@ def capture(
     if nhwc:
         take_channels_last(program, _placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
+    if nhwc_results:
+        give_channels_last(program)
     program = decomposed(program)
     images = take_bytes(program, _placeholders(program))
     examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]

@@ -23,8 +23,7 @@ from torch.utils import _pytree as pytree
 from tosaic.frontend.canonical import complete_arguments
 from tosaic.frontend.interface import Call
 from tosaic.frontend.origin import origin
-from tosaic.frontend.python_file import reason
-from tosaic.support.errors import Advice, ModelError
+from tosaic.support.errors import Advice, ModelError, reason
 
 _FOREIGN = re.compile(r"Found <class '(?:[^']*\.)?(?P<name>\w+)'> in output")
 """What torch says of a result that it cannot take apart."""

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.utils._pytree import tree_leaves
 
 from tosaic.frontend.builder import Builder, Operand, compiled_dtype
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, complete_arguments
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, TRANSPOSES, arguments, complete_arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.decomposition import importable
 from tosaic.frontend.exclusion import stays_float
@@ -25,6 +26,7 @@ from tosaic.support.mlir import ir
 from tosaic.support.quantization import Quantization
 from tosaic.support.tosa_ops import MOST_AXES
 
+_PADS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
 TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 
 
@@ -137,7 +139,17 @@ class _Importer:
             return folded
         lowering = registered()[node.target]
         given = [self._argument(x, raw=i in lowering.raw) for i, x in enumerate(complete_arguments(node))]
+        if _is_bytes(node):
+            given = _of_bytes(node, given)
+        elif node.target != torch.ops.aten.argmax.default:
+            given = [self._counted(x, value) for x, value in zip(complete_arguments(node), given, strict=True)]
         return lowering.emit(self.builder, node, *given)
+
+    def _counted(self, argument: Any, value: Any) -> Any:
+        """The value of an argument; what is uint8 in the program, and stored 128 less, as the int32 that it counts."""
+        if not isinstance(value, ir.Value) or not _is_bytes(argument):
+            return value
+        return self.builder.pointwise("add", self.builder.cast(value, self.builder.i32), TO_SIGNED)
 
     def _item(self, source: Node, index: int) -> Operand:
         results = self.env[source]
@@ -150,6 +162,8 @@ class _Importer:
     def _argument(self, argument: Any, raw: bool) -> Any:
         if isinstance(argument, Node):
             operand = self.env[argument]
+            if isinstance(operand, ir.Value):
+                return self.builder.stored(operand)
             return operand if raw else self.builder.value(operand)
         if isinstance(argument, list | tuple):
             return [self._argument(item, raw) for item in argument]
@@ -160,6 +174,9 @@ class _Importer:
         operands = [self.env[source] for source in node.all_input_nodes]
         if not all(isinstance(operand, Constant) for operand in operands):
             return None
+        if node.target in TRANSPOSES:
+            (operand,) = operands
+            return operand.transpose(_permutation(node, len(operand.shape)))
         quantizations = [operand.quantization for operand in operands if operand.quantization]
         op = op_quantization(node)
         moves = isinstance(op, Shared) and op.moves
@@ -212,6 +229,32 @@ class _Importer:
         if isinstance(source, Constant):
             return Constant(signed(source.array), self._quantization(node))
         return self.builder.dequantize(self.builder.as_quantized(source, self._quantization(node)))
+
+
+def _is_bytes(node: Node) -> bool:
+    values = tree_leaves(node.meta.get("val"))
+    return any(isinstance(one, torch.Tensor) and one.dtype == torch.uint8 for one in values)
+
+
+def _of_bytes(node: Node, given: Sequence[Any]) -> list[Any]:
+    """The arguments of an op whose result is uint8, which is stored 128 less; a number that pads is, too.
+
+    Raises:
+        ModelError: the op does more than to move, compare and pad.
+    """
+    if not isinstance(op_quantization(node), Shared):
+        compiled_dtype(torch.uint8)
+    if node.target not in _PADS:
+        return list(given)
+    *others, number = given
+    return [*others, (number or 0) - TO_SIGNED]
+
+
+def _permutation(node: Node, rank: int) -> list[int]:
+    """The axes of the operand in the order that the result has them."""
+    sizes = torch.empty(tuple(range(rank)), device="meta")
+    target: Any = node.target
+    return list(target(sizes, *arguments(node)[1:]).shape)
 
 
 def signed(stored: np.ndarray) -> np.ndarray:

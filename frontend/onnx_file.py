@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from tosaic.frontend.onnx_ops.types import torch_dtype
-from tosaic.frontend.python_file import reason
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import ModelError, reason
 
 _SEED = 0
 

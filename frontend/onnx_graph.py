@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from tosaic.frontend.onnx_ops.registry import Rule, rule_of
-from tosaic.frontend.python_file import reason
-from tosaic.support.errors import ModelError
+from tosaic.frontend.sizes import MOST_ELEMENTS
+from tosaic.support.child import Bounds, in_child
+from tosaic.support.errors import ModelError, reason
 
 onnx: Any = import_module("onnx")
 _reference: Any = import_module("onnx.reference")
@@ -24,6 +25,8 @@ _OWN_DOMAINS = ("", "ai.onnx")
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 _KEPT = {"DequantizeLinear"}  # a weight keeps its integers and scales
 _MOST_TURNS = 1024  # of a loop, each of which is compiled
+_MOST_NODES = 1 << 14  # of a graph, those of a loop once for each turn
+_BOUNDS = Bounds(seconds=30, bytes=2 << 30)  # of a node that the reference computes
 _OF_KNOWN = {"ConstantOfShape", "NonZero", "Range", "Unique"}  # operands decide on the shape of the result
 
 
@@ -87,6 +90,7 @@ class OnnxGraph(nn.Module):
             for name, array in self._arrays.items()
         }
         values |= {self.inputs[name].name: x for name, x in inputs.items()}
+        self._scope.computed.nodes = 0
         for node, name in self._nodes:
             outer = {read: values[read] for read in _reads(node) if read in values}
             _bind(values, node.output, self.get_submodule(name)(outer))
@@ -102,17 +106,24 @@ class _Node(nn.Module):
         return self._scope.results(self._node, values)
 
 
+@dataclass
+class _Count:
+    nodes: int = 0
+
+
 @dataclass(frozen=True)
 class Scope:
     """Where nodes are computed: the opsets that tell their meaning, and the functions that they may call.
 
     Args:
         attributes: of the function that is called; those of its nodes may refer to them.
+        computed: how many nodes were, in all scopes of a graph.
     """
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], Any]
     attributes: Mapping[str, Any] | None = None
+    computed: _Count = field(default_factory=_Count)
 
     def run(self, nodes: Iterable[Any], values: Values) -> Values:
         """The values after the nodes were computed in order."""
@@ -139,6 +150,12 @@ class Scope:
             raise ModelError("a node of the graph cannot be imported", where=where, why=reason(error)) from error
 
     def _results(self, node: Any, values: Values) -> Sequence[Value]:
+        self.computed.nodes += 1
+        if self.computed.nodes > _MOST_NODES:
+            raise ModelError(
+                f"the graph has more than {_MOST_NODES:,} nodes, those of a loop counted once for each turn",
+                hint="write loops with ops on whole tensors",
+            )
         operands = [values[name] if name else None for name in node.input]
         attributes = self._attributes(node)
         own = node.domain in _OWN_DOMAINS
@@ -154,14 +171,15 @@ class Scope:
         function = self.functions.get((node.domain, node.op_type))
         if function:
             return self._call(function, node, operands)
-        rule, newest = (rule_of(node.op_type, one) for one in (self._opset(node), onnx.defs.onnx_opset_version()))
+        rule = rule_of(node.op_type, self._opset(node), "" if own else node.domain)
+        newest = rule is rule_of(node.op_type, onnx.defs.onnx_opset_version())
         known = all(one is None or isinstance(one, Known) for one in operands)
-        if own and known and node.op_type not in _KEPT and rule is newest:  # the reference may know the newest alone
+        if own and known and node.op_type not in _KEPT and newest:  # the reference may know the newest alone
             return self._evaluated(node, operands)
         if own and node.op_type in _OF_KNOWN:
             read = next(name for name, one in zip(node.input, operands, strict=True) if isinstance(one, Tensor))
             raise InputNotConstantError(read, node.op_type)
-        if own and rule:
+        if rule:
             return _apply(rule, node, operands, {name: _plain(one) for name, one in attributes.items()})
         function = self._function_of_schema(node, operands)
         if not function:
@@ -200,15 +218,17 @@ class Scope:
             [onnx.helper.make_empty_tensor_value_info(name) for name in names if name] for names in (given, node.output)
         ]
         model = onnx.helper.make_model(onnx.helper.make_graph([alone], "known", *ports), opset_imports=[opset])
-        results = iter(_reference.ReferenceEvaluator(model).run(None, given))
+        try:
+            results = iter(in_child(_reference_results, model.SerializeToString(), given, bounds=_BOUNDS))
+        except (MemoryError, ChildProcessError):
+            raise ModelError(f"its result needs more than {_BOUNDS.bytes >> 30} GiB") from None
         found = [next(results) if name else None for name in node.output]
-        if any(isinstance(one, list) for one in found):
-            raise ModelError("sequences of tensors have no meaning for a microcontroller")
-        return [None if one is None else Known(np.asarray(one)) for one in found]
+        return [None if one is None else Known(one) for one in found]
 
     def _call(self, function: Any, node: Any, operands: Sequence[Value]) -> list[Value]:
         attributes = {one.name: one for one in function.attribute_proto} | self._attributes(node)
-        inside = Scope({one.domain: one.version for one in function.opset_import}, self.functions, attributes)
+        opsets = {one.domain: one.version for one in function.opset_import}
+        inside = replace(self, opsets=opsets, attributes=attributes)
         values: Values = dict.fromkeys(function.input)
         values |= dict(zip(function.input, operands, strict=False))
         inside.run(function.node, values)
@@ -238,6 +258,27 @@ class Scope:
         named = {one.name for one in function.attribute_proto}
         function.attribute_proto.extend(one for one in defaults if one.name not in named)
         return function
+
+
+def _reference_results(model: bytes, given: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+    """In the child: what ONNX's reference makes of a model's inputs.
+
+    Raises:
+        ModelError: it cannot compute them, or a result is no tensor, or larger than any microcontroller holds.
+    """
+    try:
+        found = _reference.ReferenceEvaluator(onnx.load_from_string(model)).run(None, dict(given))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ModelError("ONNX's reference cannot compute it", why=reason(error)) from None
+    if any(isinstance(one, list) for one in found):
+        raise ModelError("sequences of tensors have no meaning for a microcontroller")
+    arrays = [None if one is None else np.asarray(one) for one in found]
+    for array in arrays:
+        if array is not None and array.size > MOST_ELEMENTS:
+            raise ModelError(f"its result has {array.size:,} elements, and no more than {MOST_ELEMENTS:,} are taken")
+    return arrays
 
 
 def _if(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mapping, values: Values) -> list[Value]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import ModelError, reason
 
 
 def is_function(text: str) -> bool:
@@ -57,8 +57,3 @@ def call(text: str, *arguments: Any) -> Any:
         return function(*arguments)
     except Exception as error:
         raise ModelError(f"{text} raised", why=reason(error)) from error
-
-
-def reason(error: BaseException) -> str:
-    """The exception's class, and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

@@ -11,14 +11,13 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.frontend.canonical import arguments, is_random
+from tosaic.frontend.canonical import TRANSPOSES, arguments, is_random
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.masks import MASKED, bound_masks
 from tosaic.frontend.parameters import add_buffer, parameter
 
 aten = torch.ops.aten
-_TRANSPOSES = (aten.permute.default, aten.t.default, aten.transpose.int)
 # Ops whose first result alone is used, and the op that gives no other.
 _FIRST: dict[Any, Any] = {
     aten.native_layer_norm.default: aten.layer_norm.default,
@@ -183,7 +182,7 @@ def _is_fusible(node: Node) -> bool:
 
 def _transposed(node: Node) -> Node | None:
     """The parameter that a transposition takes."""
-    source = arguments(node)[0] if node.target in _TRANSPOSES else None
+    source = arguments(node)[0] if node.target in TRANSPOSES else None
     return source if isinstance(source, Node) and source.op == "get_attr" else None
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tosaic.frontend.python_file import call, is_function, reason
+from tosaic.frontend.python_file import call, is_function
 from tosaic.support.errors import Error, ModelError
-from tosaic.support.named_arrays import in_order
+from tosaic.support.named_arrays import in_order, read_arrays
 
 Batch = tuple[Tensor, ...]
 _SUFFIXES = (".npz", ".npy")
@@ -82,10 +82,9 @@ def _load(path: Path, role: str) -> Any:
         raise ModelError(f"there is no {role} file {path}")
     kind = path.suffix if path.suffix in _SUFFIXES else ".npz"
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return {name: loaded[name] for name in loaded.files} if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except Exception as error:
-        raise ModelError(f"{path} cannot be read as {kind}", why=reason(error)) from None
+        return read_arrays(path)
+    except ValueError as error:
+        raise ModelError(f"{path} cannot be read as {kind}", why=str(error)) from None
 
 
 def _rows(path: Path, names: Sequence[str]) -> list[tuple[np.ndarray, ...]]:

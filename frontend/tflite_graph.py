@@ -9,19 +9,28 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tosaic.frontend.tflite_grafts import graft
+from tosaic.frontend.tflite_ops.registry import Call, Tensor, rule_of
 from tosaic.support.errors import ModelError
 from tosaic.support.names import word
 
 _IDENTIFIER = b"TFL3"
 _CUSTOM, _VELA = 32, "ethos-u"
 _NOT_LEGAL = re.compile(r"(?:failed to legalize operation |error: )'tfl\.(\w+)'")
-_LEFT = re.compile(r'"tfl\.(\w+)"\(')
+_LEFT = re.compile(r'= "?tfl\.(\w+)"?\(')
 _SAID = 2**16  # bytes
-_STORAGE = {9: "i8", 3: "ui8", 7: "i16"}  # TensorType of schema.fbs
+_KINDS = {0: "f32", 1: "f16", 2: "i32", 3: "ui8", 4: "i64", 6: "i1", 7: "i16", 9: "i8"}  # TensorType of schema.fbs
+_DTYPES = {"f32": "<f4", "f16": "<f2", "i32": "<i4", "ui8": "u1", "i64": "<i8", "i1": "?", "i16": "<i2", "i8": "i1"}
+_QUANTIZED = ("i8", "ui8", "i16")
+_TO_SIGNED = 128
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,13 @@ class Edge:
 class Converted:
     """Args:
     inputs, outputs: as the function in `text` takes and gives them.
+    calls: those ops that are custom ops of ours in it, by their number.
     text: MLIR.
     """
 
     inputs: Sequence[Edge]
     outputs: Sequence[Edge]
+    calls: Mapping[int, Call]
     text: str
 
 
@@ -69,9 +80,10 @@ def convert(path: str, shapes: Mapping[str, Sequence[int]]) -> Converted:
     _refuse_custom_ops(path, model)
     inputs, outputs = _edges(model, "Inputs"), _edges(model, "Outputs")
     _fix_shapes(model, inputs, shapes)
+    calls = {call.number: call for call in _calls(model) if rule_of(call) is not None}
     made = io.BytesIO()
     with tempfile.NamedTemporaryFile(suffix=".tflite") as fixed, _standard_error() as said:
-        fixed.write(data)
+        fixed.write(graft(data, calls) if calls else data)
         fixed.flush()
         try:
             converter.tflite_flatbuffer_to_tosa_mlir(fixed.name, made, converter.TosaConverterOutputFormat.Text)
@@ -80,7 +92,7 @@ def convert(path: str, shapes: Mapping[str, Sequence[int]]) -> Converted:
     text = made.getvalue().decode()
     if left := dict.fromkeys(_LEFT.findall(text)):
         raise _without_tosa(path, left)
-    return Converted(inputs, outputs, text)
+    return Converted(inputs, outputs, calls, text)
 
 
 def _refuse_custom_ops(path: str, model: Any) -> None:
@@ -129,13 +141,70 @@ def _edges(model: Any, kind: str) -> list[Edge]:
     for index in getattr(graph, f"{kind}AsNumpy")():
         tensor = graph.Tensors(int(index))
         name = named.get(int(index)) or _text(tensor.Name()).removeprefix("serving_default_").removesuffix(":0")
-        quantization, storage = tensor.Quantization(), _STORAGE.get(tensor.Type(), "")
-        if storage and quantization is not None and quantization.ScaleLength() == quantization.ZeroPointLength() == 1:
-            scale, zero_point = float(quantization.Scale(0)), int(quantization.ZeroPoint(0))
-            edges.append(Edge(word(name), storage, scale, zero_point) if scale > 0 else Edge(word(name), "", 0.0, 0))
+        kind, (scales, zero_points) = _KINDS.get(tensor.Type(), ""), _quantization(tensor)
+        if kind in _QUANTIZED and len(scales) == len(zero_points) == 1 and scales[0] > 0:
+            edges.append(Edge(word(name), kind, scales[0], zero_points[0]))
         else:
             edges.append(Edge(word(name), "", 0.0, 0))
     return edges
+
+
+def _calls(model: Any) -> Iterator[Call]:
+    """The ops of the first subgraph, as far as Vela's schema knows them."""
+    graph = model.Subgraphs(0)
+    for number in range(graph.OperatorsLength()):
+        op = graph.Operators(number)
+        code = model.OperatorCodes(op.OpcodeIndex())
+        name = _names("BuiltinOperator").get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "")
+        sources, results, others = (_numbers(op, kind) for kind in ("Inputs", "Outputs", "Intermediates"))
+        inputs = tuple(_tensor(model, graph.Tensors(index)) if index >= 0 else None for index in sources)
+        outputs, between = (tuple(_tensor(model, graph.Tensors(i)) for i in some) for some in (results, others))
+        yield Call(number, name, inputs, outputs, between, _options(op), sources, results)
+
+
+def _numbers(op: Any, kind: str) -> list[int]:
+    return [int(getattr(op, kind)(i)) for i in range(getattr(op, f"{kind}Length")())]
+
+
+def _tensor(model: Any, tensor: Any) -> Tensor:
+    """uint8 as int8, 128 less: so the converter has it."""
+    kind, buffer = _KINDS.get(tensor.Type(), ""), model.Buffers(tensor.Buffer())
+    shape = tuple(map(int, tensor.ShapeAsNumpy())) if tensor.ShapeLength() else ()
+    data = None
+    if kind and buffer is not None and buffer.DataLength():
+        data = np.frombuffer(buffer.DataAsNumpy().tobytes(), _DTYPES[kind]).reshape(shape)
+    scales, zero_points = _quantization(tensor)
+    if kind == "ui8":
+        kind, zero_points = "i8", tuple(point - _TO_SIGNED for point in zero_points)
+        data = None if data is None else (data.astype(np.int16) - _TO_SIGNED).astype(np.int8)
+    return Tensor(_text(tensor.Name()), shape, kind, scales, zero_points, data, tensor.IsVariable())
+
+
+def _quantization(tensor: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Scales and zero points."""
+    one = tensor.Quantization()
+    if one is None:
+        return (), ()
+    scales = tuple(float(one.Scale(i)) for i in range(one.ScaleLength()))
+    return scales, tuple(int(one.ZeroPoint(i)) for i in range(one.ZeroPointLength()))
+
+
+def _options(op: Any) -> dict[str, Any]:
+    """What the options of an op say, by their names; empty where it has none."""
+    name, stored = _names("BuiltinOptions").get(op.BuiltinOptionsType(), "NONE"), op.BuiltinOptions()
+    if stored is None or name == "NONE":
+        return {}
+    table = getattr(import_module(f"ethosu.vela.tflite.{name}"), name)()
+    table.Init(stored.Bytes, stored.Pos)
+    getters = [key for key, one in vars(type(table)).items() if isfunction(one) and one.__code__.co_argcount == 1]
+    return {key: getattr(table, key)() for key in getters}
+
+
+@cache
+def _names(enum: str) -> dict[int, str]:
+    """The names of an enum of the schema by their numbers."""
+    values = vars(getattr(import_module(f"ethosu.vela.tflite.{enum}"), enum))
+    return {number: name for name, number in values.items() if isinstance(number, int)}
 
 
 def _signature(model: Any, kind: str) -> dict[int, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from tosaic.support.attributes import enum_of
 from tosaic.support.errors import Advice
-from tosaic.support.mlir import constant_value, element_type, ir, shape_of, walk
-from tosaic.support.tosa_builder import rescale
+from tosaic.support.mlir import constant, constant_value, element_type, ir, shape_of, walk
+from tosaic.support.tosa_builder import emit, mul, rebuild, rescale, reshape, tensor
 from tosaic.support.values import producer, users
 
 Rounding = Literal["single", "tflite"]
@@ -25,6 +27,10 @@ def mend_converted(main: ir.Operation, rounding: Rounding) -> list[Advice]:
         How many now differ.
     """
     _saturate_indices(main)
+    _interpolate_in_32_bits(main)
+    _rescale_before_reshape(main)
+    _cubes_as_products(main)
+    _indices_in_32_bits(main)
     return _with_single_rounding(main) if rounding == "single" else _with_rounding_of_tflite(main)
 
 
@@ -37,6 +43,58 @@ def _saturate_indices(main: ir.Operation) -> None:
                 with ir.InsertionPoint(op), op.location:
                     result.replace_all_uses_with(rescale(source, "i16", [1 << 30], [30]))
                 op.erase()
+
+
+def _interpolate_in_32_bits(main: ir.Operation) -> None:
+    """A TABLE of int16 gives its interpolated values in 7 more bits (TOSA 1.0, TABLE); the converter takes them for
+    int16."""
+    for op in walk(main):
+        result = op.results[0] if op.name == "tosa.table" else None
+        if result is not None and str(element_type(result)) == "i16":
+            with ir.InsertionPoint(op), op.location:
+                wide = emit("table", list(op.operands), shape_of(result), "i32")
+                result.replace_all_uses_with(rescale(wide, "i16", [1 << 30], [37]))
+            op.erase()
+
+
+def _rescale_before_reshape(main: ir.Operation) -> None:
+    """No reshape takes the i48 sums of a product; their RESCALE, the same for all channels, comes before it."""
+    for op in walk(main):
+        moved = producer(op.operands[0], "tosa.reshape") if op.name == "tosa.rescale" else None
+        if moved is not None and str(element_type(moved.results[0])) == "i48":
+            with ir.InsertionPoint(op), op.location:
+                sums = moved.operands[0]
+                kind = tensor(shape_of(sums), element_type(op.results[0]))
+                stored = rebuild(op, [sums, *list(op.operands)[1:]], kind)
+                op.results[0].replace_all_uses_with(reshape(stored, shape_of(op.results[0])))
+            op.erase()
+            if not users(moved.results[0]):
+                moved.erase()
+
+
+def _cubes_as_products(main: ir.Operation) -> None:
+    """POW by 3, in GELU, which has no result for what is below 0 (TOSA 1.0, POW)."""
+    for op in walk(main):
+        exponent = constant_value(op.operands[1]) if op.name == "tosa.pow" else None
+        if exponent is not None and (exponent == 3).all():
+            (x, _), kind = op.operands, element_type(op.results[0])
+            with ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(mul(mul(x, x, kind), x, kind))
+            op.erase()
+
+
+def _indices_in_32_bits(main: ir.Operation) -> None:
+    """What ARGMAX gives, which LiteRT may hold in 64 bits, and what is computed from it."""
+    for op in walk(main):
+        for result in op.results:
+            if not isinstance(result.type, ir.RankedTensorType) or str(element_type(result)) != "i64":
+                continue
+            array = constant_value(result)
+            if array is None:
+                result.set_type(tensor(shape_of(result), "i32"))
+            elif array.size and np.abs(array).max() < 2**31:
+                with ir.InsertionPoint(op), op.location:
+                    result.replace_all_uses_with(constant(array.astype(np.int32)))
 
 
 def _with_single_rounding(main: ir.Operation) -> list[Advice]:

@@ -146,7 +146,8 @@ def _with_known_shapes(main: ir.Operation) -> None:
 def _without_casts(main: ir.Operation) -> None:
     """Without casts from a type to itself."""
     for op in walk(main):
-        if op.name == "builtin.unrealized_conversion_cast" and op.operands[0].type == op.results[0].type:
+        is_cast = op.name in ("builtin.unrealized_conversion_cast", "tosa.cast")
+        if is_cast and op.operands[0].type == op.results[0].type:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
 

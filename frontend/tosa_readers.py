@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tosaic.frontend.tflite_graph import Edge, convert
+from tosaic.frontend.tflite_ops.expansion import expand_calls
 from tosaic.support.child import Bounds, in_child
 from tosaic.support.errors import ModelError, PassError
 from tosaic.support.mlir import bytecode, functions, ir, parse, run_pipeline
@@ -91,8 +93,12 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
 
 
 def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:
-    made = convert(path, shapes)
+    try:
+        made = convert(path, shapes)
+    except (struct.error, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise ModelError(f"{path} cannot be read", why=f"it is damaged: {error}") from None
     module = parse(made.text)
+    expand_calls(module, made.calls)
     if shapes:
         run_pipeline(module, "builtin.module(func.func(tosa-infer-shapes))")
     return module, made.inputs, made.outputs

@@ -81,3 +81,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean `{near[0]}`?" if near else f"one of {', '.join(names)}"
+
+
+def reason(error: BaseException) -> str:
+    """The exception's class, and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

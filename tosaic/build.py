@@ -20,6 +20,7 @@ from tosaic.console import quiet_libraries, stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
 from tosaic.support.mlir import functions, ir, parse
+from tosaic.support.named_arrays import read_arrays
 from tosaic.support.scratch import held
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ class Build:
 
     def _carried(self, kind: str, tensors: Sequence[Tensor]) -> list[np.ndarray]:
         try:
-            with np.load(self.folder / SAMPLES, allow_pickle=False) as file:
-                return [file[f"{kind}.{tensor.name}"] for tensor in tensors]
-        except (OSError, ValueError, KeyError) as error:
+            arrays = read_arrays(self.folder / SAMPLES)
+            return [arrays[f"{kind}.{tensor.name}"] for tensor in tensors]
+        except (ValueError, KeyError, IndexError) as error:
             raise Error(f"cannot read `{self.folder / SAMPLES}`", why=str(error), hint="compile again") from None
 
     def run(self, *inputs: Any, npu: NpuChoice = "emulator", runner: str = "qemu") -> Run:

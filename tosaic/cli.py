@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ compiling = _together(
                  help="tflite: a .tflite rounds twice where TensorFlow Lite's kernels do, and equals them to the bit."),
     click.option("--input-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
                  help="nhwc: the firmware takes images with their channels last, as a camera gives them."),
+    click.option("--output-layout", type=click.Choice(["model", "nhwc"]), default="model", show_default=True,
+                 help="nhwc: the firmware gives results of four axes with their channels last, a mask of pixels say."),
     click.option("--stream-input", is_flag=True,
                  help="The firmware takes the input row by row as it comes; it never lies in memory as a whole."),
     click.option("--sliding", is_flag=True,
@@ -202,7 +205,8 @@ def tune(as_json: bool, **arguments) -> None:
     from tosaic.report import print_tuning_report, tuning_result
 
     result = tune_model(options)
-    console.show(result, as_json, tuning_result, print_tuning_report)
+    target = options.target
+    console.show(result, as_json, partial(tuning_result, target), partial(print_tuning_report, target))
     if result.interrupted:
         sys.exit(console.INTERRUPTED)
 
@@ -510,6 +514,24 @@ def disasm(build: Path, as_json: bool) -> None:
     listings = disassemble_build(Build.load(build))
     text = "\n\n".join(f"; {name}\n{listing}" for name, listing in listings.items())
     console.show(text, as_json, lambda _: {"regions": listings}, click.echo)
+
+
+@npu.command()
+@click.argument("build", type=FOLDER)
+@click.argument("log")
+@as_json
+@console.reports_errors
+def measured(build: Path, log: str, as_json: bool) -> None:
+    """Hold what a board's NPU counted against Vela's estimates.
+
+    LOG is a file with lines `npu call 0: 12345 cycles`, - for stdin, or
+    serial:PORT[?baud=N].
+    """
+    from tosaic.build import Build
+    from tosaic.npu_measured import measured_regions
+    from tosaic.report import measured_result, print_measured
+
+    console.show(measured_regions(Build.load(build), log), as_json, measured_result, print_measured)
 
 
 @npu.command()

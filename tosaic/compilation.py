@@ -346,6 +346,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
             options.calibration,
             options.inputs,
             nhwc=options.input_layout == "nhwc",
+            nhwc_results=options.output_layout == "nhwc",
             shapes=options.shapes,
         )
     _refuse_streaming(options, [state.name for state in captured.states])
@@ -444,6 +445,7 @@ def _of_float_models(options: CompileOptions) -> dict[str, object]:
         "--int16": wanted.int16,
         "--min-sqnr": options.min_sqnr,
         "--input-layout": options.input_layout != "model",
+        "--output-layout": options.output_layout != "model",
     }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tosaic.frontend.capture import Calibration, Model
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
-InputLayout = Literal["model", "nhwc"]
+Layout = Literal["model", "nhwc"]
 Rounding = Literal["single", "tflite"]
 
 
@@ -75,6 +75,7 @@ class CompileOptions:
     shapes: of inputs by name, for a model that takes several.
     rounding: of a `.tflite` or TOSA: `tflite` keeps rescales that round twice, as TensorFlow Lite does.
     input_layout: `nhwc` where the firmware takes images with their channels last.
+    output_layout: `nhwc` where it gives results of four axes so.
     stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
     sliding: and further rows move the window on, so that each of its results costs only what is new.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
@@ -92,7 +93,8 @@ class CompileOptions:
     calibration: Calibration = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     rounding: Rounding = "single"
-    input_layout: InputLayout = "model"
+    input_layout: Layout = "model"
+    output_layout: Layout = "model"
     stream_input: bool = False
     sliding: bool = False
     quantization: QuantizationOptions = QuantizationOptions()

@@ -20,11 +20,13 @@ from tosaic.doctor import Finding
 from tosaic.layers import LayerAccuracy, worst
 from tosaic.manifest import Manifest
 from tosaic.npu_execution import DESCRIPTION
+from tosaic.npu_measured import MeasuredRegion
 from tosaic.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.progress import UNITS
 from tosaic.running import Run
 from tosaic.sensitivity import Cost, Sensitivity
 from tosaic.streaming import Point
+from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.tune import TuningResult
 
 _NOTHING = "no output to judge"
@@ -133,7 +135,7 @@ def _time(milliseconds: float | None, target: Target) -> list[tuple[str, str]]:
     return [("time", f"{milliseconds:,.3f} ms an inference, {each} a second; {at}")]
 
 
-def tuning_result(result: TuningResult) -> dict:
+def tuning_result(target: Target, result: TuningResult) -> dict:
     """What `tune --json` prints."""
     return {
         "trials": result.measured,
@@ -144,21 +146,43 @@ def tuning_result(result: TuningResult) -> dict:
         "seconds": round(result.seconds, 3),
         "best": [
             {"key": key, "schedule": str(record.schedule), "instructions": record.measurement.instructions,
-             "cycles": record.measurement.cycles, "cycles_with_memory": record.measurement.cycles_with_memory}
+             "cycles": record.measurement.cycles, "cycles_with_memory": record.measurement.cycles_with_memory,
+             "milliseconds": _milliseconds(target, record.measurement)}
             for key, record in result.best.items()
         ],
     }  # fmt: skip
 
 
-def print_tuning_report(result: TuningResult) -> None:
+def measured_result(regions: Sequence[MeasuredRegion]) -> dict:
+    """What `npu measured --json` prints."""
+    return {"regions": [{**msgspec.to_builtins(region), "ratio": region.ratio} for region in regions]}
+
+
+def print_measured(regions: Sequence[MeasuredRegion]) -> None:
+    """Each region's cycles on the board and by Vela."""
+    table = Table("region", "calls", "Vela's estimate", "on the board", "ratio", box=None)
+    for region in regions:
+        row = (f"{region.estimate:,}", f"{region.cycles:,.0f}", f"{region.ratio:.2f}")
+        table.add_row(region.name, str(region.calls), *row)
+    stdout.print(table)
+
+
+def _milliseconds(target: Target, measured: Measurement) -> float | None:
+    """Of a board's own cycles, or of the model's with memory."""
+    return target.milliseconds(measured.cycles_with_memory if measured.instructions else measured.cycles)
+
+
+def print_tuning_report(target: Target, result: TuningResult) -> None:
     """The best schedule of each task."""
     simulated = any(record.measurement.instructions for record in result.best.values())
     columns = ("instructions", "cycles (model)", "with memory") if simulated else ("cycles (board)",)
-    table = Table("schedule", *columns, box=None)
-    for record in result.best.values():
+    times = {key: _milliseconds(target, record.measurement) for key, record in result.best.items()}
+    timed = any(time is not None for time in times.values())
+    table = Table("schedule", *columns, *["ms"] * timed, box=None)
+    for key, record in result.best.items():
         found = record.measurement
         costs = (found.instructions, found.cycles, found.cycles_with_memory) if simulated else (found.cycles,)
-        table.add_row(str(record.schedule), *map(_count, costs))
+        table.add_row(str(record.schedule), *map(_count, costs), *[f"{times[key] or 0:,.3f}"] * timed)
     stdout.print(table)
     failed = ", ".join(f"{count} {status}" for status, count in result.failed.items()) or "none failed"
     print_facts([("trials", f"{result.measured} measured, {result.reused} from records, {failed}"),

@@ -23,7 +23,7 @@ from tosaic.npu_execution import NpuChoice, npu_for
 from tosaic.passes import first_difference
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import is_exact
-from tosaic.support.named_arrays import in_order
+from tosaic.support.named_arrays import in_order, read_arrays
 from tosaic.support.random_arrays import random_array
 
 if TYPE_CHECKING:
@@ -192,13 +192,10 @@ def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> 
 def _read(file: Path, names: list[str]) -> list[np.ndarray]:
     """The array of an .npy, or those of an .npz as `in_order` has them."""
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            return [loaded]
-        arrays = {name: loaded[name] for name in loaded.files}
-    except Exception as error:
+        loaded = read_arrays(file)
+    except ValueError as error:
         raise Error(f"cannot read `{file}`", why=str(error)) from None
-    return in_order(arrays, names)
+    return in_order(loaded, names) if isinstance(loaded, dict) else [loaded]
 
 
 def _split(array: np.ndarray, name: str, shape: list[int]) -> list[np.ndarray]:

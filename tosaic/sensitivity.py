@@ -278,6 +278,7 @@ def _command(options: CompileOptions, quantization: QuantizationOptions) -> str:
     words += [f"--system-config {options.target.system_config}"] if options.target.system_config else []
     words += [f"--calibration {options.calibration}"] if options.calibration else []
     words += ["--input-layout nhwc"] if options.input_layout == "nhwc" else []
+    words += ["--output-layout nhwc"] if options.output_layout == "nhwc" else []
     words += ["--activations int16"] if quantization.activations == "int16" else []
     words += [f"--int16 {name}" for name in quantization.int16]
     words += [f"--exclude {name}" for name in quantization.exclude]

@@ -51,7 +51,7 @@ class SerialBoard:
         Raises:
             Error: `where` reads otherwise, or there is no monitor of this target and version.
         """
-        port, baud = _place(where)
+        port, baud = serial_place(where)
         board = cls(port, baud, identity(target), image_layout(target), "")
         with opened(port, baud) as link:
             found = board._greet(Monitor(link))
@@ -120,8 +120,12 @@ class SerialBoard:
         return found
 
 
-def _place(where: str) -> tuple[str, int]:
-    """Port and bits a second of `PORT[?baud=N]`."""
+def serial_place(where: str) -> tuple[str, int]:
+    """Port and bits a second of `PORT[?baud=N]`.
+
+    Raises:
+        Error: it reads otherwise.
+    """
     port, _, query = where.partition("?")
     found = re.fullmatch(r"baud=([1-9]\d*)", query) if query else None
     if not port or (query and not found):

@@ -150,6 +150,17 @@ def _decode(frame: bytes) -> tuple[Kind, int, bytes] | None:
 
 @contextmanager
 def opened(port: str, baud: int) -> Iterator[Link]:
+    """The monitor's end of the line at a port.
+
+    Raises:
+        Error: as `serial_line`.
+    """
+    with serial_line(port, baud) as line:
+        yield Link(line)
+
+
+@contextmanager
+def serial_line(port: str, baud: int) -> Iterator[Serial]:
     """The line at a port: a device, or a URL of pyserial's (`socket://HOST:PORT`, `rfc2217://HOST:PORT`).
 
     Raises:
@@ -165,7 +176,7 @@ def opened(port: str, baud: int) -> Iterator[Link]:
         raise Error(f"the port `{port}` cannot be opened", why=str(error)) from None
     try:
         line.reset_input_buffer()
-        yield Link(line)
+        yield line
     finally:
         with contextlib.suppress(OSError):
             line.close()

@@ -294,9 +294,10 @@ def _drivers(target: Target, folder: Path) -> list[Path]:
     registers = npu.registers if target.npu_registers is None else target.npu_registers
     memories = "".join(_row(memory, target) for memory in target.layout.memories if memory.reached_by_npu)
     chip = (f"-DTOSAIC_NPU_ADDRESS={registers:#x}u", f"-DTOSAIC_NPU_MEMORIES={memories}")
-    driver = toolchain.runtime_object("npu.c", core, f"-DTOSAIC_NPU_GENERATION={npu.generation.removeprefix('u')}")
+    generation = f"-DTOSAIC_NPU_GENERATION={npu.generation.removeprefix('u')}"
+    driver = [toolchain.runtime_object(source, core, generation) for source in ("npu.c", "npu_counters.c")]
     return [
-        _archive(folder / "libtosaic_npu.a", [driver, toolchain.runtime_object("npu_target.c", core, *chip)]),
+        _archive(folder / "libtosaic_npu.a", [*driver, toolchain.runtime_object("npu_target.c", core, *chip)]),
         _archive(folder / "libtosaic_ethosu.a", [toolchain.runtime_object("ethosu.c", core)]),
     ]
 

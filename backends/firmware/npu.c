@@ -4,6 +4,7 @@
  */
 #include <stddef.h>
 
+#include "npu_registers.h"
 #include "tosaic.h"
 
 /* Each poll is a read from a device, some ten cycles: seconds at hundreds of megahertz. */
@@ -47,6 +48,9 @@ __attribute__((weak)) void tosaic_npu_invalidate(void *start, uint32_t bytes)
     by_line(DCIMVAC, start, bytes);
 }
 
+/* Of npu_counters.c, in images that ask for counts: called before a stream starts, and with the call at its end. */
+__attribute__((weak)) void tosaic_npu_counting(const tosaic_npu_call *ended);
+
 enum {
     STATUS = 0x04,
     CMD = 0x08,
@@ -74,21 +78,6 @@ enum { RESET_PRIVILEGED_SECURE = 1 };
 /* Which of the four attributes a port has. */
 enum { SRAM_ATTRIBUTE = 0, EXT_ATTRIBUTE = 3 };
 enum { RESET_POLLS = 100000 };
-
-static volatile uint32_t *at(uint32_t offset)
-{
-    return (volatile uint32_t *)(tosaic_npu_address + offset);
-}
-
-static void set(uint32_t offset, uint32_t value)
-{
-    *at(offset) = value;
-}
-
-static uint32_t get(uint32_t offset)
-{
-    return *at(offset);
-}
 
 /* Write where the NPU finds `pointer`, and give the attribute of its port; -1 where it does not reach it. */
 static int set_pointer(uint32_t offset, const void *pointer)
@@ -147,6 +136,8 @@ static int drive(const tosaic_npu_call *call)
     set(REGIONCFG, attributes);
     set(QCONFIG, (uint32_t)attribute);
     set(QSIZE, call->command_stream_bytes);
+    if (tosaic_npu_counting)
+        tosaic_npu_counting(NULL);
     __asm__ volatile("dsb" ::: "memory");
     set(CMD, CMD_RUN);
 
@@ -156,6 +147,8 @@ static int drive(const tosaic_npu_call *call)
             reset(); /* so that it leaves the memory alone */
             return TOSAIC_NPU_TIMEOUT;
         }
+    if (tosaic_npu_counting)
+        tosaic_npu_counting(call);
     set(CMD, CMD_CLEAR_IRQ);
     __asm__ volatile("dsb" ::: "memory");
     if (status & STATUS_BUS_ERROR)

@@ -82,6 +82,23 @@ void tosaic_npu_power(int on);
 void tosaic_npu_clean(const void *start, uint32_t bytes);
 void tosaic_npu_invalidate(void *start, uint32_t bytes);
 
+#define TOSAIC_NPU_EVENTS 4
+
+/* What the NPU's performance monitor counted in a call: cycles, and four events. */
+typedef struct {
+    uint32_t number; /* of the call */
+    uint64_t cycles;
+    uint32_t events[TOSAIC_NPU_EVENTS];
+} tosaic_npu_counts;
+
+/* Count from now on, and hand the counts of each call to `counted`, null to stop. Images that do not call it hold none of
+ * it. */
+void tosaic_npu_count(void (*counted)(const tosaic_npu_counts *));
+
+/* Which events, by the numbers of the NPU's reference manual; 0: none. By itself, on U55 and U65, cycles in which the
+ * NPU, and in which its MAC units were active, and data beats read at the ports SRAM and EXT. */
+extern const uint16_t tosaic_npu_events[TOSAIC_NPU_EVENTS];
+
 /* Where a simulator without an NPU takes the call over: nonzero once it has, with the outcome in `status`. */
 int tosaic_npu_take_over(const tosaic_npu_call *call, int *status);
 

@@ -1,12 +1,18 @@
-"""Damaged files of every kind: a command that reads one says so, or gives what the sound file gives."""
+"""Damaged files of every kind: a command that reads one says so, or gives what the sound file gives.
+
+It does so within 20 seconds of CPU time and 2 GB of memory.
+"""
 
 from __future__ import annotations
 
 import atexit
+import io
+import os
 import random
 import re
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +29,10 @@ from tosaic.backends.reference import serialize
 from tosaic.build import Build, seal
 from tosaic.cli import main
 from tosaic.console import FAULT
+from tosaic.support.mlir import bytecode
 
+_SECONDS, _BYTES = 20.0, 2e9
+_FORGET_PEAK = "5"  # see proc(5)
 _AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
 
 
@@ -36,6 +45,7 @@ class Kind:
         command: reads the files of a folder; its result is an array, or None where it gives none.
         checked: whether a damage that is not refused must leave the result as it is.
         sealed: whether a build's digests are made anew after the damage.
+        inside: whether the file is an archive, and one of its records is damaged and gets a new checksum.
     """
 
     name: str
@@ -43,6 +53,7 @@ class Kind:
     command: Callable[[Path], Result]
     checked: bool = True
     sealed: bool = False
+    inside: bool = False
 
 
 def _tosaic(*arguments: object) -> Result:
@@ -77,16 +88,19 @@ def _read(model: str) -> Callable[[Path], Result]:
 _BUILD = ("manifest.json", "module.mlirbc", "placed.mlirbc", "float.pt2", "model.elf", "SHA256SUMS")
 KINDS = (
     Kind("program", ("model.pt2",), _compile),
+    Kind("program with new checksums", ("model.pt2",), _compile, checked=False, inside=True),
     Kind("build", tuple(f"build/{name}" for name in _BUILD), _run),
     Kind("build with new digests", ("build/manifest.json", "build/placed.mlirbc"), _run, checked=False, sealed=True),
     Kind("build with new digests, verified", ("build/manifest.json", "build/float.pt2"), _verify, False, sealed=True),
     Kind("records", ("records.db",), _compile),
     Kind("exported records", ("records.jsonl",), _import, checked=False),
     Kind("calibration", ("calibration.npz",), _compile),
+    Kind("calibration with new checksums", ("calibration.npz",), _compile, checked=False, inside=True),
     Kind("input", ("x.npy",), _run, checked=False),
     Kind("target", ("target.toml",), lambda folder: _compile(folder, "--target", folder / "target.toml"), False),
     Kind("flatbuffer", ("model.tosa",), _read("model.tosa"), checked=False),
     Kind("text", ("model.mlir",), _read("model.mlir"), checked=False),
+    Kind("bytecode", ("model.mlirbc",), _read("model.mlirbc"), checked=False),
     Kind("graph", ("model.onnx",), _read("model.onnx"), checked=False),
     Kind(
         "module", ("module.mlir",), lambda folder: _tosaic("opt", folder / "module.mlir", "--pass-pipeline=fuse"), False
@@ -110,6 +124,7 @@ def _sound() -> tuple[Path, np.ndarray]:
     module = Build.load(folder / "build").module
     (folder / "model.tosa").write_bytes(serialize(module))
     (folder / "model.mlir").write_text(str(module))
+    (folder / "model.mlirbc").write_bytes(bytecode(module))
     onnx.save(_graph(), folder / "model.onnx")
     _tosaic("records", "export", folder / "records.jsonl", "--records", folder / "records.db")
     return folder, _result(folder)
@@ -165,6 +180,18 @@ def damage(rng: random.Random, data: bytes) -> bytes:
     return b""
 
 
+def _damage_inside(rng: random.Random, data: bytes) -> bytes:
+    """An archive with a damaged record, whose checksum is that of the damage."""
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(damaged, "w") as made:
+        records = archive.namelist()
+        chosen = rng.choice(records)
+        for record in records:
+            content = archive.read(record)
+            made.writestr(record, damage(rng, content) if record == chosen else content)
+    return damaged.getvalue()
+
+
 def trial(number: int) -> Outcome:
     """A file with a damage, read by a command."""
     rng, kind = random.Random(number), KINDS[number % len(KINDS)]
@@ -173,11 +200,24 @@ def trial(number: int) -> Outcome:
         folder = Path(name, "files")
         shutil.copytree(sound, folder)
         file = rng.choice(kind.files)
-        (folder / file).write_bytes(damage(rng, (folder / file).read_bytes()))
+        damaged = _damage_inside if kind.inside else damage
+        (folder / file).write_bytes(damaged(rng, (folder / file).read_bytes()))
         if kind.sealed:
             seal(folder / "build")
+        Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
+        start = sum(os.times()[:4])
         result = kind.command(folder)
+        seconds, peak = sum(os.times()[:4]) - start, _peak_bytes()
+        if seconds > _SECONDS or peak > _BYTES:
+            return Outcome("large", f"{kind.name}, {file}: {seconds:.0f} s, {peak / 1e9:.1f} GB", fault=True)
         return _judge(kind, file, result, folder, expected)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process held since its peak was forgotten."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
 
 
 def _judge(kind: Kind, file: str, result: Result, folder: Path, expected: np.ndarray) -> Outcome:

@@ -24,7 +24,7 @@ def _matmul(x: Tensor, y: Tensor) -> Tensor:
 
 
 @onnx_op("Gemm")
-def _gemm(
+def gemm(
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import tosaic.frontend.torchao_import  # noqa: F401  registers the ops below
-from tosaic.frontend.onnx_ops.registry import onnx_op
+from tosaic.frontend.onnx_ops.registry import CONTRIBUTED, onnx_op
 from tosaic.frontend.onnx_ops.types import torch_dtype
 from tosaic.frontend.onnx_ops.windows import convolution
 from tosaic.support.errors import ModelError
@@ -24,6 +24,7 @@ _RANGES = {
 
 
 @onnx_op("QuantizeLinear", arrays="y_scale y_zero_point")
+@onnx_op("QuantizeLinear", domain=CONTRIBUTED, arrays="y_scale y_zero_point")
 def _quantize(
     x: Tensor,
     y_scale: np.ndarray,
@@ -42,6 +43,7 @@ def _quantize(
 
 
 @onnx_op("DequantizeLinear", arrays="x_scale x_zero_point")
+@onnx_op("DequantizeLinear", domain=CONTRIBUTED, arrays="x_scale x_zero_point")
 def _dequantize(
     x: Tensor,
     x_scale: np.ndarray,
@@ -120,9 +122,13 @@ def quantized(
 ) -> Tensor:
     """Stored integers of a tensor; a scale with several elements has one for each index of `axis`.
 
+    TOSA has no zero points of 16 bits. Such a tensor stays real, rounded to steps of an int16 that reaches as far.
+
     Raises:
         ModelError: the format is none that TOSA computes with.
     """
+    if scale.size == 1 and (dtype == "uint16" or (dtype == "int16" and _zero(zero))):
+        return _rounded_to_int16(x, float(scale.item()), _zero(zero), np.iinfo(dtype))
     low, high, kind = _limits(dtype, scale, block_size)
     if scale.size == 1:
         return _QD.quantize_per_tensor(x.float(), float(scale.item()), _zero(zero), low, high, kind)
@@ -130,11 +136,21 @@ def quantized(
 
 
 def dequantized(x: Tensor, scale: np.ndarray, zero: np.ndarray | None, axis: int, block_size: int = 0) -> Tensor:
-    """What stored integers stand for, as `quantized` has them."""
+    """What stored integers stand for, as `quantized` has them; what stayed real is that."""
+    if x.is_floating_point():
+        return x
     low, high, kind = _limits(str(x.dtype).removeprefix("torch."), scale, block_size)
     if scale.size == 1:
         return _QD.dequantize_per_tensor(x, float(scale.item()), _zero(zero), low, high, kind)
     return _QD.dequantize_per_channel(x, *_of_channels(scale, zero), axis % x.ndim, low, high, kind)
+
+
+def _rounded_to_int16(x: Tensor, scale: float, zero: int, stored: np.iinfo) -> Tensor:
+    """Real values within what the stored type reaches: its end at 0 stands for a ReLU."""
+    low, high, kind = _RANGES["int16"]
+    ends = (stored.min - zero) * scale, (stored.max - zero) * scale
+    format_ = (max(-ends[0], ends[1]) / high, 0, low, high, kind)
+    return _QD.dequantize_per_tensor(_QD.quantize_per_tensor(x.float().clamp(*ends), *format_), *format_)
 
 
 def _limits(dtype: str, scale: np.ndarray, block_size: int) -> tuple[int, int, torch.dtype]:

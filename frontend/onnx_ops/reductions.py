@@ -84,7 +84,7 @@ def _topk(x: Tensor, k: int, *, axis: int = -1, largest: int = 1, sorted: int = 
 
 
 @onnx_op("Softmax", since=13)
-def _softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.softmax(x, axis)
 
 
@@ -94,7 +94,7 @@ def _log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 
 @onnx_op("Softmax")
-def _softmax_of_rows(x: Tensor, *, axis: int = 1) -> Tensor:
+def softmax_of_rows(x: Tensor, *, axis: int = 1) -> Tensor:
     return torch.softmax(x.flatten(axis), -1).reshape(x.shape)
 
 

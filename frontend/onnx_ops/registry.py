@@ -10,7 +10,10 @@ from typing import Any
 from tosaic.frontend import onnx_ops
 from tosaic.support.discovery import modules_of
 
-_RULES: dict[str, list[Rule]] = {}
+CONTRIBUTED = "com.microsoft"
+"""The domain of the ops that onnxruntime adds, which its quantizer writes."""
+
+_RULES: dict[tuple[str, str], list[Rule]] = {}
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Rule:
 
 def onnx_op(
     *names: str,
+    domain: str = "",
     since: int = 1,
     lists: str = "",
     numbers: str = "",
@@ -53,20 +57,24 @@ def onnx_op(
     constant: str = "",
     with_numbers: bool = False,
 ) -> Callable[[Callable], Callable]:
-    """Register what ops of ONNX compute; a rule with a later opset replaces the others from that opset on."""
+    """Register what ops compute, ONNX's own where `domain` is empty.
+
+    A rule with a later opset replaces the others from that opset on.
+    """
 
     def register(function: Callable) -> Callable:
         kinds = {"lists": lists, "numbers": numbers, "arrays": arrays, "constant": constant}
         sets = {kind: frozenset(text.split()) for kind, text in kinds.items()}
         rule = Rule(function, since, with_numbers, inspect.signature(function).parameters, **sets)
         for name in names:
-            _RULES.setdefault(name, []).append(rule)
+            _RULES.setdefault((domain, name), []).append(rule)
         return function
 
     return register
 
 
-def rule_of(op: str, opset: int) -> Rule | None:
-    """What an op computes in an opset; None where no rule is registered."""
+def rule_of(op: str, opset: int, domain: str = "") -> Rule | None:
+    """What an op computes in an opset of its domain; None where no rule is registered."""
     modules_of(onnx_ops.__name__)
-    return max((rule for rule in _RULES.get(op, ()) if rule.since <= opset), key=lambda rule: rule.since, default=None)
+    known = [rule for rule in _RULES.get((domain, op), ()) if rule.since <= opset]
+    return max(known, key=lambda rule: rule.since, default=None)

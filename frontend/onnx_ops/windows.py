@@ -193,7 +193,7 @@ def _max_pool(
 
 
 @onnx_op("AveragePool")
-def _average_pool(
+def average_pool(
     x: Tensor,
     *,
     auto_pad: str = "NOTSET",
@@ -248,7 +248,7 @@ def _root(x: Tensor, p: int) -> Tensor:
 
 
 @onnx_op("GlobalAveragePool")
-def _global_average_pool(x: Tensor) -> Tensor:
+def global_average_pool(x: Tensor) -> Tensor:
     return F.adaptive_avg_pool2d(x, 1) if x.ndim == 4 else x.mean(tuple(range(2, x.ndim)), True)
 
 

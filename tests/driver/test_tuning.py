@@ -46,6 +46,7 @@ def test_tune_spends_its_budget_and_records_it(tuned):
     assert set(report) >= {"trials", "trials_failed", "seconds", "best"}
     (best,) = report["best"]
     assert best["instructions"] > 0 and best["cycles"] > 0 and best["schedule"]
+    assert best["milliseconds"] == pytest.approx(best["cycles_with_memory"] / 400e3)
 
 
 def test_the_same_again_measures_nothing(succeed, tuned):

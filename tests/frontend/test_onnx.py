@@ -273,3 +273,28 @@ def test_an_importable_op_that_fails_is_named(saved):
     with pytest.raises(ModelError) as error:
         capture(saved([node("Reshape", ["x", "s"], ["y"], "flat")], [2, 3], [7], {"s": np.array([7])}))
     assert "Reshape `flat`" in error.value.where and "shape '[7]' is invalid" in error.value.why
+
+
+def test_a_constant_that_no_board_holds_is_refused(saved):
+    nodes = [node("Expand", ["c", "s"], ["k"]), node("ReduceMean", ["k"], ["m"]), node("Add", ["x", "m"], ["y"])]
+    with pytest.raises(ModelError, match=r"its result (needs more than 2 GiB|has .* elements)") as caught:
+        capture(saved(nodes, [1, 4], [1, 4], {"c": np.ones(1, np.float32), "s": np.array([1 << 16, 1 << 16])}))
+    assert caught.value.where == "Expand `k`"
+
+
+def test_nested_loops_are_counted(saved, monkeypatch):
+    monkeypatch.setattr("tosaic.frontend.onnx_graph._MOST_NODES", 50)
+    inner = loop_body("b", [node("Identity", ["cb"], ["ob"]), node("Add", ["vb", "one"], ["wb"])])
+    outer = loop_body("a", [node("Identity", ["ca"], ["oa"]), node("Loop", ["n", "", "va"], ["wa"], body=inner)])
+    arrays = {"n": np.array(9), "one": np.ones(1, np.float32)}
+    with pytest.raises(ModelError, match="more than 50 nodes, those of a loop counted once for each turn"):
+        capture(saved([node("Loop", ["n", "", "x"], ["y"], body=outer)], [1, 4], [1, 4], arrays))
+
+
+def loop_body(name, nodes):
+    """One carried value, `v` before and `w` after a turn."""
+    value = helper.make_tensor_value_info
+    given = [value(f"i{name}", INT64, []), value(f"c{name}", onnx.TensorProto.BOOL, []), value(f"v{name}", FLOAT, None)]
+    return helper.make_graph(
+        nodes, name, given, [value(f"o{name}", onnx.TensorProto.BOOL, []), value(f"w{name}", FLOAT, None)]
+    )

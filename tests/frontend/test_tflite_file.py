@@ -1,4 +1,7 @@
-"""Files of TensorFlow Lite as they are published; `tflite/*.npz` holds what LiteRT's reference kernels made of them."""
+"""Files of TensorFlow Lite as they are published; `tflite/*.npz` holds what LiteRT's reference kernels made of them.
+
+`python benchmarks/tflite_gallery.py --record` writes files and answers anew.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 
 from tosaic.accuracy import interface_quantizations
-from tosaic.backends.reference import evaluate, evaluate_each
+from tosaic.backends.reference import evaluate, evaluate_each, evaluate_in_turn
 from tosaic.frontend import read_tosa
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError
@@ -17,7 +20,13 @@ from tosaic.support.mlir import functions, shape_of, walk
 from tosaic.support.quantization import Quantization
 
 FILES = Path(__file__).parent / "tflite"
-pytest.importorskip("tosa_converter_for_tflite", reason="the extra `tflite` is not installed")
+INTEGERS = (
+    "op_abs", "op_arg_max", "op_arg_min", "op_bilinear", "op_bilinear_centers", "op_bilinear_corners", "op_dense",
+    "op_exp", "op_greater", "op_logistic", "op_lstm", "op_lstm_looking", "op_lstm_projected", "op_matmul",
+    "op_nearest", "op_nearest_centers", "op_nearest_corners", "op_quantize", "op_quantize_uint8", "op_reverse",
+    "op_tanh", "op_tanh_power", "hotword", "wake_word",
+)  # fmt: skip
+FLOATS = ("op_gelu", "op_gelu_tanh", "op_lstm_real")
 
 
 def test_an_open_batch_is_one_and_names_and_scales_are_the_files():
@@ -72,6 +81,47 @@ def test_rounding_of_tflite_is_that_of_its_reference_kernels(name, twice):
     np.testing.assert_array_equal(got, expected["y"])
 
 
+@pytest.mark.parametrize("name", INTEGERS)
+def test_ops_are_those_of_the_reference_kernels_to_the_bit(name):
+    """Calls one behind the other: what an op keeps, it keeps from call to call."""
+    expected, got = _in_turn(name)
+    assert len(np.unique(expected)) > 4
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_float_ops_are_those_of_the_reference_kernels(name):
+    expected, got = _in_turn(name)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=5e-7)
+
+
+def _in_turn(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """What LiteRT's kernels gave for the calls of a file with one result, and what its module gives."""
+    recorded = np.load(FILES / f"{name}.npz")
+    columns = [recorded[key] for key in sorted(recorded.files) if key.startswith("x")]
+    file = read_tosa(FILES / f"{name}.tflite", rounding="tflite")
+    run_phases(file.module)
+    calls = evaluate_in_turn(file.module, list(zip(*map(_signed, columns), strict=True)), file.states)
+    return _signed(recorded["y0"]), np.stack([given[0] for _, given in calls])
+
+
+def _signed(array: np.ndarray) -> np.ndarray:
+    return (array.astype(np.int16) - 128).astype(np.int8) if array.dtype == np.uint8 else array
+
+
+def test_states_are_what_litert_has_before_the_first_call():
+    file = read_tosa(FILES / "op_lstm.tflite")
+    assert file.input_names[1:] == ["unidirectional_sequence_lstm_0_18", "unidirectional_sequence_lstm_0_19"]
+    output, cell = file.states
+    assert output.tolist() == [[-9] * 6] and cell.tolist() == [[0] * 6]
+
+
+def test_states_are_those_of_one_sequence():
+    with pytest.raises(ModelError, match="cannot be compiled") as error:
+        read_tosa(FILES / "op_lstm.tflite", {"lstm_0": [2, 3, 5]})
+    assert "its states are those of 1 sequences, and 2 are given" in str(error.value.why)
+
+
 def test_rounding_once_is_a_step_apart_at_most_and_said():
     expected = np.load(FILES / "conv.npz")
     file = read_tosa(FILES / "conv.tflite")
@@ -92,6 +142,7 @@ def test_rounding_once_is_a_step_apart_at_most_and_said():
             "has no TOSA for: `LOG_SOFTMAX`",
             "write the model without them",
         ),
+        ("op_lstm_both", "the op `UNIDIRECTIONAL_SEQUENCE_LSTM` cannot be compiled", "write the layer without it"),
     ],
 )
 def test_what_has_no_tosa_is_refused_by_name(name, what, hint):

@@ -1,12 +1,14 @@
 """Graphs that another quantizer left in uint8 mean the same in int8."""
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import capture, import_program
 from tosaic.passes import run_phases
+from tosaic.support.errors import ModelError
 from tosaic.support.mlir import functions, ir
 
 quantized = torch.ops.quantized_decomposed
@@ -58,3 +60,39 @@ def test_uint8_is_compiled_as_int8():
     assert np.array_equal(got, expected)
     arguments = ir.ArrayAttr(functions(module)["main"].attributes["arg_attrs"])
     assert ir.IntegerAttr(arguments[0]["tosaic.zero_point"]).value == ACTIVATION[1] - 128
+
+
+_QUANTIZED = {
+    "cast": lambda q: q.float() * 0.5,
+    "count": lambda q: q.int() + 3,
+    "compare": lambda q: q > 140,
+    "argmax": lambda q: q.argmax(1).int(),
+    "pool": lambda q: torch.amax(q, 1),
+    "pad": lambda q: torch.nn.functional.pad(q, (1, 2), value=7),
+}
+
+
+@pytest.mark.parametrize("function", _QUANTIZED.values(), ids=_QUANTIZED)
+def test_stored_bytes_are_computed_with(function):
+    class Bytes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(quantized.quantize_per_tensor(x, *ACTIVATION, 0, 255, torch.uint8))
+
+    x = torch.linspace(-4, 5, 24).reshape(2, 12)
+    expected = Bytes()(x)
+    module = import_program(torch.export.export(Bytes(), (x,)))
+    run_phases(module)
+    stored = np.clip(np.rint(x.numpy() * np.float32(1 / ACTIVATION[0])) + ACTIVATION[1] - 128, -128, 127)
+    (got,) = evaluate(module, [stored.astype(np.int8)])
+    less = 128 if expected.dtype == torch.uint8 else 0
+    assert np.array_equal(got.astype(np.float64), expected.numpy().astype(np.float64) - less)
+
+
+@pytest.mark.parametrize("function", [lambda q: q + q, lambda q: q.clamp(3, 9), lambda q: torch.cat([q, q * 2])])
+def test_arithmetic_that_wraps_around_is_refused(function):
+    class Bytes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(quantized.quantize_per_tensor(x, *ACTIVATION, 0, 255, torch.uint8)).float()
+
+    with pytest.raises(ModelError, match=r"tensors of torch.uint8 cannot be compiled"):
+        import_program(torch.export.export(Bytes(), (torch.randn(2, 3),)))

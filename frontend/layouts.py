@@ -1,4 +1,4 @@
-"""Inputs as the user hands them over: images in planes of channels or in pixels, and single numbers."""
+"""Inputs and results as the user has them: images in planes of channels or in pixels, and single numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 
 _TO_PLANES, _TO_PIXELS = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -20,6 +21,32 @@ def take_channels_last(program: ExportedProgram, placeholders: Sequence[Node]) -
             pixels = node.meta["val"].permute(_TO_PIXELS).contiguous()
             _take(program, node, pixels, torch.ops.aten.permute.default, list(_TO_PLANES))
     program.graph_module.recompile()
+
+
+def give_channels_last(program: ExportedProgram) -> None:
+    """Let each result of four axes go out as (batch, height, width, channels), in place; an op permutes it last."""
+    output = program.graph.output_node()
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(spec.arg, TensorArgument):
+            continue
+        (planes,) = (node for node in output.all_input_nodes if node.name == spec.arg.name)
+        if planes.meta["val"].ndim != len(_TO_PLANES):
+            continue
+        with program.graph.inserting_before(output):
+            pixels = program.graph.call_function(torch.ops.aten.permute.default, (planes, list(_TO_PIXELS)))
+        pixels.meta = {**planes.meta, "val": planes.meta["val"].permute(_TO_PIXELS)}
+        _replace_result(program, spec, pixels)
+    program.graph_module.recompile()
+
+
+def _replace_result(program: ExportedProgram, spec: OutputSpec, node: Node) -> None:
+    """The result that a spec names becomes `node`."""
+    output = program.graph.output_node()
+    place = program.graph_signature.output_specs.index(spec)
+    (results,) = output.args
+    assert isinstance(results, tuple | list)
+    output.args = ((*results[:place], node, *results[place + 1 :]),)
+    spec.arg = TensorArgument(name=node.name)
 
 
 def take_scalars(program: ExportedProgram, placeholders: Sequence[Node]) -> None:

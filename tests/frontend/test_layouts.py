@@ -4,7 +4,7 @@ import torch
 
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import capture, import_program, quantize, run_float_on
-from tosaic.frontend.input_layout import channels_last
+from tosaic.frontend.layouts import channels_last
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, walk
 
@@ -43,3 +43,35 @@ def test_an_input_without_axes_is_one_element():
     (got,) = evaluate(module, [one.numpy() for one in captured.inputs])
     torch.testing.assert_close(torch.from_numpy(got), x * 3 + 3)
     run_phases(import_program(quantize(captured)))
+
+
+def test_results_go_out_with_their_channels_last():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 5, 3, padding=1)
+            self.calls = torch.nn.Buffer(torch.zeros(1, 5, 6, 7))
+
+        def forward(self, x):
+            y = self.conv(x)
+            self.calls.add_(y)
+            return {"pixels": y.relu(), "kept": self.calls * 2, "mean": y.mean((2, 3))}
+
+    x = torch.linspace(-1, 1, 126).reshape(1, 3, 6, 7)
+    net = Net().eval()
+    planes, pixels = (capture(net, inputs=(x,), nhwc_results=given) for given in (False, True))
+    assert pixels.output_names == planes.output_names
+    expected, found = (run_float_on(one, [one.inputs])[0] for one in (planes, pixels))
+    for name, a, b in zip(planes.output_names, expected, found, strict=True):
+        own = name in ("pixels", "kept")
+        want = torch.as_tensor(a)
+        torch.testing.assert_close(torch.as_tensor(b), want.permute(0, 2, 3, 1) if own else want)
+
+
+def test_no_transpose_is_left_between_channels_last():
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1)).eval()
+    module = import_program(quantize(capture(net, inputs=(torch.randn(1, 3, 8, 8),), nhwc=True, nhwc_results=True)))
+    run_phases(module)
+    main = functions(module)["main"]
+    assert "-> tensor<1x8x8x4xi8>" in str(main.attributes["function_type"])
+    assert not [op for op in walk(main) if op.name == "tosa.transpose"]
