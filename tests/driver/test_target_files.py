@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.support.errors import Error
 from tosaic.target_files.declaration import declaration, examine
 from tosaic.target_files.schema import TargetFile, json_schema
-from tosaic.target_files.source import load, ready
+from tosaic.target_files.source import READY, load, ready
 from tosaic.targets import find_target
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
@@ -245,3 +247,46 @@ def test_files_are_as_the_schema_has_them(tosaic):
 def test_registers_are_those_of_the_reference_system_where_nobody_says(board):
     assert find_target(str(board(text=NPU))).npu_registers is None
     assert find_accelerator("ethos-u55-128").registers == 0x5810_2000
+
+
+VALUES = (
+    "0",
+    "-1",
+    '""',
+    '"x"',
+    "[]",
+    "{}",
+    "1.5",
+    "true",
+    "1979-05-27",
+    "nan",
+    '["a"]',
+    "{a=1}",
+    '"flash"',
+    '"a\\nb"',
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_file_is_read_or_told_what_is_wrong_in_lines(tmp_path, seed):
+    """Values of other kinds, lines that are missing or stand twice: no other exception, and never a second line."""
+    rng, files, outcomes = random.Random(seed), list(ready().values()), Counter[str]()
+    for _ in range(60):
+        file = rng.choice(files)
+        lines = file.read_text().splitlines()
+        at = rng.randrange(len(lines))
+        if "=" in lines[at] and rng.random() < 0.8:
+            lines[at] = f"{lines[at].partition('=')[0]}= {rng.choice(VALUES)}"
+        else:
+            lines[at : at + 1] = rng.choice(([], [rng.choice(lines)], [lines[at]] * 2))
+        damaged = tmp_path / "damaged.toml"
+        damaged.write_text("\n".join(lines))
+        (tmp_path / "vela.ini").write_text((READY / "alif" / "vela.ini").read_text())
+        try:
+            declared, found = examine(damaged)
+        except Error as error:
+            outcomes["no TOML" if "no TOML" in error.why else error.what] += 1
+            continue
+        outcomes["read" if declared else "told"] += 1
+        assert all(re.fullmatch(r"/.*\.toml:\d+: .+", str(problem)) for problem in found), found
+    assert outcomes["told"] > 20 and outcomes["read"] > 2, outcomes

@@ -39,7 +39,8 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" + (f"; {self.hint}" if self.hint else "")
+        text = f"{self.where}: {self.what}" + (f"; {self.hint}" if self.hint else "")
+        return " ".join(text.split())  # what a file says may have several lines
 
     def error(self, others: int = 0) -> Error:
         """It as an error; `others` is how many there are beside it."""
