@@ -46,7 +46,8 @@ _STRIPS = (*range(1, 15), 16, 20, 24, 32)
 
 @FAMILIES.register
 class Depthwise(KernelFamily):
-    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE, or to int32.
+    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
+    TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
@@ -133,8 +134,9 @@ class Depthwise(KernelFamily):
 def _problem(workload: Workload) -> Problem:
     attributes = workload.attributes
     geometry, multiples = Geometry.of(attributes), number(workload, "multiples")
-    flags, element = (bool(attributes[name]) for name in ("clamped", "table")), 4 if "result" in attributes else 1
-    return Problem(geometry, multiples, str(attributes["form"]), *flags, element)
+    clamped, table = bool(attributes["clamped"]), bool(attributes["table"])
+    element = 4 if "result" in attributes else 1
+    return Problem(geometry, multiples, str(attributes["form"]), clamped, table, element)
 
 
 @lru_cache(maxsize=4096)
