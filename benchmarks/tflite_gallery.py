@@ -57,6 +57,7 @@ GALLERY = {
     "lstm_float": "LSTMs in f32",
     "resnet8_f16": "ResNet-8, weights in f16",
     "ad01_hybrid": "the autoencoder, weights in int8",
+    "vww_hybrid": "MobileNetV1 0.25, weights in int8",
     "lstm_hybrid": "LSTMs, weights in int8",
 }
 Rows: TypeAlias = list[list[np.ndarray]]

@@ -646,6 +646,7 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "lstm_float": lambda: _convert(_lstm(), "float"),
     "resnet8_f16": lambda: _convert(_resnet(), "f16"),
     "ad01_hybrid": lambda: _convert(_autoencoder(), "hybrid"),
+    "vww_hybrid": lambda: _convert(_mobilenet(), "hybrid"),
     "lstm_hybrid": lambda: _convert(_lstm(), "hybrid"),
 }
 """What makes each file of the gallery."""

@@ -1,4 +1,4 @@
-"""DEPTHWISE_CONV2D to int8 on MVE."""
+"""DEPTHWISE_CONV2D of int8 on MVE."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
+    INT8,
+    INT32,
     Geometry,
     constants_after_first,
     fold_zero_point,
@@ -44,7 +46,8 @@ _STRIPS = (*range(1, 15), 16, 20, 24, 32)
 
 @FAMILIES.register
 class Depthwise(KernelFamily):
-    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int8, optional CLAMP and TABLE.
+    """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
+    TABLE.
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
@@ -67,8 +70,8 @@ class Depthwise(KernelFamily):
         weights, bias, input_zero_point, _ = operands
         multiples = weights.shape[3]
         channels = geometry.channels * multiples
-        epilogue = match_epilogue(ops[1:], channels)
-        if epilogue is None:
+        epilogue = match_epilogue(ops[1:], channels, wide=True)
+        if epilogue is None or epilogue.element not in (INT8, INT32):
             return None
         attributes = {**vars(geometry), "multiples": multiples, **epilogue.attributes}
         constants = {
@@ -131,7 +134,9 @@ class Depthwise(KernelFamily):
 def _problem(workload: Workload) -> Problem:
     attributes = workload.attributes
     geometry, multiples = Geometry.of(attributes), number(workload, "multiples")
-    return Problem(geometry, multiples, str(attributes["form"]), bool(attributes["clamped"]), bool(attributes["table"]))
+    clamped, table = bool(attributes["clamped"]), bool(attributes["table"])
+    element = 4 if "result" in attributes else 1
+    return Problem(geometry, multiples, str(attributes["form"]), clamped, table, element)
 
 
 @lru_cache(maxsize=4096)

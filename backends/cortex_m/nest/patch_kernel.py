@@ -239,7 +239,7 @@ class PatchKernel:
         """
         geometry, patches = self.what.geometry, self.patches
         image_in = geometry.height * geometry.width * geometry.channels
-        image_out = geometry.rows * geometry.columns * self.what.channels
+        image_out = geometry.rows * geometry.columns * self.what.pixel
         last_strip, last_row = self.strip_count - self.strips, max(0, geometry.rows - patches.rows)
         first_row = f"(row < {last_row} ? row : {last_row})"
         first = " + first" if self.blocks > 1 else ""
@@ -320,7 +320,7 @@ class PatchKernel:
 
     def functions(self) -> list[str]:
         """C of the functions that `_walk` calls: `looped`, and `single` for what the hardware loop leaves."""
-        function, column, row = self._turn.function, self.what.geometry.stride[1] * self.pixel, self.what.channels
+        function, column, row = self._turn.function, self.what.geometry.stride[1] * self.pixel, self.what.pixel
         walked = self._walked(self.starts)
         back = walked[0] - walked[-1]
         if self.over == "x":
@@ -332,7 +332,8 @@ class PatchKernel:
                 *(function("single", left, (0, 0), 1) if left else []),
             ]
         if self.over == "c":
-            return function("looped", walked, (PATCH + back * column, 1 + back * row), self._looped, self._hoisted)
+            ahead = (PATCH + back * column, self.what.element + back * row)
+            return function("looped", walked, ahead, self._looped, self._hoisted)
         down = self.patches.rows * self.what.geometry.columns
         ahead = (self.strip_bytes + back * column, (down + back) * row)
         looped = function("looped", walked, ahead, self._looped, self._hoisted) if self._looped else []
@@ -345,16 +346,16 @@ class PatchKernel:
 
     def _walk(self, first_row: str) -> list[str]:
         """C that computes all channels of the strips, given C of the output row of `row`."""
-        geometry, channels = self.what.geometry, self.what.channels
-        step = geometry.stride[1] * self.pixel
-        output = f"out + {first_row} * {geometry.columns * channels}" + (" + first" if self.blocks > 1 else "")
+        geometry, pixel = self.what.geometry, self.what.pixel
+        step, wide = geometry.stride[1] * self.pixel, f" * {self.what.element}" if self.what.element > 1 else ""
+        output = f"out + {first_row} * {geometry.columns * pixel}" + (f" + first{wide}" if self.blocks > 1 else "")
         each_strip = [f"for (int s = 0; s < {self.strips}; s++, strip += {self.strip_bytes}) {{"]
         shared = "lookup, weights, columns, places, zero_point, low, high"
         if self.over == "c":
-            calls = self._each_part(f"looped(strip + x * {step}, o + x * {channels}, factors, {shared});")
+            calls = self._each_part(f"looped(strip + x * {step}, o + x * {pixel}, factors, {shared});")
             return ["const int8_t *strip = scratch;", *self._strip(each_strip, output, calls)]
         shared = ", ".join([shared, *(f"w{i}" for i in range(self.held)), *self._turn.factors])
-        output += " + c"
+        output += f" + c{wide}"
         channel = "c" if self.what.multiples == 1 else f"c / {self.what.multiples}"
         lines = [
             *self.weights.loaded(),
@@ -367,11 +368,11 @@ class PatchKernel:
             lines += self._strip(each_strip, output, [*rest, *looped])
         else:
             if self._looped:
-                calls = self._each_part(f"looped(strip + x * {step}, o + x * {channels}, {shared});")
+                calls = self._each_part(f"looped(strip + x * {step}, o + x * {pixel}, {shared});")
                 lines += self._strip(["{", "  const int s = 0;"], output, calls)
             if self._looped < self.strips:
                 at = f"strip + s * {self.strip_bytes} + x * {step}"
-                calls = self._each_part(f"single({at}, o + x * {channels}, {shared});")
+                calls = self._each_part(f"single({at}, o + x * {pixel}, {shared});")
                 lines += self._strip(["{", f"  const int s = {self.strips - 1};"], output, calls)
         each = (
             f"for (int c = 0; c < {self.block}; c++, weights += {self.weights.bytes}, factors += {self.what.fields}) {{"
@@ -439,8 +440,8 @@ class PatchKernel:
 
     def walks(self) -> Sequence[Walk]:
         """The loops over memory: strips are packed in the outer ones, and walked in all of them."""
-        geometry, patches, channels = self.what.geometry, self.patches, self.what.channels
-        row, out_row = geometry.width * geometry.channels, geometry.columns * channels
+        geometry, patches, pixel = self.what.geometry, self.patches, self.what.pixel
+        row, out_row = geometry.width * geometry.channels, geometry.columns * pixel
         loops = [loop for loop in self.nest.stages["out"] if loop.how in ("each", "turn")]
         inside = [loop for loop in self.nest.stages["out"] if loop.how == "unroll"]
         if self.blocks > 1:
@@ -455,7 +456,7 @@ class PatchKernel:
         strip |= {} if self.blocks > 1 else {"c": PATCH / self.what.multiples}
         column = geometry.stride[1] * self.pixel
         walked = [strip.get(loop.name, loop.step * column if loop.axis == "x" else 0.0) for loop in loops]
-        positions = {"y": out_row, "x": channels, "c": 1}
+        positions = {"y": out_row, "x": pixel, "c": self.what.element}
         written = [loop.step * positions[loop.axis] for loop in loops]
         of_channel = self.weights.bytes + 4 * self.what.fields
         last = 1 + max((i for i, loop in enumerate(loops) if loop.axis == "c"), default=-1)
@@ -477,7 +478,7 @@ class PatchKernel:
             ArrayAccess(
                 "out",
                 "output",
-                1,
+                self.what.element,
                 tuple(written),
                 writes=True,
                 inner=tuple((loop.turns, loop.step * positions[loop.axis]) for loop in inside),

@@ -71,8 +71,8 @@ class PatchTurn:
     @property
     def places(self) -> list[int]:
         """Bytes from the first output of a turn to each."""
-        geometry, channels = self.what.geometry, self.what.channels
-        return [(row * geometry.columns + column) * channels for row, column in self._outputs]
+        columns, pixel = self.what.geometry.columns, self.what.pixel
+        return [(row * columns + column) * pixel for row, column in self._outputs]
 
     @property
     def mask(self) -> int:
@@ -171,7 +171,7 @@ class PatchTurn:
         step = what.geometry.stride[1] * self.pixel
         widths = [there - here for here, there in itertools.pairwise(starts)]
         code, opening = self.weights.code() if walks else [], 0
-        steps = [*((width * step, width * what.channels) for width in widths), ahead]
+        steps = [*((width * step, width * what.pixel) for width in widths), ahead]
         for number, (start, (along, to)) in enumerate(zip(starts, steps, strict=True)):
             code += self._sums_code(along, self.early if start == self.last else 0)
             if number == 0:
@@ -202,7 +202,7 @@ class PatchTurn:
             *([f"  const uint32_t mask = {mask:#x};"] if mask else []),
             *([f"  const int32_t context[] = {{{', '.join(self._scalars)}}};"] if self._spilled else []),
             *(f"  const int8_t *{pointer} = x + {at + starts[0] * step};" for pointer, at in pointers.items()),
-            *([f"  o += {starts[0] * what.channels};"] if starts[0] else []),
+            *([f"  o += {starts[0] * what.pixel};"] if starts[0] else []),
             *(f"  {line}" for line in statement),
             "}",
         ]
@@ -275,7 +275,7 @@ class PatchTurn:
         if what.form != "round":
             code += self._with("right", "vrshl.s32", "{v}, ")
         code += self._with("zero_point", "vadd.i32", "{v}, {v}, ")
-        for instruction in narrowed(what.clamped, what.table):
+        for instruction in narrowed(what.clamped, what.table) if what.element == 1 else []:
             bound = next((name for name in ("low", "high") if name in instruction.names), "") if self._spilled else ""
             if bound:
                 code.append(Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
@@ -285,7 +285,8 @@ class PatchTurn:
         if what.table:
             code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
-        store = "vpst\\nvstrbt.32" if self.mask else "vstrb.32"
+        width = "b" if what.element == 1 else "w"
+        store = f"vpst\\nvstr{width}t.32" if self.mask else f"vstr{width}.32"
         code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
         return code + advance("o", step)
 

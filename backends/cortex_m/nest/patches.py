@@ -33,6 +33,7 @@ class Depthwise:
         form: of the RESCALE, as `finish.Finish` names it.
         clamped: whether the bounds are closer than those of int8.
         table: whether results go through a TABLE.
+        element: bytes of a result, 1 or 4.
     """
 
     geometry: Geometry
@@ -40,6 +41,12 @@ class Depthwise:
     form: str
     clamped: bool
     table: bool
+    element: int = 1
+
+    @property
+    def pixel(self) -> int:
+        """Bytes of the results of a pixel."""
+        return self.channels * self.element
 
     @property
     def channels(self) -> int:

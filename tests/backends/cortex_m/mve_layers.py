@@ -118,9 +118,10 @@ def depthwise(
     shifts: tuple[int, int] | None = None,
     clamp: tuple[int, int] | None = None,
     table: bool = False,
+    element: str = "i8",
     **options,
 ) -> Layer:
-    """DEPTHWISE_CONV2D of an NHWC `shape`; `options` as in `Graph.depthwise_conv2d`."""
+    """DEPTHWISE_CONV2D of an NHWC `shape` to type `element`; `options` as in `Graph.depthwise_conv2d`."""
     graph = Graph()
     x = graph.input(shape)
     channels = shape[3] * multiples
@@ -130,7 +131,8 @@ def depthwise(
         weights, bias = weights // 64, bias // 100
     y = graph.depthwise_conv2d(x, weights, bias, input_zero=int(rng.integers(-128, 128)), **options)
     multiplier, shift = _multipliers(rng, channels, kernel[0] * kernel[1], shifts)
-    y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
+    zero = int(rng.integers(-128, 128)) if element == "i8" else 0
+    y = graph.rescale(y, element, multiplier, shift, output_zero=zero)
     return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
 
 

@@ -60,6 +60,18 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
         assert outcome.exact, outcome
 
 
+@pytest.mark.parametrize("window", [{"stride": (1, 1)}, {"stride": (2, 2)}, {"multiples": 2}], ids=str)
+def test_results_of_32_bits_are_exact(tmp_path, window):
+    """The first of two roundings."""
+    layer = mve_layers.depthwise(
+        np.random.default_rng(4), (2, 9, 7, 20), (3, 3), shifts=(30, 33), pad=(1, 1, 1, 1), element="i32", **window
+    )
+    space, choose = layer.space(FAMILY), random.Random(3)
+    cases = [layer.case(FAMILY), *(layer.case(FAMILY, space.sample(choose)) for _ in range(20))]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
 @pytest.mark.parametrize("tile", [(2, 2), (4, 1), (1, 4), (1, 1)])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2)])
 def test_patches_hold_each_weight_once_per_output(tile, stride):
