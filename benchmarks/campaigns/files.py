@@ -25,6 +25,7 @@ from tosaic.cli import main
 from tosaic.console import FAULT
 
 _AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
+_TFLITE = Path(__file__).parents[2] / "tests" / "frontend" / "tflite" / "op_dense.tflite"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ KINDS = (
     Kind("target", ("target.toml",), lambda folder: _compile(folder, "--target", folder / "target.toml"), False),
     Kind("flatbuffer", ("model.tosa",), _read("model.tosa"), checked=False),
     Kind("text", ("model.mlir",), _read("model.mlir"), checked=False),
+    Kind("tflite", ("model.tflite",), _read("model.tflite"), checked=False),
     Kind("graph", ("model.onnx",), _read("model.onnx"), checked=False),
     Kind(
         "module", ("module.mlir",), lambda folder: _tosaic("opt", folder / "module.mlir", "--pass-pipeline=fuse"), False
@@ -111,6 +113,7 @@ def _sound() -> tuple[Path, np.ndarray]:
     (folder / "model.tosa").write_bytes(serialize(module))
     (folder / "model.mlir").write_text(str(module))
     onnx.save(_graph(), folder / "model.onnx")
+    shutil.copy(_TFLITE, folder / "model.tflite")
     _tosaic("records", "export", folder / "records.jsonl", "--records", folder / "records.db")
     return folder, _result(folder)
 
