@@ -498,6 +498,17 @@ def _matmul_16x8() -> bytes:
     return file.bytes([a, b], [y])
 
 
+def _open() -> bytes:
+    """Two ops one behind the other, whose batch is open."""
+    file, shape = _File("open"), dict[str, Any](shapeSignature=[-1, 4, 5])
+    x = file.tensor((1, 4, 5), "FLOAT32", **shape)
+    stored = file.tensor((1, 4, 5), "INT8", 0.1, 3, **shape)
+    y = file.tensor((1, 4, 5), "INT8", 0.07, -90, **shape)
+    file.op("QUANTIZE", [x], [stored])
+    file.op("ABS", [stored], [y], version=2)
+    return file.bytes([x], [y])
+
+
 def _greater() -> bytes:
     """What of two tensors of unlike scales is greater, chosen by SELECT_V2."""
     file = _File("greater")
@@ -657,6 +668,7 @@ MAKERS |= {
     "op_quantize": lambda: _one_op("QUANTIZE", ((1, 4, 5), "FLOAT32"), _ROWS, 1),
     "op_quantize_uint8": lambda: _one_op("QUANTIZE", ((1, 4, 5), "FLOAT32"), ((1, 4, 5), "UINT8", 0.02, 131), 1),
     "op_greater": _greater,
+    "op_open": _open,
     "op_reverse": lambda: _one_op("REVERSE_V2", _ROWS, ((1, 4, 5), "INT8", 0.2, 9), 2, None, np.array([1], np.int32)),
     "op_arg_min": lambda: _one_op(
         "ARG_MIN", _ROWS, ((1, 4), "INT32"), 2, _indices(schema.ArgMinOptionsT(), "INT32"), np.array(2, np.int32)

@@ -14,6 +14,7 @@ from tosaic.frontend.tflite_graph import Edge, convert
 from tosaic.frontend.tflite_ops.expansion import expand_calls
 from tosaic.support.child import Bounds, in_child
 from tosaic.support.errors import ModelError, PassError
+from tosaic.support.functions import retype
 from tosaic.support.mlir import bytecode, functions, ir, parse, run_pipeline
 from tosaic.support.names import word
 from tosaic.support.tosa_tools import tosa_tool
@@ -95,13 +96,20 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
 def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:
     try:
         made = convert(path, shapes)
-    except (struct.error, ValueError, TypeError, AttributeError, IndexError) as error:
+        module = parse(made.text)
+
+        def infer() -> None:
+            with module.context:
+                for main in functions(module).values():
+                    retype(main)
+            if shapes:
+                run_pipeline(module, "builtin.module(func.func(tosa-infer-shapes))")
+
+        expand_calls(module, made.calls, infer)
+        infer()
+        return parse(bytecode(module)), made.inputs, made.outputs
+    except (struct.error, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ModelError(f"{path} cannot be read", why=f"it is damaged: {error}") from None
-    module = parse(made.text)
-    expand_calls(module, made.calls)
-    if shapes:
-        run_pipeline(module, "builtin.module(func.func(tosa-infer-shapes))")
-    return module, made.inputs, made.outputs
 
 
 READERS: dict[str, Callable[[str, Shapes], tuple[ir.Module] | tuple[ir.Module, Sequence[Edge], Sequence[Edge]]]] = {

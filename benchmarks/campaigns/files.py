@@ -34,6 +34,7 @@ from tosaic.support.mlir import bytecode
 _SECONDS, _BYTES = 20.0, 2e9
 _FORGET_PEAK = "5"  # see proc(5)
 _AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
+_TFLITE = Path(__file__).parents[2] / "tests" / "frontend" / "tflite" / "op_dense.tflite"
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ KINDS = (
     Kind("flatbuffer", ("model.tosa",), _read("model.tosa"), checked=False),
     Kind("text", ("model.mlir",), _read("model.mlir"), checked=False),
     Kind("bytecode", ("model.mlirbc",), _read("model.mlirbc"), checked=False),
+    Kind("tflite", ("model.tflite",), _read("model.tflite"), checked=False),
     Kind("graph", ("model.onnx",), _read("model.onnx"), checked=False),
     Kind(
         "module", ("module.mlir",), lambda folder: _tosaic("opt", folder / "module.mlir", "--pass-pipeline=fuse"), False
@@ -126,6 +128,7 @@ def _sound() -> tuple[Path, np.ndarray]:
     (folder / "model.mlir").write_text(str(module))
     (folder / "model.mlirbc").write_bytes(bytecode(module))
     onnx.save(_graph(), folder / "model.onnx")
+    shutil.copy(_TFLITE, folder / "model.tflite")
     _tosaic("records", "export", folder / "records.jsonl", "--records", folder / "records.db")
     return folder, _result(folder)
 

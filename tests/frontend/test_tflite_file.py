@@ -52,6 +52,25 @@ def test_a_shape_is_given():
     np.testing.assert_array_equal(evaluate(four.module, [x])[0], np.concatenate(rows))
 
 
+def test_a_shape_is_given_to_ops_of_our_own():
+    four, one = (read_tosa(FILES / "op_open.tflite", shapes) for shapes in ({"open_0": [3, 4, 5]}, {}))
+    x = np.linspace(-9, 9, 60, dtype=np.float32).reshape(3, 4, 5)
+    run_phases(four.module)
+    run_phases(one.module)
+    rows = [evaluate(one.module, [row[None]])[0] for row in x]
+    np.testing.assert_array_equal(evaluate(four.module, [x])[0], np.concatenate(rows))
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    """A zero point that no int8 has."""
+    before, after = (-9).to_bytes(8, "little", signed=True), (2**35).to_bytes(8, "little")
+    path = tmp_path / "damaged.tflite"
+    path.write_bytes((FILES / "op_lstm.tflite").read_bytes().replace(before, after))
+    with pytest.raises(ModelError, match="cannot be read") as error:
+        read_tosa(path)
+    assert "it is damaged" in str(error.value.why)
+
+
 @pytest.mark.parametrize(
     "shapes, what", [({"y": [4, 16]}, "there is no input `y`"), ({"x": [16]}, r"the input `x` has the shape \[1, 16\]")]
 )
