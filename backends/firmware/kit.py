@@ -86,7 +86,7 @@ def write_kit(kit: Path, name: str, core: Core, archives: Sequence[Path], licens
         "NAME": name.upper(),
         "cpu": cpu,
         "CPU": cpu.upper().replace("-", "_"),
-        "Dcore": cpu.title().replace("plus", "+"),
+        "Dcore": cpu.title().replace("Plus", "+"),
         "float_abi": core.float_abi,
     }
     components = ""
