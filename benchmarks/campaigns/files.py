@@ -120,7 +120,8 @@ def _sound() -> tuple[Path, np.ndarray]:
     np.savez(folder / "calibration.npz", x=np.stack([batch[0].numpy() for batch in batches]))
     np.save(folder / "x.npy", example[0].numpy())
     shutil.copy(_AN386, folder / "target.toml")
-    assert _compile(folder, "--save-ir", folder / "ir").exit_code == 0
+    made = _compile(folder, "--save-ir", folder / "ir")
+    assert made.exit_code == 0, made.output
     (folder / "new").rename(folder / "build")
     (folder / "module.mlir").write_bytes(sorted((folder / "ir").iterdir())[8].read_bytes())
     module = Build.load(folder / "build").module

@@ -1,7 +1,7 @@
 """Float ops whose weights are int8: LiteRT measures the range of the input in each call, and multiplies integers.
 
-The integers of the input, 8 bits less their zero point, are int16 here. Its scale is a product with a reciprocal, which
-LiteRT divides by: where a value lies next to the middle of two integers, they may take another.
+Where windows reach into padding, the integers of the input less their zero point are int16 here. Its scale is a product
+with a reciprocal, which LiteRT divides by: where a value lies next to the middle of two integers, they may take another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from tosaic.frontend.tflite_ops.activations import ACTIVATIONS
+from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, tflite_op
 from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
 from tosaic.support.tosa_builder import clamp, element, emit, mul, rescale, reshape, zero_point
@@ -35,8 +36,13 @@ def fully_connected(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Val
     weights, (x,) = call.input(1), operands
     outputs, depth = weights.shape
     rows = reshape(x, (math.prod(shape_of(x)) // depth, 1, 1, depth))
-    integers, scale = _quantized(rows, bool(call.options["AsymmetricQuantizeInputs"]))
-    sums = _product("conv2d", integers, weights.array.reshape(outputs, 1, 1, depth), (0, 0, 0, 0), (1, 1), (1, 1))
+    steps, point, scale = _quantized(rows, bool(call.options["AsymmetricQuantizeInputs"]))
+    integers = emit("cast", [steps], shape_of(rows), "i8")
+    sums = rescale(product_of_rows(integers, weights.array), "i32", [1 << 30], [30])
+    if point is not None:
+        of_weights = constant(weights.array.astype(np.int32).sum(1, dtype=np.int32).reshape(1, 1, 1, outputs))
+        sums = _binary("sub", sums, mul(emit("cast", [point], shape_of(point), "i32"), of_weights, "i32"))
+    sums = emit("cast", [sums], shape_of(sums), "f32")
     shape = call.outputs[0].shape if len(call.outputs[0].shape) != 2 else (shape_of(rows)[0], outputs)
     return [reshape(_finished(call, sums, scale), shape)]
 
@@ -66,7 +72,9 @@ def _over_windows(call: Call, x: ir.Value, name: str, kernel: np.ndarray, window
         missing = max((results - 1) * step + reach - size, 0) if options["Padding"] == _SAME else 0
         pads += [missing // 2, missing - missing // 2]
         sizes[axis] = (results - 1) * step + reach - missing  # further pixels lie in no window
-    integers, scale = _quantized(x, asymmetric=True)
+    steps, point, scale = _quantized(x, asymmetric=True)
+    assert point is not None
+    integers = emit("cast", [_binary("sub", steps, point)], shape_of(x), "i16")
     if tuple(sizes) != shape_of(x):
         integers = emit("slice", [integers, constant_shape((0, 0, 0, 0)), constant_shape(sizes)], sizes, "i16")
     return _finished(call, _product(name, integers, kernel, pads, strides, dilations), scale)
@@ -75,11 +83,11 @@ def _over_windows(call: Call, x: ir.Value, name: str, kernel: np.ndarray, window
 _STEPS = (("Stride", ("H", "W")), ("Dilation", ("HFactor", "WFactor")))
 
 
-def _quantized(x: ir.Value, asymmetric: bool) -> tuple[ir.Value, ir.Value]:
+def _quantized(x: ir.Value, asymmetric: bool) -> tuple[ir.Value, ir.Value | None, ir.Value]:
     """`AsymmetricQuantizeFloats` or `SymmetricQuantizeFloats` of all but the first axis.
 
     Returns:
-        Integers less their zero point as i16, and their scale [N, 1, 1, 1].
+        What is to be rounded to int8, its zero point, if it has one, and its scale, both [N, 1, 1, 1]; all f32.
     """
     number = partial(_number, len(shape_of(x)))
     low, high = (_binary(name, _joined(f"reduce_{name[:3]}", x), number(0)) for name in ("minimum", "maximum"))
@@ -91,15 +99,14 @@ def _quantized(x: ir.Value, asymmetric: bool) -> tuple[ir.Value, ir.Value]:
     inverse = emit("reciprocal", [scale], shape_of(scale), "f32")
     scaled = mul(x, inverse, "f32")
     if not asymmetric:
-        return emit("cast", [clamp(scaled, -_MOST, _MOST)], shape_of(x), "i16"), scale
+        return clamp(scaled, -_MOST, _MOST), None, scale
     point = _binary("sub", number(_LEAST + 0.5), mul(low, inverse, "f32"))
     point = clamp(emit("floor", [point], shape_of(point), "f32"), _LEAST, _MOST)
-    stored = clamp(_binary("add", scaled, point), _LEAST, _MOST)
-    return emit("cast", [_binary("sub", stored, point)], shape_of(x), "i16"), scale
+    return clamp(_binary("add", scaled, point), _LEAST, _MOST), point, scale
 
 
 def _joined(name: str, x: ir.Value) -> ir.Value:
-    for axis in range(1, len(shape_of(x))):
+    for axis in [axis for axis, size in enumerate(shape_of(x)) if axis and size > 1]:
         shape = [1 if index == axis else size for index, size in enumerate(shape_of(x))]
         x = emit(name, [x], shape, "f32", axis=axis)
     return x
