@@ -10,7 +10,7 @@ import numpy as np
 from tosaic.backends.reference import evaluate_each, prepare
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import body_of
-from tosaic.support.mlir import element_type, functions, ir, numpy_dtype, shape_of
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 from tosaic.support.random_arrays import random_array
 
 _WIDTHS = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i48": 48}
@@ -86,7 +86,18 @@ def _choices(value: ir.Value) -> list[Range | None]:
     signed = [Range(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in range(width, 1, -1)]
     small = [Range(0, (1 << bits) - 1) for bits in range(5, -1, -1)]
     indices = [Range(0, shape_of(value)[-1] - 1, distinct=True)] if width == 32 and shape_of(value) else []
-    return [*signed, *small, *indices]
+    return [*signed, *small, *indices, *(one for zero in _zero_points(value) for one in _around(zero, width))]
+
+
+def _zero_points(value: ir.Value) -> list[int]:
+    """Those of the rescales that read a value: how far it may be from them is what they take."""
+    known = [constant_value(use.owner.operands[3]) for use in value.uses if use.owner.name == "tosa.rescale"]
+    return sorted({int(one.item()) for one in known if one is not None})
+
+
+def _around(zero: int, width: int) -> list[Range]:
+    low, high = -(1 << width - 1), (1 << width - 1) - 1
+    return [Range(max(low, zero - (1 << bits)), min(high, zero + (1 << bits) - 1)) for bits in range(width - 1, -1, -1)]
 
 
 def _tried(inputs: Sequence[ir.Value], ranges: Sequence[Range | None], seed: int) -> list[list[np.ndarray]]:

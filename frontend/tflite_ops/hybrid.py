@@ -1,7 +1,7 @@
 """Float ops whose weights are int8: LiteRT measures the range of the input in each call, and multiplies integers.
 
-Where windows reach into padding, the integers of the input less their zero point are int16 here. Its scale is a
-product with a reciprocal, which LiteRT divides by: where a value lies next to the middle of two integers, they may take another.
+Where windows reach into padding, the integers of the input less their zero point are int16 here. Its scale is a product
+with a reciprocal, which LiteRT divides by: a value next to the middle of two integers may take the other one.
 """
 
 from __future__ import annotations
