@@ -11,7 +11,7 @@ from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
 from tosaic.passes import random_inputs
 from tosaic.support.functions import body_of, callee_of, functions_on, retype
-from tosaic.support.mlir import copy_of, element_type, functions, ir, walk
+from tosaic.support.mlir import constant_value, copy_of, element_type, functions, ir, walk
 from tosaic.support.quantization import Quantization
 
 _NARROW = ("i1", "i8", "f16", "f32")
@@ -55,7 +55,7 @@ def _quantizations(module: ir.Module) -> list[Quantization | None]:
 
 
 def wide_kernel_inputs(placed: ir.Module, inputs: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, ...]]:
-    """The arguments of each CPU function that takes integers wider than 8 bits, by name.
+    """The arguments of each CPU function that takes integers wider than 8 bits, or scales few of them, by name.
 
     They are what the reference model computes on the way from `inputs` of the whole model.
     """
@@ -79,7 +79,17 @@ def call_inputs(
 
 
 def _reads_wide(function: ir.Operation) -> bool:
-    return any(str(element_type(value)) not in _NARROW for value in body_of(function).arguments)
+    wide = any(str(element_type(value)) not in _NARROW for value in body_of(function).arguments)
+    return wide or any(op.name == "tosa.rescale" and _is_bounded(op) for op in walk(function))
+
+
+def _is_bounded(rescale: ir.Operation) -> bool:
+    """Whether eight bits less a zero point may be more than a shift allows: TOSA's `apply_scale_32` takes values below
+    half of its power of two."""
+    shifts = constant_value(rescale.operands[2])
+    return shifts is None or (
+        str(element_type(rescale.operands[0])) == "i8" and bool((2.0 ** (shifts - 1.0) < 256).any())
+    )
 
 
 def _return_instead(main: ir.Operation, values: list[ir.Value]) -> None:

@@ -75,3 +75,28 @@ def test_a_module_without_ops_takes_all(kind):
     )
     (found,) = input_ranges(module, [], 0)
     assert found is not None and found.high - found.low == 2 ** int(kind[1:]) - 1
+
+
+SCALED = """
+func.func @main(%x: tensor<3x4xi8>) -> tensor<3x4xi32> {
+  %m = "tosa.const"() <{values = dense<1837017216> : tensor<1xi32>}> : () -> tensor<1xi32>
+  %s = "tosa.const"() <{values = dense<7> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %z = "tosa.const"() <{values = dense<-123> : tensor<1xi8>}> : () -> tensor<1xi8>
+  %o = "tosa.const"() <{values = dense<0> : tensor<1xi32>}> : () -> tensor<1xi32>
+  %0 = tosa.rescale %x, %m, %s, %z, %o {input_unsigned = false, output_unsigned = false, per_channel = false,
+    rounding_mode = SINGLE_ROUND, scale32 = true}
+    : (tensor<3x4xi8>, tensor<1xi32>, tensor<1xi8>, tensor<1xi8>, tensor<1xi32>) -> tensor<3x4xi32>
+  return %0 : tensor<3x4xi32>
+}
+"""
+
+
+def test_a_range_lies_around_a_zero_point():
+    (found,) = input_ranges(parse(SCALED), [], 0)
+    assert found == Range(-128, -60)  # from the zero point no further than half of 2 to the shift
+
+
+def test_trials_of_what_has_a_small_shift_read_what_the_model_does(succeed, tmp_path):
+    (tmp_path / "scaled.mlir").write_text(SCALED)
+    built = succeed("compile", tmp_path / "scaled.mlir", "--records", tmp_path / "r.db", "-o", tmp_path / "build")
+    assert succeed("run", built["build"])["exact"]
