@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +29,8 @@ _ISSUED_PER_CYCLE = 2
 """What executes more instructions than that for each cycle of another is slower."""
 _RESTART = 2_000_000
 """Instructions of a vector kernel that QEMU executes in the time that a run takes to start."""
+_MOST_PER_ELEMENT = 1_000
+"""Instructions that a kernel may take for an element of its results."""
 _NO_ROOM = 2
 """How the harness ends where the tensors and the working memory of its trials do not fit."""
 _EXACT, _DIFFERENT, _, _INPUT_CHANGED = range(4)
@@ -63,15 +65,22 @@ class BuildableTask(Task, Protocol):
         ...
 
 
+class _Limit(NamedTuple):
+    """Instructions after which a candidate is ended, and whether only because others are known to be faster."""
+
+    instructions: int
+    slow: bool
+
+
 @dataclass(frozen=True)
 class _Batch:
-    """What the candidates of a batch share: `examples` stand in `task`, and `limit` is in instructions."""
+    """What the candidates of a batch share: `examples` stand in `task`."""
 
     folder: Path
     objects: Sequence[Path]
     task: bytes
     examples: int
-    limit: int
+    limit: _Limit
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class BatchMeasure:
         layout: where they lie on its board, and how fast the memories are that these stand for; what does not fit its
             memory of the arena lies in the largest.
         seed: of the random inputs.
-        region_limit: instructions after which a candidate counts as hanging.
+        region_limit: instructions after which a candidate counts as hanging; more where it gives many elements.
         timeout: seconds of wall time for one candidate.
         include: header folders of C kernels.
         libraries: archives to link.
@@ -123,7 +132,8 @@ class BatchMeasure:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
             tried = examples(task.module, self.seed, task.inputs)
-            batch = _Batch(folder, compiled.objects, _encode_task(tried, task.memories), len(tried), self._limit(best))
+            limit = self._limit(best, sum(array.size for array in tried[0].outputs))
+            batch = _Batch(folder, compiled.objects, _encode_task(tried, task.memories), len(tried), limit)
             while sources:
                 measured = self._run_batch(sources, batch)
                 results |= measured
@@ -136,12 +146,13 @@ class BatchMeasure:
     def _entry(self) -> str:
         return "start" if self.machine.monitored else "Reset_Handler"
 
-    def _limit(self, best: Measurement | None) -> int:
-        """Instructions after which a candidate need not run on."""
+    def _limit(self, best: Measurement | None, elements: int) -> _Limit:
+        """When a candidate for so many elements need not run on."""
+        most = max(self.region_limit, _MOST_PER_ELEMENT * elements)
         if best is None:
-            return self.region_limit
-        cost = max(best.instructions, best.cycles_with_memory or 0)
-        return min(self.region_limit, max(_ISSUED_PER_CYCLE * cost, _RESTART))
+            return _Limit(most, False)
+        enough = max(_ISSUED_PER_CYCLE * max(best.instructions, best.cycles_with_memory or 0), _RESTART)
+        return _Limit(min(most, enough), enough < most)
 
     def _run_batch(
         self,
@@ -162,7 +173,7 @@ class BatchMeasure:
             return self._divided(sources, batch, Measurement("compile-error", message=str(error)))
         timeout = self.timeout * len(sources) * patience
         files, memories = {"task.bin": batch.task}, self.layout.memories
-        execution = self.machine.run(elf, files, timeout=timeout, region_limit=batch.limit, memories=memories)
+        execution = self.machine.run(elf, files, timeout=timeout, region_limit=batch.limit.instructions, memories=memories)
         if execution.exit_code == _NO_ROOM and not execution.failure:
             return self._divided(sources, batch, Measurement("illegal", message=execution.console.strip()))
         if execution.exit_code and not execution.failure:
@@ -185,7 +196,7 @@ class BatchMeasure:
             if execution.late and patience < _PATIENCE:
                 alone = {culprit: sources[culprit]}
                 return results | self._run_batch(alone, batch, _PATIENCE)
-            limited: Status = "slow" if batch.limit < self.region_limit else "timeout"
+            limited: Status = "slow" if batch.limit.slow else "timeout"
             status: Status = "late" if execution.late else limited if execution.timed_out else "crash"
             results[culprit] = Measurement(status, message=execution.failure)
         elif len(results) < len(sources):

@@ -110,7 +110,7 @@ def test_every_command_that_prints_takes_json():
                 yield (*path, name), command
 
     without = [path for path, command in commands(main) if all(p.name != "as_json" for p in command.params)]
-    assert without == [("worker",)], "it serves until it is ended, and prints nothing"
+    assert without == [("targets", "schema"), ("worker",)], "the one prints JSON, the other nothing"
 
 
 def test_the_live_line_says_what_is_done(monkeypatch):
