@@ -173,7 +173,9 @@ class BatchMeasure:
             return self._divided(sources, batch, Measurement("compile-error", message=str(error)))
         timeout = self.timeout * len(sources) * patience
         files, memories = {"task.bin": batch.task}, self.layout.memories
-        execution = self.machine.run(elf, files, timeout=timeout, region_limit=batch.limit.instructions, memories=memories)
+        execution = self.machine.run(
+            elf, files, timeout=timeout, region_limit=batch.limit.instructions, memories=memories
+        )
         if execution.exit_code == _NO_ROOM and not execution.failure:
             return self._divided(sources, batch, Measurement("illegal", message=execution.console.strip()))
         if execution.exit_code and not execution.failure:
