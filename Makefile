@@ -39,7 +39,7 @@ run: setup
 	@$(BIN)/python examples/digits/run.py
 
 test: setup
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: setup
 	@$(BIN)/python benchmarks/table.py

@@ -14,7 +14,7 @@ CASES: dict[str, Build] = {
 }
 for e in ("i8", "i16"):
     zero, out_zero = (5, -3) if e == "i8" else (0, 0)
-    for c in (3, 7, 16, 40):
+    for c in (3, 16, 40):
         CASES[f"maximum {e} {c}"] = lambda g, e=e, c=c: g.pool(
             "max", g.input((1, 7, 6, c), e), (3, 3), (2, 2), (1, 1, 1, 0)
         )
@@ -50,7 +50,7 @@ for c in (4, 7, 40):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("pool",), tmp_path_factory.mktemp("pool"), samples=4)
+    return outcomes_of(CASES, ("pool",), tmp_path_factory.mktemp("pool"), samples=2)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,7 +31,7 @@ for length in (1, 3, 16, 31, 64, 83):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("reduction",), tmp_path_factory.mktemp("reduction"), headroom=7, samples=3)
+    return outcomes_of(CASES, ("reduction",), tmp_path_factory.mktemp("reduction"), headroom=7, samples=2)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -423,7 +423,7 @@ class Memory:
                 assert made == [(last, row) for row in range(stage.height)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(plans(), st.lists(st.sampled_from([0, 16, 80])))
 def test_no_row_is_lost_while_somebody_needs_it(plan, working):
     Memory(plan, working).run()
@@ -458,7 +458,7 @@ def sliding_plans(draw) -> Plan:
     return Plan(stream.without_slices().with_copies(), 1, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sliding_plans(), st.integers(1, 6), st.lists(st.sampled_from([0, 16, 80])))
 def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops, working):
     memory = Memory(plan, working)
@@ -499,7 +499,7 @@ def test_a_sequence_runs_down_as_rows():
     np.testing.assert_array_equal(part.reshape(2, 16), whole.reshape(4, 16)[1:3])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(plans())
 def test_every_row_is_made_once(plan):
     ends = plan.ends(plan.steps - 1)

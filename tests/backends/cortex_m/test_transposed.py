@@ -57,7 +57,7 @@ CASES: dict[str, Build] = {
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    return outcomes_of(CASES, ("transpose_conv2d",), tmp_path_factory.mktemp("transposed"), samples=3)
+    return outcomes_of(CASES, ("transpose_conv2d",), tmp_path_factory.mktemp("transposed"), samples=2)
 
 
 @pytest.mark.parametrize("name", CASES)
