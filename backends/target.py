@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -90,6 +91,11 @@ class Memory:
     def reached_by_npu(self) -> bool:
         """Whether an NPU reaches it."""
         return not self.tightly_coupled or self.npu_base is not None
+
+    @property
+    def npu_address(self) -> int:
+        """Where an NPU that reaches it finds it."""
+        return self.base if self.npu_base is None else self.npu_base
 
     @property
     def data_cache(self) -> Cache | None:
@@ -194,6 +200,11 @@ class Layout:
         used = (self.code, self.stack, *self.arena, self.constants, *((self.vectors,) if self.vectors else ()))
         return tuple(dict.fromkeys(used))
 
+    def mapped(self, change: Callable[[Memory], Memory]) -> Layout:
+        """The layout with each memory changed, but for the vectors'."""
+        arena = tuple(map(change, self.arena))
+        return Layout(change(self.code), change(self.stack), arena, change(self.constants), self.vectors)
+
 
 @dataclass(frozen=True)
 class Uart:
@@ -277,6 +288,25 @@ class Target:
     npu_registers: int | None = None
     npus: tuple[Npu, ...] = ()
     clocks: tuple[tuple[Name, int], ...] = ()
+
+    @property
+    def npu(self) -> Npu | None:
+        """The NPU that is used; it has its accelerator's name."""
+        if self.accelerator is None:
+            return None
+        of_it = (self.npu_clock, self.npu_registers, self.memory_mode, self.system_config)
+        return Npu(self.accelerator, self.accelerator, *of_it)
+
+    def using(self, npu: Npu) -> Target:
+        """The target with another NPU in use."""
+        return replace(
+            self,
+            accelerator=npu.accelerator,
+            npu_clock=npu.clock,
+            npu_registers=npu.registers,
+            memory_mode=npu.memory_mode,
+            system_config=npu.system_config,
+        )
 
     def npu_port(self, memory: Memory) -> NpuPort:
         """The port of the NPU that reaches one of the target's memories."""

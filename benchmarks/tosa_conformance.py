@@ -46,6 +46,7 @@ from tosaic.passes import first_difference
 from tosaic.support.errors import ModelError, OutOfMemoryError, PassError
 from tosaic.support.functions import body_of, main_of, returned
 from tosaic.support.mlir import bytecode, functions, ir
+from tosaic.support.quantization import signed
 from tosaic.support.scratch import temporary_files
 from tosaic.support.tosa_tools import tosa_tool
 from tosaic.tuning import Tuner
@@ -201,7 +202,7 @@ def nothing_but_values() -> Iterator[None]:
 def _as_compiled(arrays: Sequence[Sequence[np.ndarray]], unsigned: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """The arrays of one file after another, as `read_tosa` makes them: u8 is i8, 128 less."""
     return [
-        (array.view(np.uint8) ^ 0x80).view(np.int8) if number in some else array
+        signed(array.view(np.uint8)) if number in some else array
         for each, some in zip(arrays, unsigned, strict=True)
         for number, array in enumerate(each)
     ]

@@ -23,11 +23,10 @@ from tosaic.frontend.origin import failure, origin
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
-from tosaic.support.quantization import Quantization
+from tosaic.support.quantization import TO_SIGNED, Quantization, signed
 from tosaic.support.tosa_ops import MOST_AXES
 
 _PADS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
-TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 
 
 def import_program(program: ExportedProgram, exclude: Sequence[str] = (), returning: Sequence[Node] = ()) -> ir.Module:
@@ -255,8 +254,3 @@ def _permutation(node: Node, rank: int) -> list[int]:
     sizes = torch.empty(tuple(range(rank)), device="meta")
     target: Any = node.target
     return list(target(sizes, *arguments(node)[1:]).shape)
-
-
-def signed(stored: np.ndarray) -> np.ndarray:
-    """Stored integers of uint8 as int8; the zero points move with them."""
-    return (stored.astype(np.int16) - TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored

@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_map
 
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, computed
 from tosaic.frontend.exclusion import names_of
-from tosaic.frontend.importer import TO_SIGNED, signed
 from tosaic.frontend.lowerings.op_quantization import Clamp, Recurrent, Shared, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import Origin, origin
+from tosaic.support.quantization import TO_SIGNED, signed
 
 _SQNR = "tosaic_sqnr_db"
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.fx import Node
 
 _TO_PLANES, _TO_PIXELS = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -26,27 +26,21 @@ def take_channels_last(program: ExportedProgram, placeholders: Sequence[Node]) -
 def give_channels_last(program: ExportedProgram) -> None:
     """Let each result of four axes go out as (batch, height, width, channels), in place; an op permutes it last."""
     output = program.graph.output_node()
-    for spec in program.graph_signature.output_specs:
-        if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(spec.arg, TensorArgument):
+    (results,) = output.args
+    assert isinstance(results, tuple | list)
+    given = list(results)
+    for place, spec in enumerate(program.graph_signature.output_specs):
+        planes = given[place]
+        if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(planes, Node):
             continue
-        (planes,) = (node for node in output.all_input_nodes if node.name == spec.arg.name)
         if planes.meta["val"].ndim != len(_TO_PLANES):
             continue
         with program.graph.inserting_before(output):
             pixels = program.graph.call_function(torch.ops.aten.permute.default, (planes, list(_TO_PIXELS)))
         pixels.meta = {**planes.meta, "val": planes.meta["val"].permute(_TO_PIXELS)}
-        _replace_result(program, spec, pixels)
+        given[place], spec.arg = pixels, TensorArgument(name=pixels.name)
+    output.args = (tuple(given),)
     program.graph_module.recompile()
-
-
-def _replace_result(program: ExportedProgram, spec: OutputSpec, node: Node) -> None:
-    """The result that a spec names becomes `node`."""
-    output = program.graph.output_node()
-    place = program.graph_signature.output_specs.index(spec)
-    (results,) = output.args
-    assert isinstance(results, tuple | list)
-    output.args = ((*results[:place], node, *results[place + 1 :]),)
-    spec.arg = TensorArgument(name=node.name)
 
 
 def take_scalars(program: ExportedProgram, placeholders: Sequence[Node]) -> None:

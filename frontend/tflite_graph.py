@@ -21,6 +21,7 @@ from tosaic.frontend.tflite_grafts import graft
 from tosaic.frontend.tflite_ops.registry import Call, Tensor, rule_of
 from tosaic.support.errors import ModelError
 from tosaic.support.names import word
+from tosaic.support.quantization import TO_SIGNED, signed
 
 _IDENTIFIER = b"TFL3"
 _CUSTOM, _VELA = 32, "ethos-u"
@@ -30,7 +31,6 @@ _SAID = 2**16  # bytes
 _KINDS = {0: "f32", 1: "f16", 2: "i32", 3: "ui8", 4: "i64", 6: "i1", 7: "i16", 9: "i8"}  # TensorType of schema.fbs
 _DTYPES = {"f32": "<f4", "f16": "<f2", "i32": "<i4", "ui8": "u1", "i64": "<i8", "i1": "?", "i16": "<i2", "i8": "i1"}
 _QUANTIZED = ("i8", "ui8", "i16")
-_TO_SIGNED = 128
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ def _tensor(model: Any, tensor: Any) -> Tensor:
         data = np.frombuffer(buffer.DataAsNumpy().tobytes(), _DTYPES[kind]).reshape(shape)
     scales, zero_points = _quantization(tensor)
     if kind == "ui8":
-        kind, zero_points = "i8", tuple(point - _TO_SIGNED for point in zero_points)
-        data = None if data is None else (data.astype(np.int16) - _TO_SIGNED).astype(np.int8)
+        kind, zero_points = "i8", tuple(point - TO_SIGNED for point in zero_points)
+        data = None if data is None else signed(data)
     return Tensor(_text(tensor.Name()), shape, kind, scales, zero_points, data, tensor.IsVariable())
 
 

@@ -33,11 +33,10 @@ from tosaic.support.mlir import (
     walk,
 )
 from tosaic.support.names import word
-from tosaic.support.quantization import Quantization, annotate
+from tosaic.support.quantization import TO_SIGNED, Quantization, annotate, signed
 from tosaic.support.tosa_builder import tensor
 
 _VARIABLE = ("tosa.variable_read", "tosa.variable_write")
-_TO_SIGNED = 128  # u8 is compiled as i8: every stored integer and zero point less this
 _ANNOTATIONS = ("arg_attrs", "res_attrs")
 
 
@@ -102,7 +101,7 @@ def read_tosa(path: Path, shapes: Shapes = MappingProxyType({}), rounding: Round
     names = list(map(word, states))
     inputs = [*_names(read.inputs, "input", len(given)), *names]
     outputs = [*_names(read.outputs, "output", len(results)), *names]
-    initial = [_signed(array) if array.dtype == np.uint8 else array for array in states.values()]
+    initial = map(signed, states.values())
     return TosaFile(path.stem, module, inputs, outputs, tuple(initial), unsigned, tuple(warnings))
 
 
@@ -121,7 +120,7 @@ def _quantization(edge: Edge) -> Quantization | None:
     if not edge.storage:
         return None
     if edge.storage == "ui8":
-        return Quantization.per_tensor("i8", edge.scale, edge.zero_point - _TO_SIGNED)
+        return Quantization.per_tensor("i8", edge.scale, edge.zero_point - TO_SIGNED)
     return Quantization.per_tensor(edge.storage, edge.scale, edge.zero_point)
 
 
@@ -218,15 +217,10 @@ def _without_unsigned(main: ir.Operation) -> tuple[list[int], list[int]]:
         if point is None:
             raise ModelError("a zero point is computed", where=str(op.location))
         with ir.InsertionPoint(op), op.location:
-            op.operands[zero_point] = constant(_signed(point))
+            op.operands[zero_point] = constant(signed(point.view(np.uint8)))
         op.attributes[flag] = ir.BoolAttr.get(False)
         value.set_type(tensor(shape_of(value), "i8"))
     for value in (*edges[0], *edges[1]):
         if str(element_type(value)) == "ui8":
             raise ModelError("an unsigned tensor is read by other ops than RESCALE", why=f"{value.type}")
     return arguments, results
-
-
-def _signed(array: np.ndarray) -> np.ndarray:
-    """u8 as i8, 128 less."""
-    return (array.astype(np.int16) % 256 - _TO_SIGNED).astype(np.int8)

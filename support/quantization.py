@@ -9,6 +9,7 @@ import numpy as np
 
 from tosaic.support.mlir import dialect, ir
 
+TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero point less this
 LEAST_SCALE = 2.0**-126  # the least normal float32, whose inverse is finite
 _quant = dialect("quant")
 _RANGES = {"i4": (-8, 7), "ui8": (0, 255), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
@@ -105,3 +106,8 @@ def annotate(main: ir.Operation, kind: str, quantizations: Sequence[Quantization
                 attributes["tosaic.unsigned"] = ir.UnitAttr.get()
         merged.append(ir.DictAttr.get(attributes))
     main.attributes[kind] = ir.ArrayAttr.get(merged)
+
+
+def signed(stored: np.ndarray) -> np.ndarray:
+    """Stored integers of uint8 as int8, all others as they are; the zero points move with them."""
+    return (stored.astype(np.int16) - TO_SIGNED).astype(np.int8) if stored.dtype == np.uint8 else stored

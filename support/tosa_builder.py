@@ -49,8 +49,9 @@ def rescale(
     input_zp: int = 0,
     output_zp: int = 0,
     input_unsigned: bool = False,
+    rounding: str = "SINGLE_ROUND",
 ) -> ir.Value:
-    """`tosa.rescale` to element type `kind`, SINGLE_ROUND; per channel when there is more than one multiplier.
+    """`tosa.rescale` to element type `kind`; per channel when there is more than one multiplier.
 
     An i48 input takes 16-bit multipliers, every other 32-bit ones (TOSA 1.0, 2.14 RESCALE).
     """
@@ -67,7 +68,7 @@ def rescale(
         shape_of(x),
         kind,
         scale32=wide,
-        rounding_mode="SINGLE_ROUND",
+        rounding_mode=rounding,
         per_channel=len(multiplier) > 1,
         input_unsigned=input_unsigned,
         output_unsigned=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from tosaic import console, verdicts  # noqa: F401  (`place` knows the targets then)
+from tosaic import console
 from tosaic.backends import reference
 from tosaic.passes import (
     PASSES,
@@ -23,6 +23,7 @@ from tosaic.passes import (
 )
 from tosaic.support.errors import Error
 from tosaic.support.mlir import ir, parse
+from tosaic.verdicts import know_targets
 
 
 def optimize(
@@ -41,6 +42,7 @@ def optimize(
     Raises:
         Error: the file does not read, or a pass failed.
     """
+    know_targets()
     passes = parse_pipeline(pass_pipeline)
     module = read_module(file)
     timing = PassTimes()

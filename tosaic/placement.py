@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic import verdicts  # noqa: F401  (`place` knows the targets then)
+from tosaic import verdicts  # noqa: F401  (`place` knows the accelerators then)
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target

@@ -96,10 +96,7 @@ def _kernels(target: Target) -> str:
 
 def _npus(target: Target) -> list[Npu]:
     """The NPUs of a target; the usual one where its file names none."""
-    if target.npus or target.accelerator is None:
-        return list(target.npus)
-    usual = (target.npu_clock, target.npu_registers, target.memory_mode, target.system_config)
-    return [Npu(target.accelerator, target.accelerator, *usual)]
+    return list(target.npus) or ([target.npu] if target.npu else [])
 
 
 def _described(npu: Npu) -> str:
@@ -129,7 +126,7 @@ def _memories(target: Target) -> Table:
 def _for_npu(target: Target, memory: Memory) -> list[str]:
     if not memory.reached_by_npu:
         return ["-", "-"]
-    return [target.npu_port(memory), f"{memory.base if memory.npu_base is None else memory.npu_base:#010x}"]
+    return [target.npu_port(memory), f"{memory.npu_address:#010x}"]
 
 
 def check_result(checked: tuple[Declaration | None, list[Problem]]) -> dict:

@@ -160,12 +160,7 @@ def at(target: Target, clock: int | str) -> Target:
         raise Error(f"`{target.name}` has no clock `{clock}`", hint=", ".join(own) or "a frequency, such as 480MHz")
     hertz = own[clock] if isinstance(clock, str) else clock
 
-    def moved(memory: Memory) -> Memory:
-        return at_clock(memory, target.clock, hertz)
-
-    lie = target.layout
-    layout = replace(lie, code=moved(lie.code), stack=moved(lie.stack), arena=tuple(map(moved, lie.arena)),
-                     constants=moved(lie.constants))  # fmt: skip
+    layout = target.layout.mapped(lambda memory: at_clock(memory, target.clock, hertz))
     return replace(target, clock=hertz, layout=layout)
 
 
@@ -175,7 +170,7 @@ def with_npu(target: Target, name: str) -> Target:
     Raises:
         Error: there is no such accelerator, or the target has no NPU.
     """
-    if target.accelerator is None:
+    if target.npu is None:
         raise Error(
             f"`{target.name}` has no NPU that another one could replace",
             hint=f"--target corstone-300 --accelerator {name}, or a TOML file with `accelerator`",
@@ -184,22 +179,15 @@ def with_npu(target: Target, name: str) -> Target:
     if npu is None:
         if name not in ACCELERATORS:
             raise unknown_name("accelerator", name, [*(npu.name for npu in target.npus), *ACCELERATORS])
-        npu = _in_place_of(target, name)
-    return replace(
-        target,
-        accelerator=npu.accelerator,
-        npu_clock=npu.clock,
-        npu_registers=npu.registers,
-        memory_mode=npu.memory_mode,
-        system_config=npu.system_config,
-    )
+        npu = _in_place_of(target.npu, name)
+    return target.using(npu)
 
 
-def _in_place_of(target: Target, accelerator: str) -> Npu:
+def _in_place_of(own: Npu, accelerator: str) -> Npu:
     """An NPU in the place of a target's own; another generation's memories are described otherwise."""
-    alike = ACCELERATORS[accelerator].generation == ACCELERATORS[target.accelerator or accelerator].generation
-    mode, system = (target.memory_mode, target.system_config) if alike else (None, None)
-    return Npu(accelerator, accelerator, target.npu_clock, target.npu_registers, mode, system)
+    other = replace(own, name=accelerator, accelerator=accelerator)
+    alike = ACCELERATORS[accelerator].generation == ACCELERATORS[own.accelerator].generation
+    return other if alike else replace(other, memory_mode=None, system_config=None)
 
 
 def with_constants_in(name: str, target: Target) -> Layout:

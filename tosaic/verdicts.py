@@ -1,4 +1,4 @@
-"""Tells the passes what the NPU of each target, and each accelerator, says of an op, and what a module costs on it."""
+"""Tells the passes what each accelerator, and the NPU of each target, says of an op, and what a module costs on it."""
 
 from __future__ import annotations
 
@@ -53,10 +53,14 @@ def costs_of(target: Target) -> str:
     return name
 
 
+def know_targets() -> None:
+    """Tell the passes of every target by its name, which pipelines of a person's may have; reads all target files."""
+    for name, declared in declarations().items():
+        accelerator = declared.target.accelerator or ""
+        VERDICTS[name] = VERDICTS[accelerator]
+        if accelerator:
+            COSTS[name] = COSTS[costs_of(declared.target)]
+
+
 VERDICTS.update({name: partial(verdict, accelerator=name) for name in ACCELERATORS})
 COSTS.update({name: partial(cost, accelerator=name) for name in ACCELERATORS})
-for _name, _declared in declarations().items():
-    _accelerator = _declared.target.accelerator or ""
-    VERDICTS[_name] = VERDICTS[_accelerator]
-    if _accelerator:
-        COSTS[_name] = COSTS[costs_of(_declared.target)]

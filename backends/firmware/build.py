@@ -304,8 +304,8 @@ def _drivers(target: Target, folder: Path) -> list[Path]:
 
 def _row(memory: Memory, target: Target) -> str:
     """A memory in the driver's table."""
-    base, port = memory.npu_base if memory.npu_base is not None else memory.base, target.npu_port(memory).upper()
-    return f"{{{memory.base:#x}u,{memory.size:#x}u,{base:#x}u,TOSAIC_NPU_{port}}},"
+    port = target.npu_port(memory).upper()
+    return f"{{{memory.base:#x}u,{memory.size:#x}u,{memory.npu_address:#x}u,TOSAIC_NPU_{port}}},"
 
 
 def _archive(archive: Path, objects: Sequence[Path]) -> Path:

@@ -98,8 +98,7 @@ def _moved(target: Target) -> Layout:
     def move(memory: Memory) -> Memory:
         return replace(memory, base=bases[memory.base])
 
-    lie = target.layout
-    return Layout(move(lie.code), move(lie.stack), tuple(map(move, lie.arena)), move(lie.constants), _VECTORS)
+    return replace(target.layout.mapped(move), vectors=_VECTORS)
 
 
 def _trials(target: Target, board: Board) -> Layout:

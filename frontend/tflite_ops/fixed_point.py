@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.support.mlir import constant, element_type, ir, shape_of
-from tosaic.support.tosa_builder import emit, rescale, zero_point
+from tosaic.support.mlir import constant, ir, shape_of
+from tosaic.support.tosa_builder import emit, rescale
 
 LEAST, MOST = -(2**15), 2**15 - 1
 _ONE = MOST  # of no integer bits
@@ -36,23 +36,7 @@ def quotient(product: float, factor: float, divisor: float) -> float:
 def scaled(x: ir.Value, factors: Sequence[float], kind: str = "i32", output_zp: int = 0) -> ir.Value:
     """`MultiplyByQuantizedMultiplier`, which rounds twice, saturated to `kind`; a factor for all or each channel."""
     multipliers, shifts = zip(*map(quantize_multiplier, factors), strict=True)
-    return emit(
-        "rescale",
-        [
-            x,
-            constant(np.array(multipliers, np.int32)),
-            constant(np.array(shifts, np.int8)),
-            zero_point(0, element_type(x)),
-            zero_point(output_zp, kind),
-        ],
-        shape_of(x),
-        kind,
-        scale32=True,
-        rounding_mode="DOUBLE_ROUND",
-        per_channel=len(factors) > 1,
-        input_unsigned=False,
-        output_unsigned=False,
-    )
+    return rescale(x, kind, multipliers, shifts, 0, output_zp, rounding="DOUBLE_ROUND")
 
 
 def narrowed(x: ir.Value, kind: str, output_zp: int = 0) -> ir.Value:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,7 @@ from tosaic.backends.target import Board, Cache, Layout, Memory, Npu, Target, Ua
 from tosaic.target_files.contradictions import contradictions
 from tosaic.target_files.parts import core_of, vela_config_of
 from tosaic.target_files.problems import Problem, violations
-from tosaic.target_files.schema import MemoryTable, NpuTable, TargetFile
+from tosaic.target_files.schema import MemoryTable, TargetFile
 from tosaic.target_files.source import load
 
 
@@ -77,12 +76,10 @@ def _target(file: TargetFile) -> Target:
         )
     arena = tuple(memories[name] for name in file.arena)
     npus = tuple(Npu(name, **msgspec.structs.asdict(table)) for name, table in file.npu.items())
-    npu, of_npu = _usual_npu(file), dict[str, Any]()
+    npu = _usual_npu(file, npus)
     if npu:
         arena = tuple(memory for memory in arena if memory.reached_by_npu)
-        of_npu = {"accelerator": npu.accelerator, "npu_clock": npu.clock, "npu_registers": npu.registers}
-        of_npu |= {"memory_mode": npu.memory_mode, "system_config": npu.system_config}
-    return Target(
+    target = Target(
         file.name,
         core_of(file.core),
         _board(file, memories),
@@ -92,22 +89,17 @@ def _target(file: TargetFile) -> Target:
         vela_config=vela_config_of(file.vela_config),
         npus=npus,
         clocks=tuple(clocks.items()),
-        **of_npu,
     )
+    return target.using(npu) if npu else target
 
 
-def _usual_npu(file: TargetFile) -> NpuTable | None:
-    if file.npu:
-        return file.npu[file.accelerator or next(iter(file.npu))]
+def _usual_npu(file: TargetFile, npus: Sequence[Npu]) -> Npu | None:
+    if npus:
+        return next(npu for npu in npus if file.accelerator in (None, npu.name))
     if file.accelerator is None:
         return None
-    return NpuTable(
-        accelerator=file.accelerator,
-        clock=file.npu_clock,
-        registers=file.npu_registers,
-        memory_mode=file.memory_mode,
-        system_config=file.system_config,
-    )
+    of_it = (file.npu_clock, file.npu_registers, file.memory_mode, file.system_config)
+    return Npu(file.accelerator, file.accelerator, *of_it)
 
 
 def _board(file: TargetFile, memories: Mapping[str, Memory]) -> Board:

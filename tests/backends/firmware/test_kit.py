@@ -333,15 +333,20 @@ int main(void)
 """
 
 
-def hooked(folder: Path, target: Target) -> tuple[int, np.ndarray, np.ndarray]:
-    """Status, registers and counts of the hooks of an invocation with a target's driver."""
+def written_by(source: str, folder: Path, target: Target) -> bytes:
+    """The outputs of an application that runs a model with a target's driver."""
     build_firmware(with_npu(), target, folder, name="npu")
-    (folder / "app.c").write_text(HOOKED)
+    (folder / "app.c").write_text(source)
     toolchain.compile_c(folder / "app.c", folder / "app.o", CORE, f"-I{folder / 'kit' / 'include'}")
     libraries = [folder / "kit" / "lib" / name for name in ("libnpu.a", "libtosaic_npu.a")]
     linked = [*toolchain.runtime_objects(CORE), folder / "app.o", *libraries]
     toolchain.link(linked, folder / "model.ld", folder / "app.elf", CORE)
-    written = np.frombuffer(QEMU.run(folder / "app.elf", {}, count=False).check("the app").files["outputs.bin"], "<u4")
+    return QEMU.run(folder / "app.elf", {}, count=False).check("the app").files["outputs.bin"]
+
+
+def hooked(folder: Path, target: Target) -> tuple[int, np.ndarray, np.ndarray]:
+    """Status, registers and counts of the hooks of an invocation with a target's driver."""
+    written = np.frombuffer(written_by(HOOKED, folder, target), "<u4")
     return int(written[:1].view("<i4")[0]), written[1:65], written[65:]
 
 
@@ -448,13 +453,7 @@ int main(void)
     [("ethos-u55-128", 0, [0x23, 0x30, 0x82, 0x182]), ("ethos-u85-256", 0x1000, [0, 0, 0, 0])],
 )
 def test_the_driver_tells_what_the_npu_counted(tmp_path, accelerator, page, events):
-    build_firmware(with_npu(), replace(BOARD, accelerator=accelerator), tmp_path, name="npu")
-    (tmp_path / "app.c").write_text(f"#define PMU {page}\n{COUNTED}")
-    toolchain.compile_c(tmp_path / "app.c", tmp_path / "app.o", CORE, f"-I{tmp_path / 'kit' / 'include'}")
-    libraries = [tmp_path / "kit" / "lib" / name for name in ("libnpu.a", "libtosaic_npu.a")]
-    linked = [*toolchain.runtime_objects(CORE), tmp_path / "app.o", *libraries]
-    toolchain.link(linked, tmp_path / "model.ld", tmp_path / "app.elf", CORE)
-    written = QEMU.run(tmp_path / "app.elf", {}, count=False).check("the app").files["outputs.bin"]
+    written = written_by(f"#define PMU {page}\n{COUNTED}", tmp_path, replace(BOARD, accelerator=accelerator))
     rows, registers = list(struct.iter_unpack("<I4xQ4I", written[:-0x1400])), np.frombuffer(written[-0x1400:], "<u4")
     assert rows == [(number, 7000 + (1 << 32), 10, 11, 12, 13) for number in (0, 2)]
     assert list(registers[(page + 0x380) // 4 :][:4]) == events
