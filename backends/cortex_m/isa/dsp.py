@@ -1,0 +1,46 @@
+"""The DSP extension: Cortex-M4, M7, M33 and up. A general register holds four bytes or two halves."""
+
+from __future__ import annotations
+
+from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
+from tosaic.backends.cortex_m.isa.scalar import LDRD, REACH
+from tosaic.backends.cortex_m.program.tree import Row
+from tosaic.backends.target import Core
+
+
+@ISAS.register
+class Dsp(Isa):
+    """Products of two halves that add up, and bytes that widen to halves."""
+
+    name, base = "dsp", "scalar"
+    rows = (
+        Row("ldr.4b", 4, "d[l] = a[l]", formals(d="i8 r", a="i8 m"), "ldr.w {d}, {a}", REACH),
+        Row("ldr.2h", 2, "d[l] = a[l]", formals(d="i16 r", a="i16 m"), "ldr.w {d}, {a}", REACH, 4, LDRD),
+        Row("str.2h", 2, "d[l] = a[l]", formals(d="i16 m", a="i16 r"), "str.w {a}, {d}", REACH, 4),
+        Row("sxtb16", 2, "d[l] = a[2 * l]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}"),
+        Row("sxtb16.ror", 2, "d[l] = a[2 * l + 1]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}, ror #8"),
+        Row(
+            "ldr+sxtb16",
+            2,
+            "d[l] = a[2 * l]",
+            formals(d="i16 r", a="i8 m"),
+            "ldr.w {d}, {a}; sxtb16 {d}, {d}",
+            REACH,
+            4,
+            LDRD,
+        ),
+        Row(
+            "ldr+sxtb16.ror",
+            2,
+            "d[l] = a[2 * l + 1]",
+            formals(d="i16 r", a="i8 m"),
+            "ldr.w {d}, {a}; sxtb16 {d}, {d}, ror #8",
+            REACH,
+            4,
+            LDRD,
+        ),
+        Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),
+    )
+
+    def on(self, core: Core) -> bool:
+        return "dsp" in core.isa

@@ -1,0 +1,53 @@
+"""Instruction sets: the rows that a core has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from tosaic.backends.cortex_m.program.tree import Formal, Row
+from tosaic.backends.target import Core
+from tosaic.support.registry import Registry
+
+
+class Isa(ABC):
+    """A set of instructions: a class in a file of `isa/`, in `ISAS`.
+
+    A row's meaning is a line of the tree's language, its text is assembly; what no row does, C does.
+
+    Args:
+        rows: its instructions; of several that do the same, the first is taken.
+        base: the name of the set that it extends; empty for none.
+    """
+
+    name: ClassVar[str]
+    base: ClassVar[str] = ""
+    rows: ClassVar[tuple[Row, ...]]
+
+    @abstractmethod
+    def on(self, core: Core) -> bool:
+        """Whether a core has these instructions."""
+
+
+ISAS: Registry[Isa] = Registry("instruction set", "tosaic.backends.cortex_m.isa", "tosaic.instruction_sets")
+"""Every set: those in `isa/`, and those that packages name in the group `tosaic.instruction_sets`."""
+
+
+def rows_of(name: str) -> tuple[Row, ...]:
+    """The rows of a set and of those that it extends.
+
+    Raises:
+        Error: there is no such set.
+    """
+    isa = ISAS.find(name)
+    return (*isa.rows, *(rows_of(isa.base) if isa.base else ()))
+
+
+def sets_of(core: Core) -> list[str]:
+    """The sets that a core has, the one that extends most first."""
+    return sorted((n for n, isa in ISAS.known().items() if isa().on(core)), key=lambda n: -len(rows_of(n)))
+
+
+def formals(**operands: str) -> tuple[Formal, ...]:
+    """Operands as `d="i32 r"`: an element type, and `m` for memory or a class of registers."""
+    return tuple(Formal(name, *what.split()) for name, what in operands.items())

@@ -1,0 +1,64 @@
+"""Affine numbers: a sum of loop variables with whole factors, and a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`sum of factor * variable + const`; variables are sorted by name, and no factor is 0."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(value: Affine | str | int) -> Affine:
+        """A number or a variable as an affine number."""
+        if isinstance(value, Affine):
+            return value
+        return Affine((), value) if isinstance(value, int) else Affine(((value, 1),))
+
+    def __add__(self, other: Affine | str | int) -> Affine:
+        other = Affine.of(other)
+        if not other.terms:
+            return Affine(self.terms, self.const + other.const)
+        terms = dict(self.terms)
+        for name, factor in other.terms:
+            terms[name] = terms.get(name, 0) + factor
+        return Affine(tuple(sorted((n, f) for n, f in terms.items() if f)), self.const + other.const)
+
+    def __sub__(self, other: Affine | str | int) -> Affine:
+        return self + Affine.of(other) * -1
+
+    def __mul__(self, factor: int) -> Affine:
+        return Affine(tuple((n, f * factor) for n, f in self.terms) if factor else (), self.const * factor)
+
+    def __getitem__(self, name: str) -> int:
+        """The factor of a variable."""
+        return next((f for n, f in self.terms if n == name), 0)
+
+    @property
+    def names(self) -> set[str]:
+        """The variables in it."""
+        return {name for name, _ in self.terms}
+
+    def at(self, values: Mapping[str, Affine | int]) -> Affine:
+        """With variables replaced."""
+        if not any(name in values for name, _ in self.terms):
+            return self
+        found = Affine(tuple(term for term in self.terms if term[0] not in values), self.const)
+        for name, factor in self.terms:
+            if name in values:
+                found = found + Affine.of(values[name]) * factor
+        return found
+
+    def bounds(self, last: Mapping[str, int]) -> tuple[int, int]:
+        """The least and the greatest value, where each variable goes from 0 to its value in `last`."""
+        ends = [factor * last[name] for name, factor in self.terms]
+        return self.const + sum(e for e in ends if e < 0), self.const + sum(e for e in ends if e > 0)
+
+    def __str__(self) -> str:
+        parts = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.terms]
+        return " + ".join([*parts, *([str(self.const)] if self.const or not parts else [])])

@@ -1,0 +1,214 @@
+"""A block of instructions as one statement of assembly: pointers, registers, and pairs of loads."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Buffer,
+    Instr,
+    Reduce,
+    RefusedError,
+    Row,
+    Seq,
+    Statement,
+)
+from tosaic.support.errors import BackendError
+
+GENERAL = 14
+"""General registers that a block may use: r0 to r12 and lr. The compiler moves to the stack what else it holds."""
+_PAIR_REACH = 1020
+_LOAD = re.compile(r"\S+ (\S+), \[(\S+), #(-?\d+)\]")
+
+
+@dataclass
+class Assembly:
+    """A block in order.
+
+    Args:
+        lines: of assembly, operands by name.
+        pointers: a name for each address, as the buffer, the loops' part of the byte address, and a constant.
+        changed, begun, read: registers of buffers that live outside: written after they are read, written first, read.
+        temporaries: names of registers that live in the block alone.
+    """
+
+    lines: list[str]
+    pointers: dict[str, tuple[str, Affine]]
+    changed: list[str]
+    begun: list[str]
+    read: list[str]
+    temporaries: list[str] = field(default_factory=list)
+
+
+def flat(s: Statement) -> list[Statement]:
+    """The statements of a block in order, each Alloc before what it holds."""
+    match s:
+        case Seq():
+            return [part for each in s.body for part in flat(each)]
+        case Alloc():
+            return [s, *flat(s.body)]
+    return [s]
+
+
+def register(b: Buffer, access: Access) -> str:
+    """The name of the register that an access begins in.
+
+    Raises:
+        RefusedError: a loop counts it.
+    """
+    where = b.address(access.index)
+    if where.terms:
+        raise RefusedError(f"a loop counts registers of {b.name}: {access}")
+    return f"{b.name}_{where.const // b.lanes}"
+
+
+def assembled(body: Statement, buffers: Mapping[str, Buffer]) -> Assembly:
+    """The block of a turn whose loops are written out.
+
+    Raises:
+        RefusedError: it takes more registers than there are.
+    """
+    parts = flat(body)
+    inside = {s.buffer.name for s in parts if isinstance(s, Alloc)}
+    if any(s.buffer.memory == "scratch" for s in parts if isinstance(s, Alloc)):
+        raise RefusedError("a block has no working memory of its own")
+    instructions = [s for s in parts if isinstance(s, Instr)]
+    places = _addresses(instructions, buffers)
+    pointers, uses = dict[str, tuple[str, Affine]](), dict[str, set[str]]()
+    made = list[tuple[Row, list[Instruction]]]()
+    for instr in instructions:
+        operands = dict[str, str]()
+        target = meaning(instr.row).target.buffer
+        for formal, access in zip(instr.row.formals, instr.operands, strict=True):
+            b = buffers[access.buffer]
+            if formal.memory == "m":
+                where = b.address(access.index) * BYTES[b.dtype]
+                base = _base(places[b.name, where.terms], where.const, instr.row)
+                start = (b.name, Affine(where.terms, base))
+                name = next((n for n, known in pointers.items() if known == start), f"p{len(pointers)}")
+                pointers[name] = start
+                operands[formal.name] = f"[{{{name}}}, #{where.const - base}]"
+                continue
+            name = register(b, access)
+            operands[formal.name] = f"{{{name}}}"
+            if access.buffer not in inside:
+                adds = isinstance(meaning(instr.row), Reduce)
+                how = "read" if formal.name != target else "add" if adds else "write"
+                uses.setdefault(name, set()).add(how if name in uses or how != "write" else "begin")
+        made.append((instr.row, _instructions(instr, operands, target)))
+    rows, code = _side_by_side_loads(made)
+    fixed = [*uses, *pointers]
+    lines, temporaries = _allocated(code, rows, tuple(fixed), GENERAL - len(fixed))
+    return Assembly(
+        lines,
+        pointers,
+        [n for n, how in uses.items() if "begin" not in how and how & {"write", "add"}],
+        [n for n, how in uses.items() if "begin" in how],
+        [n for n, how in uses.items() if how == {"read"}],
+        temporaries,
+    )
+
+
+def _addresses(instructions: Sequence[Instr], buffers: Mapping[str, Buffer]) -> dict[tuple[str, tuple], list[int]]:
+    """By buffer and loops' part of a byte address, the constants that are added to it."""
+    found: dict[tuple[str, tuple], list[int]] = {}
+    for instr in instructions:
+        for formal, access in zip(instr.row.formals, instr.operands, strict=True):
+            if formal.memory == "m":
+                b = buffers[access.buffer]
+                where = b.address(access.index) * BYTES[b.dtype]
+                found.setdefault((b.name, where.terms), []).append(where.const)
+    return {key: sorted(set(consts)) for key, consts in found.items()}
+
+
+def _base(consts: Sequence[int], const: int, row: Row) -> int:
+    """Where the pointer stands that reaches `const`: pointers follow each other as far as one instruction reaches."""
+    base = consts[0]
+    for each in consts:
+        base = each if each - base > row.reach[1] else base
+        if each == const:
+            break
+    return base
+
+
+def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> list[Instruction]:
+    """A row as instructions of the list scheduler: the first one of several begins what the others change."""
+    found = []
+    adds = isinstance(meaning(instr.row), Reduce)
+    for number, line in enumerate(instr.row.text.split(";")):
+        mnemonic, _, text = line.strip().partition(" ")
+        writes = (operands[target].strip("{}"),) if operands[target].startswith("{") else ()
+        keeps = writes if adds or number else ()
+        found.append(Instruction(mnemonic, text.format(**operands), writes, keeps))
+    return found
+
+
+def _side_by_side_loads(
+    made: Sequence[tuple[Row, list[Instruction]]],
+) -> tuple[tuple[Row, ...], tuple[Instruction, ...]]:
+    """The instructions in order, each with its row; of equal rows of several lines that follow each other, first all
+    first lines, so that their loads may pair."""
+    rows, code = list[Row](), list[Instruction]()
+    for row, group in itertools.groupby(made, key=lambda each: each[0]):
+        for line in zip(*(lines for _, lines in group), strict=True):
+            code += line
+            rows += [row] * len(line)
+    return tuple(rows), tuple(code)
+
+
+@lru_cache(maxsize=1024)
+def _allocated(
+    code: tuple[Instruction, ...], rows: tuple[Row, ...], fixed: tuple[str, ...], free: int
+) -> tuple[list[str], list[str]]:
+    """The lines of a block with as many temporaries as make it shortest, and their names.
+
+    Raises:
+        RefusedError: there are too few registers.
+    """
+    names = {name: f"%[{name}]" for name in fixed}
+    best: tuple[list[str], list[str]] | None = None
+    for count in range(free + 1):
+        temporaries = [f"t{i}" for i in range(count)]
+        try:
+            turn = ordered(Block(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
+        except BackendError:
+            continue
+        lines = _paired(turn, rows)
+        if best is None or len(lines) < len(best[0]):
+            best = lines, temporaries
+    if best is None:
+        raise RefusedError(f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it")
+    return best
+
+
+def _paired(lines: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """The lines with neighboring loads of words that lie side by side as one."""
+    found, skip = list[str](), False
+    for number, line in enumerate(lines):
+        if skip:
+            skip = False
+            continue
+        row = rows[number]
+        first, second = _LOAD.fullmatch(line), _LOAD.fullmatch(lines[number + 1]) if number + 1 < len(lines) else None
+        if row.pair and first and second and rows[number + 1] is row and _side_by_side(first, second):
+            text = row.pair.format(d0=first[1], d1=second[1], a=f"[{first[2]}, #{first[3]}]")
+            found.append(text)
+            skip = True
+        else:
+            found.append(line)
+    return found
+
+
+def _side_by_side(first: re.Match[str], second: re.Match[str]) -> bool:
+    near = first[2] == second[2] and int(second[3]) == int(first[3]) + 4
+    return near and first[1] != second[1] and 0 <= int(first[3]) <= _PAIR_REACH

@@ -1,0 +1,119 @@
+"""Whether a tree may run on a core: scopes, bounds, alignment, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosaic.backends.cortex_m.isa.isa import rows_of, sets_of
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under, written_out
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Instr,
+    Program,
+    Reduce,
+    RefusedError,
+    Statement,
+    children,
+)
+from tosaic.backends.target import Core
+
+SLACK = 16
+"""Bytes behind a buffer of scratch memory that may be read, and mean nothing."""
+
+
+def check(program: Program, core: Core) -> None:
+    """Guard of what is printed.
+
+    Raises:
+        RefusedError: the message says what does not hold.
+    """
+    rows = {row for name in sets_of(core) for row in rows_of(name)}
+    _in_scope(program.body, {b.name for b in program.arguments})
+    for s, around in under(program.body):
+        match s:
+            case Assign() | Reduce():
+                for _, access in touches(s):
+                    _inside(program, access, around)
+                    _whole(program, access)
+            case Instr():
+                if s.row not in rows:
+                    raise RefusedError(f"a {core.name} has no {s.row.name}")
+                if not any(isinstance(f, For) and f.kind == "block" for f in around):
+                    raise RefusedError(f"{s.row.name} stands outside of a block")
+                _windows_inside(program, s, around)
+    _registers_counted(program)
+
+
+def _in_scope(s: Statement, known: set[str]) -> None:
+    if isinstance(s, Alloc):
+        known = known | {s.buffer.name}
+    for child in children(s):
+        _in_scope(child, known)
+    if isinstance(s, Assign | Reduce | Instr):
+        for _, access in touches(s):
+            if access.buffer not in known:
+                raise RefusedError(f"{access.buffer} is used where it does not live")
+
+
+def _inside(program: Program, access: Access, around: Sequence[For | If]) -> None:
+    b = program.buffers[access.buffer]
+    for i, extent in zip(access.index, b.shape, strict=True):
+        low, high = bounds_of(i, around)
+        if low < 0 or high >= extent:
+            raise RefusedError(f"{access} lies outside of {b.name}{list(b.shape)}")
+
+
+def _whole(program: Program, access: Access) -> None:
+    """Guard: C reads and writes whole registers."""
+    b = program.buffers[access.buffer]
+    if b.lanes > 1:
+        raise RefusedError(f"no instruction reads or writes {access} alone")
+
+
+def _windows_inside(program: Program, instr: Instr, around: Sequence[For | If]) -> None:
+    lanes = meaning_of(instr)
+    inside = (*around, lanes)
+    for _, access in touches(lanes.body):
+        b = program.buffers[access.buffer]
+        low, high = _reached(b, access, inside)
+        slack = SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0
+        if low < 0 or high >= b.size + slack:
+            raise RefusedError(f"{instr.row.name} reaches outside of {b.name}{list(b.shape)}: {low} to {high}")
+    for formal, operand in zip(instr.row.formals, instr.operands, strict=True):
+        b = program.buffers[operand.buffer]
+        if formal.memory == "m" and any(
+            number * BYTES[b.dtype] % instr.row.align for number in _numbers(b.address(operand.index))
+        ):
+            raise RefusedError(f"{instr.row.name} takes addresses of {b.name} that {instr.row.align} divides")
+
+
+def _reached(b: Buffer, access: Access, around: Sequence[For | If]) -> tuple[int, int]:
+    """The first and the last element that an access means: of the address, and of each index by what conditions say."""
+    low, high = bounds_of(b.address(access.index), around)
+    ends = [bounds_of(i, around) for i in access.index]
+    first, last = (b.address(tuple(Affine.of(end[side]) for end in ends)).const for side in (0, 1))
+    return max(low, first), min(high, last)
+
+
+def _numbers(where: Affine) -> list[int]:
+    return [where.const, *(factor for _, factor in where.terms)]
+
+
+def _registers_counted(program: Program) -> None:
+    """Guard: registers have names, which no loop that turns can count."""
+    for s, around in under(written_out(program.body)):
+        if not isinstance(s, Assign | Reduce | Instr):
+            continue
+        counted = {f.var for f in loops_of(around)}
+        for _, access in touches(s):
+            b = program.buffers[access.buffer]
+            if b.in_registers and counted & b.address(access.index).names:
+                raise RefusedError(f"a loop counts registers of {b.name}: {access}")

@@ -1,0 +1,147 @@
+"""What a tree means: its outputs, exactly, before there is any C; and what the host makes of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
+from tosaic.backends.cortex_m.program.rewriting import meaning_of
+from tosaic.backends.cortex_m.program.rules import DERIVED
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    For,
+    If,
+    Instr,
+    Op,
+    Pack,
+    Program,
+    Reduce,
+    RefusedError,
+    Seq,
+    Statement,
+    Value,
+)
+
+
+def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The constants as the program reads them, by name, made of those that its algorithm names.
+
+    Raises:
+        RefusedError: an identity does not hold for them.
+    """
+    found = dict(constants)
+    for step in program.host:
+        if isinstance(step, Pack):
+            found[step.name] = _packed(step, found[step.source])
+            continue
+        compute = DERIVED[step.rule]
+        arrays = np.broadcast_arrays(*(found[name] for name in step.sources))
+        values = [compute(*map(int, each)) for each in zip(*(a.ravel() for a in arrays), strict=True)]
+        if None in values:
+            raise RefusedError(f"`{step.rule}` does not hold for all of {', '.join(step.sources)}")
+        found[step.name] = np.array(values, np.int32).reshape(arrays[0].shape)
+    return found
+
+
+def _packed(step: Pack, source: np.ndarray) -> np.ndarray:
+    grid = np.indices(step.shape)
+    indices, inside = [], np.ones(step.shape, bool)
+    for where, extent in zip(step.where, step.was, strict=True):
+        index = sum((grid[int(n[1:])] * f for n, f in where.terms), np.full(step.shape, where.const))
+        inside &= (index >= 0) & (index < extent)
+        indices.append(np.clip(index, 0, extent - 1))
+    return np.where(inside, source.reshape(step.was)[tuple(indices)], 0).astype(source.dtype)
+
+
+def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The outputs, given inputs and constants as the program reads them.
+
+    Raises:
+        ValueError: a number does not fit its buffer, or one is used that nobody wrote.
+    """
+    scope: dict[str, Any] = {"OPS": {name: op.compute for name, op in OPS.items()}, "mul": _product, "fits": _fits}
+    exec(compile(_Source(program).text, "<program>", "exec"), scope)
+    run: Callable[..., dict[str, list[int]]] = scope["run"]
+    got = run({name: array.ravel().tolist() for name, array in arrays.items()})
+    return {
+        b.name: np.array(got[b.name], f"int{8 * BYTES[b.dtype]}").reshape(b.shape)
+        for b in program.arguments
+        if b.memory == "out"
+    }
+
+
+def _product(a: int | None, b: int | None) -> int | None:
+    """What nobody wrote may be anything, and is nothing times 0."""
+    return 0 if a == 0 or b == 0 else a * b  # type: ignore[operator]
+
+
+def _fits(value: int | None, bits: int, where: str) -> int | None:
+    if value is not None and not -1 << (bits - 1) <= value < 1 << (bits - 1):
+        raise ValueError(f"{value} does not fit {where}")
+    return value
+
+
+class _Source:
+    """Python that runs a program on lists of numbers."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers, self.count = program.buffers, 0
+        self.lines = ["def run(arrays):"]
+        for b in program.arguments:
+            source = f"[None] * {b.size}" if b.memory == "out" else f"list(arrays['{b.name}'])"
+            self.lines.append(f" {b.name} = {source}")
+        self._emit(program.body, 1)
+        outputs = [b.name for b in program.arguments if b.memory == "out"]
+        self.lines.append(f" return {{{', '.join(f'{name!r}: {name}' for name in outputs)}}}")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def _emit(self, s: Statement, depth: int) -> None:
+        pad = " " * depth
+        match s:
+            case Seq():
+                for part in s.body:
+                    self._emit(part, depth)
+            case Alloc():
+                self.lines.append(f"{pad}{s.buffer.name} = [None] * {s.buffer.size}")
+                self._emit(s.body, depth)
+            case For():
+                self.lines.append(f"{pad}for {s.var} in {s.positions}:")
+                self._emit(s.body, depth + 1)
+            case If():
+                self.lines.append(f"{pad}if {' and '.join(f'{condition} >= 0' for condition in s.conditions)}:")
+                self._emit(s.then, depth + 1)
+                self.lines.append(f"{pad}else:")
+                self._emit(s.otherwise, depth + 1)
+            case Instr():
+                self.count += 1
+                self._emit(meaning_of(s, f"lane{self.count}"), depth)
+            case Assign() | Reduce():
+                b, target = self.buffers[s.target.buffer], self._value(s.target)
+                added = f"{target} + " if isinstance(s, Reduce) else ""
+                self.lines.append(
+                    f"{pad}{target} = fits({added}{self._value(s.value)}, {8 * BYTES[b.dtype]}, {b.name!r})"
+                )
+
+    def _value(self, v: Value) -> str:
+        match v:
+            case Access():
+                return f"{v.buffer}[{self._where(v)}]"
+            case Op(name="mul"):
+                return f"mul({', '.join(map(self._value, v.args))})"
+            case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
+                return f"{table.buffer}[{self._where(table)} + {self._value(value)}]"
+            case Op():
+                return f"OPS['{v.name}']({', '.join(map(self._value, v.args))})"
+        return str(v)
+
+    def _where(self, access: Access) -> str:
+        return str(self.buffers[access.buffer].address(access.index))

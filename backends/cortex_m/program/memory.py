@@ -1,0 +1,61 @@
+"""Where the buffers of a program lie: constants in params, scratch memory by lifetime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, Program, Statement, children
+
+WEIGHTS = "w"
+"""The constant that lies last, so that kernels may share it."""
+_ALIGNMENT = 16
+
+
+def constants_of(program: Program) -> tuple[Buffer, ...]:
+    """The constants in the order in which they lie."""
+    return tuple(sorted((b for b in program.arguments if b.memory == "const"), key=lambda b: b.name == WEIGHTS))
+
+
+def constant_offsets(program: Program) -> dict[str, int]:
+    """Where each constant begins in the params, in bytes."""
+    found, end = dict[str, int](), 0
+    for b in constants_of(program):
+        found[b.name] = end = _aligned(end)
+        end += b.bytes
+    return found
+
+
+def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
+    """The params: constants as the program reads them, each at its offset."""
+    data = bytearray()
+    for b in constants_of(program):
+        data += bytes(_aligned(len(data)) - len(data))
+        data += np.ascontiguousarray(constants[b.name].astype(f"<i{BYTES[b.dtype]}")).tobytes()
+    return bytes(data)
+
+
+def scratch_offsets(program: Program) -> dict[str, int]:
+    """Where each buffer of scratch memory begins, in bytes; those that do not live together share memory."""
+    return {name: start for name, (start, _) in _placed(program.body, 0).items()}
+
+
+def scratch_bytes(program: Program) -> int:
+    """Bytes of working memory."""
+    return max((end for _, end in _placed(program.body, 0).values()), default=0)
+
+
+def _placed(s: Statement, start: int) -> dict[str, tuple[int, int]]:
+    found = dict[str, tuple[int, int]]()
+    if isinstance(s, Alloc) and s.buffer.memory == "scratch":
+        end = _aligned(start + s.buffer.bytes + SLACK)
+        found[s.buffer.name], start = (start, end), end
+    for child in children(s):
+        found |= _placed(child, start)
+    return found
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT

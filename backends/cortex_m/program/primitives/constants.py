@@ -1,0 +1,163 @@
+"""Primitives on constants that the host lays out: pack, pad, skew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import uses
+from tosaic.backends.cortex_m.program.primitives.dims import relaid
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import loops_of, own_buffers, touches, under
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Assign,
+    Buffer,
+    For,
+    Instr,
+    Op,
+    Pack,
+    Program,
+    Reduce,
+    RefusedError,
+    walk,
+)
+
+
+def repacked(program: Program, b: Buffer, shape: tuple[int, ...], where: tuple[Affine, ...]) -> Program:
+    """The program with one more step of the host: `b` gets a shape; element `v0, v1 ...` was element `where`."""
+    return replace(program, host=(*program.host, Pack(b.name, b.name, b.shape, shape, where)))
+
+
+@PRIMITIVES.register
+class PackConstant(Primitive):
+    """`pack(w)`: the host lays a constant out in the order of the loops that read it."""
+
+    name = "pack"
+    takes = ("buffer",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b = program.buffer(str(arguments[0]))
+        found = uses_of(program, b.name)
+        if b.memory != "const" or len(found) != 1:
+            raise RefusedError(f"{b.name} is no constant that one statement reads")
+        ((access, loops),) = found
+        used = [f for f in loops if any(i[f.var] for i in access.index)]
+        if any(f.step != 1 for f in used):
+            raise RefusedError(f"turns of a loop overlap in {b.name}")
+        names = {f.var: Affine.of(f"v{i}") for i, f in enumerate(used)}
+        shape, where = tuple(f.extent for f in used), tuple(i.at(names) for i in access.index)
+        if b.address(where) == replace(b, shape=shape).address(tuple(Affine.of(f"v{i}") for i in range(len(shape)))):
+            raise RefusedError(f"{b.name} lies in that order")
+        moved = relaid(program, b.name, shape, lambda i, _: tuple(Affine.of(f.var) for f in used))
+        return repacked(moved, b, shape, where)
+
+
+def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]:
+    """The accesses of a buffer, each with the loops around it."""
+    return [
+        (access, loops_of(around))
+        for s, around in under(program.body)
+        if isinstance(s, Assign | Reduce | Instr)
+        for _, access in touches(s)
+        if access.buffer == name
+    ]
+
+
+@PRIMITIVES.register
+class Pad(Primitive):
+    """`pad(k, 4)`: a loop that adds products gets as many turns as 4 divides.
+
+    The host fills its constant factor with zeros; the other one, in scratch memory, holds anything there.
+    """
+
+    name = "pad"
+    takes = ("loop", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, multiple = plain(program.loop(str(arguments[0]))), int(arguments[1])
+        extent = -(-loop.extent // multiple) * multiple if multiple > 0 else 0
+        if loop.step != 1 or not loop.extent < extent <= 2 * loop.extent + 16:
+            raise RefusedError(f"`{loop.var}` of {loop.extent} is not padded to a multiple of {multiple}")
+        for use in uses(loop):
+            if use.how != "read" and use.access.index and any(i[loop.var] for i in use.access.index):
+                raise RefusedError(f"`{loop.var}` counts what is written")
+        adds = [s for s in walk(loop.body) if not isinstance(s, For)]
+        if not all(isinstance(s, Reduce) and isinstance(s.value, Op) and s.value.name == "mul" for s in adds):
+            raise RefusedError(f"`{loop.var}` does more than add products")
+        if not all(any(self._zeros(program, a, loop) for a in s.value.args) for s in adds):  # type: ignore[union-attr]
+            raise RefusedError(f"no constant that `{loop.var}` alone counts along a dimension makes its products 0")
+        found = program
+        for name in dict.fromkeys(use.access.buffer for use in uses(loop) if use.how == "read"):
+            found = self._longer(found, found.buffer(name), loop, extent)
+        return with_loop(found, found.loop(loop.var), replace(found.loop(loop.var), extent=extent))
+
+    def _zeros(self, program: Program, value: object, loop: For) -> bool:
+        if not isinstance(value, Access) or program.buffers[value.buffer].memory != "const":
+            return False
+        return Affine.of(loop.var) in value.index
+
+    def _longer(self, program: Program, b: Buffer, loop: For, extent: int) -> Program:
+        dims = {dim for access, _ in uses_of(program, b.name) for dim, i in enumerate(access.index) if i[loop.var]}
+        if not dims:
+            return program
+        (dim, *more) = dims
+        counted = {access.index[dim] for access, _ in uses_of(program, b.name) if access.index[dim][loop.var]}
+        if more or counted != {Affine.of(loop.var)} or b.shape[dim] != loop.extent:
+            raise RefusedError(f"`{loop.var}` does not count one dimension of {b.name} alone")
+        shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
+        if b.memory == "const":
+            longer = relaid(program, b.name, shape, lambda i, _: i)
+            return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
+        if b.memory != "scratch":
+            raise RefusedError(f"{b.name} ends where it ends")
+        return relaid(program, b.name, shape, lambda i, _: i)
+
+
+@PRIMITIVES.register
+class Skew(Primitive):
+    """`skew(xi, kx, t)`: a window that each turn of `xi` reads further on becomes one window `t` that all turns read.
+
+    Its constant factor is laid out anew for each turn of `xi`, with zeros where that turn's window does not reach:
+    `sum over kx of a[s * xi + kx] * w[kx]` is `sum over t of a[t] * w[t - s * xi]`.
+    """
+
+    name = "skew"
+    takes = ("loop", "loop", "name")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        outer, inner, new = map(str, arguments)
+        first, second = plain(program.loop(outer)), plain(program.loop(inner))
+        fresh(program, new)
+        if not any(s is second for s in walk(first.body)) or not isinstance(second.body, Reduce):
+            raise RefusedError(f"`{inner}` does not add up inside of `{outer}`")
+        if (first.step, second.step) != (1, 1) or own_buffers(first.body):
+            raise RefusedError(f"`{outer}` or `{inner}` is no plain window")
+        value = second.body.value
+        if not isinstance(value, Op) or value.name != "mul" or not all(isinstance(a, Access) for a in value.args):
+            raise RefusedError(f"`{inner}` does more than add products")
+        by_memory = {program.buffers[a.buffer].memory == "const": a for a in value.args if isinstance(a, Access)}
+        if len(by_memory) != 2 or any(i[inner] for i in second.body.target.index):
+            raise RefusedError("a product of a constant and a tensor is wanted")
+        factor, read = by_memory[True], by_memory[False]
+        dims = [d for d, i in enumerate(read.index) if i[inner] or i[outer]]
+        if len(dims) != 1 or read.index[dims[0]][inner] < 1 or read.index[dims[0]][outer] % read.index[dims[0]][inner]:
+            raise RefusedError(f"{read} is no window of `{outer}` and `{inner}` along one dimension")
+        stride = read.index[dims[0]][outer] // read.index[dims[0]][inner]
+        (dim,) = [d for d, i in enumerate(factor.index) if i == Affine.of(inner)] or [-1]
+        if dim < 0 or stride < 1 or any(i[outer] for i in factor.index) or len(uses_of(program, factor.buffer)) != 1:
+            raise RefusedError(f"`{inner}` does not count one dimension of {factor.buffer} alone")
+        b, extent = program.buffers[factor.buffer], stride * (first.extent - 1) + second.extent
+        shape = (first.extent, *b.shape[:dim], extent, *b.shape[dim + 1 :])
+        where = [Affine.of(f"v{i + 1}") for i in range(len(b.shape))]
+        where[dim] = where[dim] - Affine.of("v0") * stride
+        found = relaid(program, b.name, shape, lambda i, _: (Affine.of(outer), *i[:dim], Affine.of(new), *i[dim + 1 :]))
+        found = repacked(found, b, shape, tuple(where))
+        loop = found.loop(inner)
+        assert isinstance(loop.body, Reduce)
+        moved = tuple(i.at({inner: Affine.of(new), outer: 0}) for i in read.index)
+        changed = Access(read.buffer, moved)
+        args = tuple(changed if a == read else a for a in loop.body.value.args)  # type: ignore[union-attr]
+        body = Reduce(loop.body.target, Op("mul", args))
+        return with_loop(found, loop, For(new, extent, body))

@@ -1,0 +1,123 @@
+"""Primitives on instructions: select."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.primitives.loops import with_loop
+from tosaic.backends.cortex_m.program.rewriting import at, mapped_down, meaning, seq
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Assign,
+    Buffer,
+    For,
+    Instr,
+    Op,
+    Program,
+    Reduce,
+    RefusedError,
+    Row,
+    Statement,
+    Value,
+    walk,
+)
+
+
+@PRIMITIVES.register
+class Select(Primitive):
+    """`select(k, dsp)`: each statement in loop `k` becomes an instruction that means the same.
+
+    A loop around one statement becomes an instruction of so many lanes, or its turns become one each.
+    """
+
+    name = "select"
+    takes = ("loop", "isa")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, name = program.loop(str(arguments[0])), str(arguments[1])
+        if name not in ISAS.known():
+            raise RefusedError(f"there is no instruction set `{name}`", hint=f"there are {', '.join(ISAS.known())}")
+        if any(isinstance(s, Instr) for s in walk(loop)):
+            raise RefusedError(f"`{loop.var}` holds instructions already")
+        rows, buffers = rows_of(name), program.buffers
+
+        def leaf(s: Statement) -> Statement | None:
+            match s:
+                case For(body=Assign() | Reduce()) if s is not loop:
+                    return _selected(s, rows, buffers, name)
+                case Assign() | Reduce():
+                    return _selected(s, rows, buffers, name)
+            return None
+
+        body = mapped_down(loop.body, leaf)
+        return with_loop(program, loop, replace(loop, body=body))
+
+
+def _selected(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[str, Buffer], isa: str) -> Statement:
+    """The instruction for a statement, or for a loop around one.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    if (found := _matched(s, rows, buffers)) is not None:
+        return found
+    if isinstance(s, For):
+        turns = [_selected(at(s.body, {s.var: position}), rows, buffers, isa) for position in s.positions]  # type: ignore[arg-type]
+        return seq(*turns)
+    raise RefusedError(f"no instruction of {isa} does {s}")
+
+
+def _matched(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[str, Buffer]) -> Instr | None:
+    lanes, var, inner = (s.extent, s.var, s.body) if isinstance(s, For) else (1, "", s)
+    assert isinstance(inner, Assign | Reduce)
+    if isinstance(s, For) and s.step != 1:
+        return None
+    for row in rows:
+        what = meaning(row)
+        if row.lanes != lanes or type(what) is not type(inner):
+            continue
+        match = _Match(row, var, buffers)
+        if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
+            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals))
+    return None
+
+
+class _Match:
+    """The operands of a row as its meaning is laid over a statement whose lanes `var` counts."""
+
+    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer]) -> None:
+        self.row, self.var, self.buffers = row, var, buffers
+        self.formals = {formal.name: formal for formal in row.formals}
+        self.bound: dict[str, Access] = {}
+
+    def unify(self, formal: Value, actual: Value) -> bool:
+        """Whether `actual` is what `formal` means; operands are bound on the way."""
+        match formal, actual:
+            case Access(), Access():
+                return self._bind(formal, actual)
+            case Op(), Op():
+                same = formal.name == actual.name and len(formal.args) == len(actual.args)
+                return same and all(self.unify(f, a) for f, a in zip(formal.args, actual.args, strict=True))
+        return formal == actual
+
+    def _bind(self, formal: Access, actual: Access) -> bool:
+        what, b = self.formals[formal.buffer], self.buffers[actual.buffer]
+        if what.dtype != b.dtype or what.memory != (b.memory if b.in_registers else "m"):
+            return False
+        index = formal.index[0] if formal.index else Affine()
+        where = b.address(actual.index)
+        if where[self.var] != index["l"]:
+            return False
+        start = where.at({self.var: 0}) - index.const
+        unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])
+        if any(number % unit for number in (start.const, *(factor for _, factor in start.terms))):
+            return False
+        base = tuple(i.at({self.var: 0}) for i in actual.index)
+        if index.const:
+            base = (*base[:-1], base[-1] - index.const)
+        return self.bound.setdefault(formal.buffer, Access(b.name, base)) == Access(b.name, base)

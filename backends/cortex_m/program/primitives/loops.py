@@ -1,0 +1,272 @@
+"""Primitives on loops: split, reorder, fuse, distribute, cut, unroll, write_out, block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import why_not_apart, why_not_repeatable
+from tosaic.backends.cortex_m.program.primitives.dims import MergeDims
+from tosaic.backends.cortex_m.program.rewriting import (
+    at,
+    exchanged,
+    mapped,
+    own_buffers,
+    seq,
+    touches,
+    with_accesses,
+)
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.tree import (
+    Alloc,
+    Assign,
+    For,
+    If,
+    Instr,
+    Program,
+    Reduce,
+    RefusedError,
+    Seq,
+    Statement,
+    walk,
+)
+
+
+def plain(loop: For) -> For:
+    """Guard: a loop that no step has marked.
+
+    Raises:
+        RefusedError: it is unrolled, or a block.
+    """
+    if loop.kind != "each":
+        raise RefusedError(f"`{loop.var}` is no plain loop")
+    return loop
+
+
+def with_loop(program: Program, loop: For, new: Statement) -> Program:
+    """The program with a loop exchanged."""
+    return replace(program, body=exchanged(program.body, loop, new))
+
+
+def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
+    """A copy of a statement whose loops and buffers have names of their own, which end in `suffix`."""
+    taken = {*program.loops, *program.buffers}
+    loops, buffers = dict[str, str](), dict[str, str]()
+
+    def new(name: str) -> str:
+        found = name + suffix
+        while found in taken:
+            found += suffix
+        taken.add(found)
+        return found
+
+    for s in walk(statement):
+        if isinstance(s, For) and s.var not in loops:
+            loops[s.var] = new(s.var)
+    for name in sorted(own_buffers(statement)):
+        buffers[name] = new(name)
+    found = at(statement, {old: Affine.of(name) for old, name in loops.items()})
+    found = with_accesses(found, lambda a: replace(a, buffer=buffers.get(a.buffer, a.buffer)))
+
+    def one(s: Statement) -> Statement:
+        match s:
+            case For():
+                return replace(s, var=loops[s.var])
+            case Alloc():
+                return replace(s, buffer=replace(s.buffer, name=buffers[s.buffer.name]))
+        return s
+
+    return mapped(found, one)
+
+
+@PRIMITIVES.register
+class Split(Primitive):
+    """`split(x, xi, 4)`: `for x in N` becomes `for x in N / 4: for xi in 4`.
+
+    Where the factor does not divide N, `early` starts the last turn so that it is whole; it repeats work.
+    """
+
+    name = "split"
+    takes = ("loop", "name", "number", "word")
+    optional = 1
+    words = ("exact", "early")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        var, inner, factor = str(arguments[0]), str(arguments[1]), int(arguments[2])
+        tail = arguments[3] if len(arguments) > 3 else "exact"
+        loop = plain(program.loop(var))
+        fresh(program, inner)
+        if loop.step != 1 or not 1 < factor <= loop.extent:
+            raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not split by {factor}")
+        if loop.extent % factor == 0:
+            if tail != "exact":
+                raise RefusedError(f"{factor} divides {loop.extent}: no turn is early")
+            body = at(loop.body, {var: Affine.of(var) * factor + inner})
+            return with_loop(program, loop, For(var, loop.extent // factor, For(inner, factor, body)))
+        if tail != "early":
+            raise RefusedError(f"{factor} does not divide {loop.extent}")
+        if why := why_not_repeatable(program, loop):
+            raise RefusedError(why)
+        body = at(loop.body, {var: Affine.of(var) + inner})
+        return with_loop(program, loop, For(var, loop.extent, For(inner, factor, body), factor, early=True))
+
+
+@PRIMITIVES.register
+class Reorder(Primitive):
+    """`reorder(x, n)`: two loops, `n` right inside of `x`, change places."""
+
+    name = "reorder"
+    takes = ("loop", "loop")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        outer, inner = map(str, arguments)
+        first = program.loop(outer)
+        second = first.body
+        if not isinstance(second, For) or second.var != inner:
+            raise RefusedError(f"`{inner}` does not stand right inside of `{outer}`")
+        if "block" in (first.kind, second.kind):
+            raise RefusedError("a block stays where it is")
+        if why := why_not_apart(program, first, outer) or why_not_apart(program, first, inner):
+            raise RefusedError(why)
+        return with_loop(program, first, replace(second, body=replace(first, body=second.body)))
+
+
+@PRIMITIVES.register
+class Distribute(Primitive):
+    """`distribute(x)`: a loop over several statements becomes a loop over each; the loops behind the first are named
+    `xb`, `xc` ..."""
+
+    name = "distribute"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        var = str(arguments[0])
+        loop = plain(program.loop(var))
+        if not isinstance(loop.body, Seq):
+            raise RefusedError(f"`{var}` holds one statement")
+        if why := why_not_apart(program, loop, var):
+            raise RefusedError(why)
+        names = [f"{var}{chr(ord('a') + i) if i else ''}" for i in range(len(loop.body.body))]
+        fresh(program, *names[1:])
+        parts = [
+            replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, loop.body.body, strict=True)
+        ]
+        return with_loop(program, loop, seq(*parts))
+
+
+@PRIMITIVES.register
+class Fuse(Primitive):
+    """`fuse(ky, kx)`: two loops, `kx` right inside of `ky`, become one of the name `kx`.
+
+    Dimensions of buffers that the two count become one as well.
+    """
+
+    name = "fuse"
+    takes = ("loop", "loop")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        outer, inner = map(str, arguments)
+        first = plain(program.loop(outer))
+        if not isinstance(first.body, For) or first.body.var != inner:
+            raise RefusedError(f"`{inner}` does not stand right inside of `{outer}`")
+        second = plain(first.body)
+        if (first.step, second.step) != (1, 1):
+            raise RefusedError(f"`{outer}` or `{inner}` goes in steps")
+        for _, access in touches(second.body):
+            where = [i for i, part in enumerate(access.index) if part[outer] or part[inner]]
+            if len(where) == 2 and where[1] == where[0] + 1:
+                return self.apply(MergeDims().apply(program, access.buffer, where[0]), outer, inner)
+        if any(
+            isinstance(s, If) and {outer, inner} & set().union(*(c.names for c in s.conditions))
+            for s in walk(second.body)
+        ):
+            raise RefusedError("a condition inside tells them apart")
+        for _, access in touches(second.body):
+            if any(part[outer] != part[inner] * second.extent for part in access.index):
+                raise RefusedError(f"{access.buffer} does not lie so that `{outer}` and `{inner}` count as one")
+        return with_loop(program, first, For(inner, first.extent * second.extent, at(second.body, {outer: 0})))
+
+
+@PRIMITIVES.register
+class Cut(Primitive):
+    """`cut(n, 2)`: a loop becomes two, one after the other: its first turns, and the rest, where names end in `_t`."""
+
+    name = "cut"
+    takes = ("loop", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        var, first = str(arguments[0]), int(arguments[1])
+        loop = plain(program.loop(var))
+        if loop.step != 1 or not 0 < first < loop.extent:
+            raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not cut at {first}")
+        rest = replace(loop, extent=loop.extent - first, body=at(loop.body, {var: Affine.of(var) + first}))
+        return with_loop(program, loop, seq(replace(loop, extent=first), renamed(program, rest, "_t")))
+
+
+@PRIMITIVES.register
+class Unroll(Primitive):
+    """`unroll(xi)`: code for each turn."""
+
+    name = "unroll"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if _inside_of_unrolled(program, loop) or loop.turns > _MOST_TURNS:
+            raise RefusedError(f"`{loop.var}` has {loop.turns} turns, too many to write out")
+        return with_loop(program, loop, replace(loop, kind="unroll"))
+
+
+_MOST_TURNS = 64
+
+
+def _inside_of_unrolled(program: Program, loop: For) -> bool:
+    """Whether writing `loop` out would write out more than `_MOST_TURNS` turns in all."""
+    inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
+    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and loop in walk(s.body)]
+    turns = loop.turns
+    for other in (*inner, *around):
+        turns *= other.turns
+    return turns > 16 * _MOST_TURNS
+
+
+@PRIMITIVES.register
+class WriteOut(Primitive):
+    """`write_out(kh)`: a loop becomes its turns, one after the other; other loops inside are named apart."""
+
+    name = "write_out"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if loop.turns > _MOST_TURNS or loop.turns == 1:
+            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
+        parts = []
+        for number, position in enumerate(loop.positions):
+            turn = at(loop.body, {loop.var: position})
+            parts.append(renamed(program, turn, f"_{number}") if number else turn)
+        return with_loop(program, loop, seq(*parts))
+
+
+@PRIMITIVES.register
+class Block(Primitive):
+    """`block(k)`: a turn of a loop is one block of assembly, in which loops are written out."""
+
+    name = "block"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if any(isinstance(s, Assign | Reduce | If) for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
+        if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds a block")
+        if any(isinstance(s, For) and s.kind == "block" and loop in walk(s.body) for s in program.statements):
+            raise RefusedError(f"`{loop.var}` is in a block")
+
+        def unrolled(s: Statement) -> Statement:
+            return replace(s, kind="unroll") if isinstance(s, For) else s
+
+        if not any(isinstance(s, Instr) for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds no instruction")
+        return with_loop(program, loop, replace(loop, body=mapped(loop.body, unrolled), kind="block"))

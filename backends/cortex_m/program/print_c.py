@@ -1,0 +1,163 @@
+"""A tree as C: loops as they stand, blocks as statements of assembly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tosaic.backends.cortex_m.kernel import weights_at
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
+from tosaic.backends.cortex_m.program.memory import WEIGHTS, constant_offsets, scratch_offsets
+from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
+from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    For,
+    If,
+    Instr,
+    Op,
+    Program,
+    Reduce,
+    RefusedError,
+    Seq,
+    Statement,
+    Value,
+    walk,
+)
+
+_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
+_LOOP = 3
+"""Instructions of a turn of a loop of C."""
+_PRELUDE = """\
+#include <stdint.h>
+#define INLINE static inline __attribute__((always_inline))
+"""
+
+
+class Printer:
+    """C of one program.
+
+    Attributes:
+        text: a translation unit; `@SYMBOL@` stands for the function's name.
+        instructions: about how many a call executes.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.body = program, written_out(program.body)
+        self.buffers = {b.name: b for b in program.arguments}
+        self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
+        self.scratch = scratch_offsets(program)
+        self.instructions, self._times = 0, 1
+        self.text = self._unit()
+
+    def _unit(self) -> str:
+        tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
+        arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *restrict {b.name}" for b in tensors]
+        lines = self._print(self.body, 1)
+        return "\n".join(
+            [
+                _PRELUDE + "\n".join(self._helpers()),
+                f"void @SYMBOL@({', '.join(arguments)}, const int8_t *restrict params, int8_t *restrict scratch)",
+                "{",
+                *self._constants(),
+                *lines,
+                "}",
+                "",
+            ]
+        )
+
+    def _helpers(self) -> Iterable[str]:
+        values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce))
+        names = {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
+        return (OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper)
+
+    def _constants(self) -> Iterable[str]:
+        for name, offset in constant_offsets(self.program).items():
+            if name == WEIGHTS:
+                yield weights_at(offset)
+                yield f"  const int8_t *const {name} = packed;"
+            else:
+                kind = _TYPES[self.buffers[name].dtype]
+                yield f"  const {kind} *const {name} = (const {kind} *)(params + {offset});"
+
+    def _print(self, s: Statement, depth: int) -> list[str]:
+        pad = "  " * depth
+        match s:
+            case Seq():
+                return [line for part in s.body for line in self._print(part, depth)]
+            case Alloc():
+                return [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
+            case If():
+                conditions = " && ".join(f"{condition} >= 0" for condition in s.conditions)
+                then, otherwise = self._print(s.then, depth + 1), self._print(s.otherwise, depth + 1)
+                return [f"{pad}if ({conditions}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
+            case For():
+                return self._loop(s, depth)
+            case Assign() | Reduce():
+                sign = "=" if isinstance(s, Assign) else "+="
+                self._count(s)
+                return [f"{pad}{self._value(s.target)} {sign} {self._value(s.value)};"]
+            case Instr():
+                raise RefusedError(f"{s.row.name} stands outside of a block")
+        raise TypeError(s)
+
+    def _declared(self, s: Alloc, depth: int) -> list[str]:
+        b, pad = s.buffer, "  " * depth
+        if not b.in_registers:
+            start = f"({_TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
+            return [f"{pad}{_TYPES[b.dtype]} *const {b.name} = {start};"]
+        kind = "int32_t" if b.lanes == 1 else "uint32_t"
+        return [f"{pad}{kind} {', '.join(f'{b.name}_{i}' for i in range(b.size // b.lanes))};"]
+
+    def _loop(self, s: For, depth: int) -> list[str]:
+        pad, early = "  " * depth, s.early
+        name = f"{s.var}_" if early else s.var
+        self._times *= s.turns
+        self.instructions += self._times * _LOOP
+        body = self._assembly(s, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
+        self._times //= s.turns
+        if s.turns == 1:
+            return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
+        first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
+        return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
+
+    def _assembly(self, s: For, depth: int) -> list[str]:
+        pad, block = "  " * depth, assembled(s.body, self.buffers)
+        self.instructions += self._times * (len(block.lines) + len(block.pointers))
+        declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
+        pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
+        code = [f'  "{line}\\n"' for line in block.lines]
+        statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), '  : "memory");']
+        return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
+
+    def _pointer(self, buffer: str, where: Affine) -> str:
+        return f"(const int8_t *){buffer} + {where}"
+
+    def _value(self, v: Value) -> str:
+        match v:
+            case Access():
+                b = self.buffers[v.buffer]
+                return register(b, v) if b.in_registers else f"{b.name}[{b.address(v.index)}]"
+            case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
+                return f"{table.buffer}[{self.buffers[table.buffer].address(table.index)} + {self._value(value)}]"
+            case Op():
+                return OPS[v.name].c.format(*map(self._value, v.args))
+        return str(v)
+
+    def _count(self, s: Assign | Reduce) -> None:
+        touched = [*accesses(s.value), s.target]
+        memory = sum(not self.buffers[a.buffer].in_registers for a in touched)
+        work = sum(
+            OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
+        )
+        self.instructions += self._times * max(1, memory + work + isinstance(s, Reduce))
+
+
+def _operands(block: Assembly) -> tuple[str, str]:
+    """The outputs and the inputs of a statement of assembly."""
+    outputs = [f'[{n}] "+r"({n})' for n in block.changed]
+    outputs += [f'[{n}] "=&r"({n})' for n in (*block.begun, *block.temporaries)]
+    inputs = [f'[{n}] "r"({n})' for n in (*block.read, *block.pointers)]
+    return ", ".join(outputs), ", ".join(inputs)

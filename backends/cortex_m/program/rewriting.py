@@ -1,0 +1,205 @@
+"""Walks over a tree that primitives share: what it touches, and the same tree with parts of it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.text import parse_statement
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    For,
+    If,
+    Instr,
+    Op,
+    Reduce,
+    Row,
+    Seq,
+    Statement,
+    Value,
+    children,
+    walk,
+)
+
+How = Literal["read", "write", "add"]
+
+parsed = lru_cache(maxsize=4096)(parse_statement)
+
+
+def seq(*parts: Statement) -> Statement:
+    """Statements one after another; sequences inside are flat."""
+    flat = [p for part in parts for p in (part.body if isinstance(part, Seq) else (part,))]
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def mapped(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """The tree with `change` applied to every statement, inner ones first; equal parts stay the same objects."""
+    match statement:
+        case For() | Alloc():
+            body = mapped(statement.body, change)
+            statement = statement if body is statement.body else replace(statement, body=body)
+        case If():
+            then, otherwise = mapped(statement.then, change), mapped(statement.otherwise, change)
+            if then is not statement.then or otherwise is not statement.otherwise:
+                statement = If(statement.conditions, then, otherwise)
+        case Seq():
+            parts = [mapped(part, change) for part in statement.body]
+            if any(new is not old for new, old in zip(parts, statement.body, strict=True)):
+                statement = seq(*parts)
+    return change(statement)
+
+
+def exchanged(statement: Statement, old: Statement, new: Statement) -> Statement:
+    """The tree with one statement, which is the object `old`, exchanged."""
+    return mapped_down(statement, lambda s: new if s is old else None)
+
+
+def mapped_down(statement: Statement, change: Callable[[Statement], Statement | None]) -> Statement:
+    """The tree with `change` applied to outer statements first; where it gives one, nothing inside is visited."""
+    if (found := change(statement)) is not None:
+        return found
+    match statement:
+        case For() | Alloc():
+            body = mapped_down(statement.body, change)
+            return statement if body is statement.body else replace(statement, body=body)
+        case If():
+            then, otherwise = (mapped_down(s, change) for s in (statement.then, statement.otherwise))
+            return If(statement.conditions, then, otherwise)
+        case Seq():
+            return seq(*(mapped_down(part, change) for part in statement.body))
+    return statement
+
+
+def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> Statement:
+    """The tree with every access changed."""
+
+    def value(v: Value) -> Value:
+        if isinstance(v, Access):
+            return change(v)
+        return Op(v.name, tuple(map(value, v.args))) if isinstance(v, Op) else v
+
+    def one(s: Statement) -> Statement:
+        match s:
+            case Assign() | Reduce():
+                return type(s)(change(s.target), value(s.value))
+            case Instr():
+                return Instr(s.row, tuple(map(change, s.operands)))
+        return s
+
+    return mapped(statement, one)
+
+
+def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
+    """The tree with loop variables replaced."""
+    found = with_accesses(statement, lambda a: Access(a.buffer, tuple(i.at(values) for i in a.index)))
+    return mapped(found, lambda s: replace(s, conditions=_at(s.conditions, values)) if isinstance(s, If) else s)
+
+
+def _at(conditions: tuple[Affine, ...], values: Mapping[str, Affine | int]) -> tuple[Affine, ...]:
+    return tuple(condition.at(values) for condition in conditions)
+
+
+def accesses(value: Value) -> Iterator[Access]:
+    """The elements that a value reads."""
+    if isinstance(value, Access):
+        yield value
+    elif isinstance(value, Op):
+        for arg in value.args:
+            yield from accesses(arg)
+
+
+def parts_of(value: Value) -> Iterator[Value]:
+    """A value and all values in it, outer ones first."""
+    yield value
+    if isinstance(value, Op):
+        for arg in value.args:
+            yield from parts_of(arg)
+
+
+def with_part(value: Value, old: Value, new: Value) -> Value:
+    """A value with a part of it exchanged."""
+    if value == old:
+        return new
+    return Op(value.name, tuple(with_part(a, old, new) for a in value.args)) if isinstance(value, Op) else value
+
+
+@lru_cache(maxsize=256)
+def meaning(row: Row) -> Assign | Reduce:
+    """What an instruction does in lane `l`, on its formal operands."""
+    return parsed(row.meaning)
+
+
+def meaning_of(instr: Instr, lane: str = "l") -> For:
+    """An instruction as the loop that it stands for, on its operands; `lane` is its variable."""
+    base = {f.name: o for f, o in zip(instr.row.formals, instr.operands, strict=True)}
+
+    def actual(formal: Access) -> Access:
+        start = base[formal.buffer]
+        if not formal.index:
+            return start
+        *outer, inner = start.index
+        return Access(start.buffer, (*outer, inner + formal.index[0].at({"l": Affine.of(lane)})))
+
+    return For(lane, instr.row.lanes, with_accesses(meaning(instr.row), actual))
+
+
+def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
+    """Every access below, and how, in order; of instructions, the starts of their windows."""
+    for s in walk(statement):
+        if isinstance(s, Assign | Reduce):
+            for access in accesses(s.value):
+                yield "read", access
+            yield ("write" if isinstance(s, Assign) else "add"), s.target
+        elif isinstance(s, Instr):
+            what = meaning(s.row)
+            for formal, operand in zip(s.row.formals, s.operands, strict=True):
+                written = formal.name == what.target.buffer
+                yield ("read" if not written else "write" if isinstance(what, Assign) else "add"), operand
+
+
+def written_by(statement: Statement) -> set[str]:
+    """The names of buffers that a statement writes or adds to."""
+    return {access.buffer for how, access in touches(statement) if how != "read"}
+
+
+def own_buffers(statement: Statement) -> set[str]:
+    """The names of buffers that live inside of a statement."""
+    return {s.buffer.name for s in walk(statement) if isinstance(s, Alloc)}
+
+
+def under(statement: Statement, around: tuple[For | If, ...] = ()) -> Iterator[tuple[Statement, tuple[For | If, ...]]]:
+    """Every statement, with the loops and conditions around it, outermost first.
+
+    Of an `If`, only what its `then` holds has it around.
+    """
+    yield statement, around
+    match statement:
+        case For():
+            yield from under(statement.body, (*around, statement))
+        case If():
+            yield from under(statement.then, (*around, statement))
+            yield from under(statement.otherwise, around)
+        case _:
+            for child in children(statement):
+                yield from under(child, around)
+
+
+def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:
+    """The loops among what stands around a statement."""
+    return tuple(s for s in around if isinstance(s, For))
+
+
+def written_out(statement: Statement) -> Statement:
+    """The tree with loops marked `unroll` written out."""
+
+    def one(s: Statement) -> Statement:
+        if isinstance(s, For) and s.kind == "unroll":
+            return seq(*(at(s.body, {s.var: position}) for position in s.positions))
+        return s
+
+    return mapped(statement, one)

@@ -1,0 +1,114 @@
+"""The tree's language as text: statements that parse, and a listing of a whole program."""
+
+from __future__ import annotations
+
+import ast
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    For,
+    If,
+    Op,
+    Pack,
+    Program,
+    Reduce,
+    Seq,
+    Statement,
+    Value,
+)
+
+_SIGNS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+
+
+def parse_statement(text: str) -> Assign | Reduce:
+    """`out[x, n] = sat8(S[x, n] + zero)` or `S[x] += a[x, k] * w[k]`; a name alone is a buffer of one element.
+
+    Raises:
+        ValueError: the text is no such statement.
+    """
+    (node,) = ast.parse(text).body
+    if isinstance(node, ast.Assign):
+        return Assign(_access(node.targets[0]), _value(node.value))
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return Reduce(_access(node.target), _value(node.value))
+    raise ValueError(f"`{text}` is no statement of a program")
+
+
+def _access(node: ast.expr) -> Access:
+    if isinstance(node, ast.Name):
+        return Access(node.id)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return Access(node.value.id, tuple(map(_affine, index)))
+    raise ValueError(f"`{ast.unparse(node)}` is no element of a buffer")
+
+
+def _affine(node: ast.expr) -> Affine:
+    match node:
+        case ast.Name():
+            return Affine.of(node.id)
+        case ast.Constant(value=int(number)):
+            return Affine.of(number)
+        case ast.UnaryOp(op=ast.USub()):
+            return _affine(node.operand) * -1
+        case ast.BinOp(op=ast.Add()):
+            return _affine(node.left) + _affine(node.right)
+        case ast.BinOp(op=ast.Sub()):
+            return _affine(node.left) - _affine(node.right)
+        case ast.BinOp(op=ast.Mult()):
+            left, right = _affine(node.left), _affine(node.right)
+            if not left.terms:
+                return right * left.const
+            if not right.terms:
+                return left * right.const
+    raise ValueError(f"`{ast.unparse(node)}` is no sum of loop variables with whole factors")
+
+
+def _value(node: ast.expr) -> Value:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return -number
+        case ast.Call(func=ast.Name(id=name)):
+            return Op(name, tuple(map(_value, node.args)))
+        case ast.BinOp() if type(node.op) in _SIGNS:
+            return Op(_SIGNS[type(node.op)], (_value(node.left), _value(node.right)))
+    return _access(node)
+
+
+def listing(program: Program) -> str:
+    """A program for people: its arguments, what the host does to constants, its statements."""
+    lines = [str(buffer) for buffer in program.arguments]
+    for step in program.host:
+        if isinstance(step, Pack):
+            where = ", ".join(map(str, step.where))
+            lines.append(f"host: {step.name}{list(step.shape)} = {step.source}{list(step.was)}[{where}]")
+        else:
+            lines.append(f"host: {step.name} = {step.rule}({', '.join(step.sources)})")
+    return "\n".join([*lines, *_listed(program.body, 0), ""])
+
+
+def _listed(statement: Statement, depth: int) -> list[str]:
+    pad = "  " * depth
+    match statement:
+        case Seq():
+            return [line for part in statement.body for line in _listed(part, depth)]
+        case Alloc():
+            return [f"{pad}{statement.buffer}", *_listed(statement.body, depth)]
+        case If():
+            conditions = " and ".join(f"{condition} >= 0" for condition in statement.conditions)
+            then, otherwise = (_listed(s, depth + 1) for s in (statement.then, statement.otherwise))
+            return [f"{pad}if {conditions}:", *then, *([f"{pad}else:", *otherwise] if otherwise else [])]
+        case For():
+            by = f" by {statement.step}" if statement.step > 1 else ""
+            early = ", the last one early" if statement.early else ""
+            kind = "for" if statement.kind == "each" else statement.kind
+            return [
+                f"{pad}{kind} {statement.var} < {statement.extent}{by}{early}:",
+                *_listed(statement.body, depth + 1),
+            ]
+    return [f"{pad}{statement}"]

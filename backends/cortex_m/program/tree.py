@@ -1,0 +1,323 @@
+"""A kernel as one value: a tree of statements on buffers.
+
+Primitives rewrite it, walks print, count, check and interpret it. There is no text of C in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.support.errors import BackendError
+
+BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
+"""Bytes of an element."""
+REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4})
+"""Bytes of a register, by class. A buffer in registers ends in a dimension of whole registers."""
+
+Memory = Literal["in", "out", "const", "scratch", "r"]
+
+
+class RefusedError(BackendError):
+    """A step is not legal on a tree, or a core cannot run it; the message says why."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Elements that lie densely, row-major.
+
+    Args:
+        memory: `in` and `out` are the kernel's tensors, `const` is filled by the host, `scratch` is working memory;
+            else a class of registers.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    memory: str
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * BYTES[self.dtype]
+
+    @property
+    def in_registers(self) -> bool:
+        return self.memory in REGISTERS
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a register; 1 in memory."""
+        return REGISTERS[self.memory] // BYTES[self.dtype] if self.in_registers else 1
+
+    def address(self, index: tuple[Affine, ...]) -> Affine:
+        """The element that an index means, counted from the start."""
+        found = Affine()
+        for part, stride in zip(index, _strides(self.shape), strict=True):
+            found = found + part * stride
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)} in {self.memory}"
+
+
+@lru_cache(maxsize=4096)
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+@dataclass(frozen=True)
+class Access:
+    """An element of a buffer; as an operand of an instruction, the first element of a window."""
+
+    buffer: str
+    index: tuple[Affine, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.buffer}[{', '.join(map(str, self.index))}]" if self.index else self.buffer
+
+
+@dataclass(frozen=True)
+class Op:
+    """A number computed from others; `program.ops` says how."""
+
+    name: str
+    args: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+
+Value: TypeAlias = "Access | Op | int"
+
+Kind = Literal["each", "unroll", "block"]
+
+
+@dataclass(frozen=True)
+class For:
+    """`var` takes 0, step, 2 step ... below `extent`.
+
+    Args:
+        early: a last turn that would pass the end starts early, and repeats work.
+        kind: `each` is a loop of C, `unroll` is written out, and a turn of a `block` is one block of assembly.
+    """
+
+    var: str
+    extent: int
+    body: Statement
+    step: int = 1
+    early: bool = False
+    kind: Kind = "each"
+
+    @property
+    def turns(self) -> int:
+        return -(-self.extent // self.step)
+
+    @property
+    def last(self) -> int:
+        """The greatest value of `var`."""
+        return self.extent - self.step if self.early else (self.turns - 1) * self.step
+
+    @property
+    def positions(self) -> list[int]:
+        """The values of `var`."""
+        return [min(turn * self.step, self.last) for turn in range(self.turns)]
+
+
+@dataclass(frozen=True)
+class If:
+    """`then` where every condition is 0 or more, else `otherwise`."""
+
+    conditions: tuple[Affine, ...]
+    then: Statement
+    otherwise: Statement
+
+
+@dataclass(frozen=True)
+class Assign:
+    target: Access
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.target} = {self.value}"
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """`target += value`, in any order of turns."""
+
+    target: Access
+    value: Value
+
+    def __str__(self) -> str:
+        return f"{self.target} += {self.value}"
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """A buffer that lives as long as the body runs."""
+
+    buffer: Buffer
+    body: Statement
+
+
+@dataclass(frozen=True)
+class Formal:
+    """An operand of an instruction: its element type, and `m` for memory or a class of registers."""
+
+    name: str
+    dtype: str
+    memory: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """An instruction of a core, or a short sequence of them that has one meaning.
+
+    Args:
+        name: unique among the rows of a core.
+        lanes: how often `meaning` holds, for `l` = 0, 1, 2 ...
+        meaning: a statement of the tree's language on the formal operands, e.g. `d += a[l] * b[l]`.
+        formals: the operands.
+        text: lines of assembly, `;` between them; `{name}` is an operand.
+        reach: the least and the greatest offset of its memory operand, in bytes.
+        align: bytes that divide the address of its memory operand.
+        pair: the instruction that does two of these at addresses a register apart, `{d0}` and `{d1}` its registers;
+            empty for none.
+    """
+
+    name: str
+    lanes: int
+    meaning: str
+    formals: tuple[Formal, ...]
+    text: str
+    reach: tuple[int, int] = (0, 0)
+    align: int = 1
+    pair: str = ""
+
+    @property
+    def instructions(self) -> int:
+        return self.text.count(";") + 1
+
+
+@dataclass(frozen=True)
+class Instr:
+    """An instruction on windows that begin at its operands. What it means is a tree again: `meaning_of`."""
+
+    row: Row
+    operands: tuple[Access, ...]
+
+    def __str__(self) -> str:
+        return f"{self.row.name}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True)
+class Seq:
+    body: tuple[Statement, ...]
+
+
+Statement: TypeAlias = "For | If | Assign | Reduce | Alloc | Instr | Seq"
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What the host makes of a constant: element `v0, v1, ...` of the new `name` is element `where` of `source`.
+
+    Where `where` lies outside of the source, the element is 0.
+
+    Args:
+        was: the shape of the source.
+    """
+
+    name: str
+    source: str
+    was: tuple[int, ...]
+    shape: tuple[int, ...]
+    where: tuple[Affine, ...]
+
+
+@dataclass(frozen=True)
+class Derive:
+    """What the host computes of constants, element by element: `name` = `rule` of `sources`, from `program.rules`."""
+
+    name: str
+    rule: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Arguments, statements, and what the host does to constants, in order."""
+
+    arguments: tuple[Buffer, ...]
+    body: Statement
+    host: tuple[Pack | Derive, ...] = ()
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """Every statement, outer ones first."""
+        return tuple(walk(self.body))
+
+    @cached_property
+    def buffers(self) -> Mapping[str, Buffer]:
+        inside = (s.buffer for s in self.statements if isinstance(s, Alloc))
+        return MappingProxyType({b.name: b for b in (*self.arguments, *inside)})
+
+    @cached_property
+    def loops(self) -> Mapping[str, tuple[For, ...]]:
+        """The loops by variable. Equal names stand in different branches."""
+        found: dict[str, tuple[For, ...]] = {}
+        for s in self.statements:
+            if isinstance(s, For):
+                found[s.var] = (*found.get(s.var, ()), s)
+        return MappingProxyType(found)
+
+    def loop(self, var: str) -> For:
+        """The loop over `var`.
+
+        Raises:
+            RefusedError: there is none, or there are several.
+        """
+        found = self.loops.get(var, ())
+        if len(found) != 1:
+            raise RefusedError(f"there is no loop `{var}`" if not found else f"`{var}` is several loops")
+        return found[0]
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer `name`.
+
+        Raises:
+            RefusedError: there is none.
+        """
+        if name not in self.buffers:
+            raise RefusedError(f"there is no buffer `{name}`")
+        return self.buffers[name]
+
+
+def children(statement: Statement) -> tuple[Statement, ...]:
+    match statement:
+        case For() | Alloc():
+            return (statement.body,)
+        case If():
+            return (statement.then, statement.otherwise)
+        case Seq():
+            return statement.body
+    return ()
+
+
+def walk(statement: Statement) -> list[Statement]:
+    """Every statement, outer ones first."""
+    found, left = [], [statement]
+    while left:
+        found.append(s := left.pop())
+        left.extend(reversed(children(s)))
+    return found
