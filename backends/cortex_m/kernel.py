@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_cycles
 from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir

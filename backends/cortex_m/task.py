@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.linalg import kernel_module
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned

@@ -16,6 +16,7 @@ class Dsp(Isa):
     rows = (
         Row("ldr.4b", 4, "d[l] = a[l]", formals(d="i8 r", a="i8 m"), "ldr.w {d}, {a}", REACH),
         Row("ldr.2h", 2, "d[l] = a[l]", formals(d="i16 r", a="i16 m"), "ldr.w {d}, {a}", REACH, 4, LDRD),
+        Row("ldr.2h.any", 2, "d[l] = a[l]", formals(d="i16 r", a="i16 m"), "ldr.w {d}, {a}", REACH),
         Row("str.2h", 2, "d[l] = a[l]", formals(d="i16 m", a="i16 r"), "str.w {a}, {d}", REACH, 4),
         Row("sxtb16", 2, "d[l] = a[2 * l]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}"),
         Row("sxtb16.ror", 2, "d[l] = a[2 * l + 1]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}, ror #8"),

@@ -43,6 +43,15 @@ def rows_of(name: str) -> tuple[Row, ...]:
     return (*isa.rows, *(rows_of(isa.base) if isa.base else ()))
 
 
+def extends(name: str, other: str) -> bool:
+    """Whether a set is another one, or extends it.
+
+    Raises:
+        Error: there is no such set.
+    """
+    return name == other or (ISAS.find(name).base != "" and extends(ISAS.find(name).base, other))
+
+
 def sets_of(core: Core) -> list[str]:
     """The sets that a core has, the one that extends most first."""
     return sorted((n for n, isa in ISAS.known().items() if isa().on(core)), key=lambda n: -len(rows_of(n)))

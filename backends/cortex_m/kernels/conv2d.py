@@ -1,4 +1,4 @@
-"""CONV2D (and with it fully connected layers) of int8 on MVE."""
+"""CONV2D (and with it fully connected layers) of int8."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -19,9 +20,9 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
@@ -32,7 +33,7 @@ from tosaic.tuner.space import Schedule, Variant
 class Conv2d(KernelFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of `nest.sketches`.
+    Its variants are the sketches of `nest.sketches` with MVE, and a program's (`kernels.scalar`) without.
     """
 
     name = "conv2d"
@@ -61,9 +62,13 @@ class Conv2d(KernelFamily):
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self.site) if core.mve else ()
+        if not core.mve:
+            return scalar.offered(workload, core, self.site)
+        return sketches(_contraction(workload, core), self.site)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        if not core.mve:
+            return scalar.source_of(workload, schedule, core)
         what, constants = _contraction(workload, core), workload.constants
         kernel = scheduled(what, schedule, core)
         weights = constants["weights"].reshape(what.channels, -1)
@@ -73,9 +78,13 @@ class Conv2d(KernelFamily):
         return kernel.source("conv2d", header, *packed, constants.get("table"))
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).steps
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).features
         kernel = scheduled(_contraction(workload, core), schedule, core)
         counts = kernel.counts()
         return self.site.priced(counts, estimate(counts), kernel.walks(), core.pipeline)

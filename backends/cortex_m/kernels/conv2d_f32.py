@@ -20,8 +20,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.floats import PRELUDE_F32
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.outer import OuterKernel, Product, scheduled, sketch
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import ir, shape_of

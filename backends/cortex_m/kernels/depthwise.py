@@ -1,4 +1,4 @@
-"""DEPTHWISE_CONV2D of int8 on MVE."""
+"""DEPTHWISE_CONV2D of int8."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -24,11 +25,12 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.nest.nest import Nest, Step
+from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import computing_ops
@@ -48,6 +50,8 @@ _STRIPS = (*range(1, 15), 16, 20, 24, 32)
 class Depthwise(KernelFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
     TABLE.
+
+    Without MVE it is a program's (`kernels.scalar`).
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
@@ -84,7 +88,7 @@ class Depthwise(KernelFamily):
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
-            return ()
+            return scalar.offered(workload, core, self.site)
         what = _problem(workload)
         parts = [n for n in (8, 6, 4, 3, 2) if n < what.geometry.columns]
         knobs: dict[str, tuple[Choice, ...]] = {
@@ -111,6 +115,8 @@ class Depthwise(KernelFamily):
         return (beginning_with(first, "patches", knobs, partial(_distinct, what)),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        if not core.mve:
+            return scalar.source_of(workload, schedule, core)
         what, constants, params = _problem(workload), workload.constants, Params()
         kernel = PatchKernel(what, _verified(what, schedule.knobs).nest, core.pipeline)
         bias = fold_zero_point(constants["bias"], constants["weights"], int(constants["input_zero_point"].item()))
@@ -123,9 +129,13 @@ class Depthwise(KernelFamily):
         return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes, weights=weights)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).steps
         return _verified(_problem(workload), schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).features
         kernel = _verified(_problem(workload), schedule.knobs)
         counts = kernel.counts()
         return self.site.priced(counts, _estimate(counts), kernel.walks(), core.pipeline)

@@ -10,8 +10,8 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource
 from tosaic.backends.cortex_m.kernels.mve_match import F32, Geometry, match_f32, workload
 from tosaic.backends.cortex_m.nest.floats import LANES
 from tosaic.backends.cortex_m.nest.joins import ProductsF32
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir

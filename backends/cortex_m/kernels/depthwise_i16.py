@@ -11,8 +11,8 @@ from tosaic.backends.cortex_m.kernels.mve_i16 import INT16, is_wide, match_epilo
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, constants_after_first, is_chain, match_window, workload
 from tosaic.backends.cortex_m.nest.finish import Finish
 from tosaic.backends.cortex_m.nest.joins import ProductsI16
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -24,10 +25,10 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
 from tosaic.backends.cortex_m.nest.tiled import Tiled
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
@@ -62,9 +63,13 @@ class Matmul(KernelFamily):
         return workload(self.name, attributes, constants)
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self.site.inside) if core.mve else ()
+        if not core.mve:
+            return scalar.offered(workload, core, self.site)
+        return sketches(_contraction(workload, core), self.site.inside)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        if not core.mve:
+            return scalar.source_of(workload, schedule, core)
         constants, params = workload.constants, Params()
         kernel = scheduled(_contraction(workload, core), schedule, core)
         header = np.concatenate([constants["range"], constants["a_zero_point"], constants["b_zero_point"], [0, 0, 0]])
@@ -78,9 +83,13 @@ class Matmul(KernelFamily):
         return KernelSource(symbol, "c", text, bytes(params), scratch)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).steps
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        if not core.mve:
+            return scalar.kernel_of(workload, schedule, core).features
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
         packed = float(batch * kernel.what.channels * kernel.what.depth)

@@ -15,8 +15,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.nest import lanes, reals
 from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
 from tosaic.support.errors import BackendError

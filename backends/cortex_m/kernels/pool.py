@@ -22,8 +22,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.nest.joins import Average
 from tosaic.backends.cortex_m.nest.joins import Pool as PoolJoin
-from tosaic.backends.cortex_m.nest.nest import Step
 from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, ints_of
 from tosaic.support.functions import computing_ops

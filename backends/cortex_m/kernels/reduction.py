@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain, number
 from tosaic.backends.cortex_m.nest.across import Rows, scheduled, sketches
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, int_of
 from tosaic.support.functions import body_of, computing_ops

@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.blends import Blends, scheduled, sketches
 from tosaic.backends.cortex_m.nest.joins import Average
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import enum_of
 from tosaic.support.functions import computing_ops

@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.mve import COPY, PORTABLE_COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.target import Core

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
+from tosaic.backends.cortex_m.program.schedule import Argument, Step
 from tosaic.support.errors import BackendError
 from tosaic.support.registry import Registry
 
 How = Literal["each", "unroll", "lanes", "turn"]
 """What a loop becomes: one of C, code for each position, an instruction's lanes, or a hardware loop around a block."""
-
-Argument = int | str
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -41,16 +40,6 @@ class Loop(NamedTuple):
     def turns(self) -> int:
         """Turns that cover the extent; one that would pass its end starts early, computes padding, or is short."""
         return -(-self.extent // self.step)
-
-
-class Step(NamedTuple):
-    """One application of a primitive, e.g. `split(sums, x, xi, 3)`."""
-
-    primitive: str
-    arguments: tuple[Argument, ...]
-
-    def __str__(self) -> str:
-        return f"{self.primitive}({', '.join(map(str, self.arguments))})"
 
 
 class Nest(NamedTuple):

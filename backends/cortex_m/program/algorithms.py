@@ -1,85 +1,200 @@
-"""What kernels compute, read from TOSA functions: scalar statements in loops, written once for all cores."""
+"""What kernels compute, read from TOSA functions: scalar statements in loops, written once for all cores.
+
+Names: `a` and `b` are inputs, `w` weights, `P` and `Q` copies of inputs that loops read, `S` sums, `out` the output.
+Variables of the loops that finish results are `b`, `y`, `x`, `n`; those of sums begin with `s`, those of copies
+with `c`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import seq
+from tosaic.backends.cortex_m.program.rewriting import seq, touches
 from tosaic.backends.cortex_m.program.text import parse_statement
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, For, If, Op, Program, Statement, Value
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Op,
+    Program,
+    Reduce,
+    Statement,
+    Value,
+)
 
 
-def loops(body: Statement, **extents: int) -> Statement:
+@dataclass(frozen=True)
+class Epilogue:
+    """How an int32 sum becomes an int8 result: RESCALE by channel, and perhaps CLAMP, and perhaps TABLE.
+
+    Its constants are `multiplier` and `shift` by channel, `zero`, `low` and `upper`, and a `table` of 256 entries.
+    """
+
+    clamped: bool
+    table: bool
+
+    def constants(self, shape: tuple[int, ...]) -> tuple[Buffer, ...]:
+        """The buffers of its constants; `shape` is that of the channels."""
+        single = ["zero", *(["low", "upper"] if self.clamped else [])]
+        return (
+            *(Buffer(name, "i32", shape, "const") for name in ("multiplier", "shift")),
+            *(Buffer(name, "i32", (), "const") for name in single),
+            *([Buffer("table", "i8", (256,), "const")] if self.table else []),
+        )
+
+    def of(self, total: str, channel: str) -> Value:
+        """The result of a sum, e.g. `S[x, n]` with the constants of `[n]`."""
+        scaled = Op("scale32", (_access(total), _access(f"multiplier{channel}"), _access(f"shift{channel}")))
+        value: Value = Op("sat8", (Op("add", (scaled, Access("zero"))),))
+        if self.clamped:
+            value = Op("clamp", (value, Access("low"), Access("upper")))
+        return Op("lookup", (Access("table", (Affine.of(128),)), value)) if self.table else value
+
+
+def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
+    """CONV2D of int8 with constant weights (TOSA 1.0, 2.3.2), to int8.
+
+    `bias` has the input's zero point folded in; `edge` is that zero point, which lies outside of the image.
+
+    Args:
+        channels: of the output.
+    """
+    g = geometry
+    outer, window = (g.batch, g.rows, g.columns), (*g.kernel, g.channels)
+    windows = _loops(_window(g), cb=g.batch, cy=g.rows, cx=g.columns, cky=g.kernel[0], ckx=g.kernel[1])
+    add = _loops(
+        parse_statement("S[sb, sy, sx, sn] += P[sb, sy, sx, ky, kx, k] * w[sn, ky, kx, k]"),
+        **dict(zip(("ky", "kx", "k"), window, strict=True)),
+    )
+    sums = _loops(
+        seq(parse_statement("S[sb, sy, sx, sn] = bias[sn]"), add),
+        **dict(zip(("sb", "sy", "sx"), outer, strict=True)),
+        sn=channels,
+    )
+    result = Assign(_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
+    finish = _loops(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
+    arguments = (
+        Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("out", "i8", (*outer, channels), "out"),
+        Buffer("w", "i8", (channels, *window), "const"),
+        Buffer("bias", "i32", (channels,), "const"),
+        Buffer("edge", "i32", (), "const"),
+        *epilogue.constants((channels,)),
+    )
+    body = Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
+    return _used(Program(arguments, Alloc(Buffer("P", "i8", (*outer, *window), "scratch"), seq(windows, body))))
+
+
+def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program:
+    """DEPTHWISE_CONV2D of int8 with constant weights (channels, multiples, rows, columns) (TOSA 1.0, 2.3.4), to int8.
+
+    `P` is the image with its padding, a channel after the other.
+    """
+    g = geometry
+    height = (g.rows - 1) * g.stride[0] + g.span[0]
+    width = (g.columns - 1) * g.stride[1] + g.span[1]
+    results = {"b": g.batch, "n": g.channels, "m": multiples, "y": g.rows, "x": g.columns}
+    row, column = Affine.of("sy") * g.stride[0], Affine.of("sx") * g.stride[1]
+    row, column = row + Affine.of("ky") * g.dilation[0], column + Affine.of("kx") * g.dilation[1]
+    read = Access("P", (Affine.of("sb"), Affine.of("sn"), row, column))
+    total = _access("S[sb, sn, sm, sy, sx]")
+    add = Reduce(total, Op("mul", (read, _access("w[sn, sm, ky, kx]"))))
+    each = seq(Assign(total, _access("bias[sn, sm]")), _loops(add, ky=g.kernel[0], kx=g.kernel[1]))
+    sums = _loops(each, **{f"s{name}": extent for name, extent in results.items()})
+    result = Assign(_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
+    finish = _loops(result, **results)
+    image = _loops(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
+    arguments = (
+        Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("out", "i8", (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
+        Buffer("w", "i8", (g.channels, multiples, *g.kernel), "const"),
+        Buffer("bias", "i32", (g.channels, multiples), "const"),
+        Buffer("edge", "i32", (), "const"),
+        *epilogue.constants((g.channels, multiples)),
+    )
+    body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
+    copy = Buffer("P", "i8", (g.batch, g.channels, height, width), "scratch")
+    return _used(Program(arguments, Alloc(copy, seq(image, body))))
+
+
+def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) -> Program:
+    """MATMUL of int8 (batch, rows, depth) by int8 (batch, depth, columns) (TOSA 1.0, 2.3.8), to int8.
+
+    `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns.
+    """
+    left = _loops(parse_statement("P[cb, cx, ck] = a[cb, cx, ck] - a_zero"), cb=batch, cx=rows, ck=depth)
+    right = _loops(parse_statement("Q[db, dn, dk] = b[db, dk, dn] - b_zero"), db=batch, dn=columns, dk=depth)
+    add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
+    sums = _loops(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
+    result = Assign(_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
+    finish = _loops(result, v=batch, x=rows, n=columns)
+    arguments = (
+        Buffer("a", "i8", (batch, rows, depth), "in"),
+        Buffer("b", "i8", (batch, depth, columns), "in"),
+        Buffer("out", "i8", (batch, rows, columns), "out"),
+        Buffer("a_zero", "i32", (), "const"),
+        Buffer("b_zero", "i32", (), "const"),
+        *epilogue.constants((columns,)),
+    )
+    body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
+    return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+
+
+def _loops(body: Statement, **extents: int) -> Statement:
     """Loops around a statement, outermost first."""
-    for var, extent in reversed(extents.items()):
+    for var, extent in reversed(list(extents.items())):
         body = For(var, extent, body)
     return body
 
 
-def conv2d(geometry: Geometry, channels: int, *, clamped: bool, table: bool) -> Program:
-    """CONV2D of int8 with constant weights, RESCALE to int8, CLAMP and TABLE (TOSA 1.0, 2.3.2).
-
-    `P` is the window of each output; the host folds the input's zero point into the bias.
-
-    Args:
-        channels: of the output.
-        clamped, table: whether there is a CLAMP, and a TABLE behind it.
-    """
-    g, (rows, columns) = geometry, geometry.kernel
-    window = {"ky": rows, "kx": columns, "c": g.channels}
-    outputs = {"b": g.batch, "y": g.rows, "x": g.columns}
-    windows = loops(_windowed(g, "P[b, y, x, ky, kx, c]"), **outputs, ky=rows, kx=columns)
-    add = parse_statement("S[sb, sy, sx, sn] += P[sb, sy, sx, sky, skx, sc] * w[sn, sky, skx, sc]")
-    each = seq(parse_statement("S[sb, sy, sx, sn] = bias[sn]"), loops(add, **{f"s{n}": e for n, e in window.items()}))
-    sums = loops(each, **{f"s{n}": e for n, e in outputs.items()}, sn=channels)
-    finish = loops(
-        Assign(_index("out[ob, oy, ox, n]"), _finished("S[ob, oy, ox, n]", "n", clamped, table)),
-        **{f"o{n}": e for n, e in outputs.items()},
-        n=channels,
-    )
-    shape = (g.batch, g.rows, g.columns)
-    arguments = (
-        Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", "i8", (*shape, channels), "out"),
-        Buffer("w", "i8", (channels, rows, columns, g.channels), "const"),
-        *_factors(channels, clamped, table),
-    )
-    inner = Alloc(Buffer("S", "i32", (*shape, channels), "scratch"), seq(sums, finish))
-    copy = Alloc(Buffer("P", "i8", (*shape, rows, columns, g.channels), "scratch"), seq(windows, inner))
-    return Program(arguments, copy)
-
-
-def _windowed(g: Geometry, target: str) -> Statement:
-    """The copy of a pixel of a window, which is the input's zero point outside of the image."""
-    y = Affine.of("y") * g.stride[0] + Affine.of("ky") * g.dilation[0] - g.pad[0]
-    x = Affine.of("x") * g.stride[1] + Affine.of("kx") * g.dilation[1] - g.pad[2]
-    pixel = Access("a", (Affine.of("b"), y, x, Affine.of("c")))
-    copy = For("c", g.channels, Assign(_index(target), pixel))
-    if not any(g.pad):
-        return copy
-    fill = For("f", g.channels, Assign(_index(target.replace("c]", "f]")), Access("edge")))
-    inside = [y, y * -1 + (g.height - 1)] if g.pad[0] or g.pad[1] else []
-    inside += [x, x * -1 + (g.width - 1)] if g.pad[2] or g.pad[3] else []
-    return If(tuple(inside), copy, fill)
-
-
-def _factors(channels: int, clamped: bool, table: bool) -> tuple[Buffer, ...]:
-    """The constants of a RESCALE by channel, the bounds of a CLAMP, a TABLE."""
-    by_channel = [Buffer(name, "i32", (channels,), "const") for name in ("bias", "multiplier", "shift")]
-    single = ["zero", "edge", *(["low", "upper"] if clamped else [])]
-    tables = [Buffer("table", "i8", (256,), "const")] if table else []
-    return (*by_channel, *(Buffer(name, "i32", (), "const") for name in single), *tables)
-
-
-def _finished(total: str, channel: str, clamped: bool, table: bool) -> Value:
-    """RESCALE of a sum, CLAMP, TABLE."""
-    scaled = Op("scale32", (_index(total), _index(f"multiplier[{channel}]"), _index(f"shift[{channel}]")))
-    value: Value = Op("sat8", (Op("add", (scaled, Access("zero"))),))
-    if clamped:
-        value = Op("clamp", (value, Access("low"), Access("upper")))
-    return Op("lookup", (Access("table", (Affine.of(128),)), value)) if table else value
-
-
-def _index(text: str) -> Access:
+def _access(text: str) -> Access:
     """`S[x, n]` as an access."""
     return parse_statement(f"{text} = 0").target
+
+
+def _window(g: Geometry) -> Statement:
+    """The copy of a pixel of a window, where it lies in the image."""
+    y = Affine.of("cy") * g.stride[0] + Affine.of("cky") * g.dilation[0] - g.pad[0]
+    x = Affine.of("cx") * g.stride[1] + Affine.of("ckx") * g.dilation[1] - g.pad[2]
+    copy = For(
+        "c",
+        g.channels,
+        Assign(_access("P[cb, cy, cx, cky, ckx, c]"), Access("a", (Affine.of("cb"), y, x, Affine.of("c")))),
+    )
+    inside = [y, y * -1 + (g.height - 1)] if g.pad[0] or g.pad[1] else []
+    inside += [x, x * -1 + (g.width - 1)] if g.pad[2] or g.pad[3] else []
+    fill = For("f", g.channels, parse_statement("P[cb, cy, cx, cky, ckx, f] = edge"))
+    return If(tuple(inside), copy, fill) if inside else copy
+
+
+def _padded_row(g: Geometry, width: int) -> Statement:
+    """A row of the padded image of a channel."""
+    left = min(g.pad[2], width)
+    whole = min(g.width, width - left)
+    y = Affine.of("cy") - g.pad[0]
+    pixel = Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn")))
+    parts: list[Statement] = []
+    if left:
+        parts.append(For("cl", left, parse_statement("P[cb, cn, cy, cl] = edge")))
+    if whole:
+        parts.append(For("cx", whole, Assign(_access(f"P[cb, cn, cy, cx + {left}]"), pixel)))
+    if width - left - whole:
+        start = left + whole
+        parts.append(For("cr", width - start, parse_statement(f"P[cb, cn, cy, cr + {start}] = edge")))
+    if not (g.pad[0] or g.pad[1]):
+        return seq(*parts)
+    fill = For("f", width, parse_statement("P[cb, cn, cy, f] = edge"))
+    return If((y, y * -1 + (g.height - 1)), seq(*parts), fill)
+
+
+def _used(program: Program) -> Program:
+    """The program without constants that nothing reads."""
+    read = {access.buffer for _, access in touches(program.body)}
+    kept = tuple(b for b in program.arguments if b.memory != "const" or b.name in read)
+    return Program(kept, program.body, program.host)

@@ -195,10 +195,10 @@ def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:
 
 
 def written_out(statement: Statement) -> Statement:
-    """The tree with loops marked `unroll` written out."""
+    """The tree with loops written out that are marked `unroll`, or turn once."""
 
     def one(s: Statement) -> Statement:
-        if isinstance(s, For) and s.kind == "unroll":
+        if isinstance(s, For) and (s.kind == "unroll" or (s.kind == "each" and s.turns == 1)):
             return seq(*(at(s.body, {s.var: position}) for position in s.positions))
         return s
 

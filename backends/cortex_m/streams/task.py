@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernel import KernelSource
-from tosaic.backends.cortex_m.nest.nest import Step
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.streams.driver import stream_kernel
 from tosaic.backends.cortex_m.streams.stream import Plan
 from tosaic.backends.cortex_m.task import KernelTask

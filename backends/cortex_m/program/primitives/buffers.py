@@ -73,6 +73,8 @@ class Stage(Primitive):
         whole_registers(buffer)
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, *names.values())
+        if memory in REGISTERS and any(not w.dense for w in windows):
+            raise RefusedError(f"a turn of `{var}` reads {name} with gaps")
         written = any(u.how != "read" for u in found)
         if written and (any(not w.dense for w in windows) or self._diagonal(found)):
             raise RefusedError(f"a turn of `{var}` writes only a part of what it spans of {name}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import uses
-from tosaic.backends.cortex_m.program.primitives.dims import relaid
+from tosaic.backends.cortex_m.program.primitives.dims import dimension, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import loops_of, own_buffers, touches, under
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
@@ -99,20 +99,51 @@ class Pad(Primitive):
         return Affine.of(loop.var) in value.index
 
     def _longer(self, program: Program, b: Buffer, loop: For, extent: int) -> Program:
-        dims = {dim for access, _ in uses_of(program, b.name) for dim, i in enumerate(access.index) if i[loop.var]}
+        found = uses_of(program, b.name)
+        dims = {dim for access, _ in found for dim, i in enumerate(access.index) if i[loop.var]}
         if not dims:
             return program
         (dim, *more) = dims
-        counted = {access.index[dim] for access, _ in uses_of(program, b.name) if access.index[dim][loop.var]}
-        if more or counted != {Affine.of(loop.var)} or b.shape[dim] != loop.extent:
-            raise RefusedError(f"`{loop.var}` does not count one dimension of {b.name} alone")
-        shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
+        if more:
+            raise RefusedError(f"`{loop.var}` counts two dimensions of {b.name}")
         if b.memory == "const":
+            if b.shape[dim] != loop.extent or len(found) != 1:
+                raise RefusedError(f"`{loop.var}` does not count one dimension of {b.name} alone")
+            shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
             longer = relaid(program, b.name, shape, lambda i, _: i)
             return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
-        if b.memory != "scratch":
-            raise RefusedError(f"{b.name} ends where it ends")
-        return relaid(program, b.name, shape, lambda i, _: i)
+        ends = [
+            access.index[dim].bounds({f.var: extent - 1 if f.var == loop.var else f.last for f in loops})[1]
+            for access, loops in found
+            if access.index[dim][loop.var]
+        ]
+        return lengthened(program, b, dim, max(*ends, b.shape[dim] - 1) + 1)
+
+
+def lengthened(program: Program, b: Buffer, dim: int, extent: int) -> Program:
+    """The program with a longer dimension of scratch memory.
+
+    Raises:
+        RefusedError: the buffer is another's.
+    """
+    if b.memory != "scratch":
+        raise RefusedError(f"{b.name} ends where it ends")
+    shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
+    return relaid(program, b.name, shape, lambda i, _: i)
+
+
+@PRIMITIVES.register
+class Lengthen(Primitive):
+    """`lengthen(P, 1, 28)`: a dimension of scratch memory gets 28 elements, so that what lies behind it is aligned."""
+
+    name = "lengthen"
+    takes = ("buffer", "dim", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b, dim, extent = program.buffer(str(arguments[0])), int(arguments[1]), int(arguments[2])
+        if not b.shape[dimension(b, dim)] < extent <= 2 * b.shape[dim] + 16:
+            raise RefusedError(f"{b.name}{list(b.shape)} is not lengthened to {extent}")
+        return lengthened(program, b, dim, extent)
 
 
 @PRIMITIVES.register

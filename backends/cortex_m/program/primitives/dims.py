@@ -111,7 +111,7 @@ class DivideDim(Primitive):
 
 @PRIMITIVES.register
 class ReorderDims(Primitive):
-    """`reorder_dims(P, d0231)`: the dimensions of scratch memory, or of a packed constant, in another order."""
+    """`reorder_dims(P, d0231)`: the dimensions of scratch memory, or of a constant, in another order."""
 
     name = "reorder_dims"
     takes = ("buffer", "order")
@@ -119,7 +119,7 @@ class ReorderDims(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, digits = program.buffer(str(arguments[0])), str(arguments[1]).removeprefix("d")
         order = [int(digit) for digit in digits] if digits.isdigit() else []
-        if b.memory not in ("scratch", "const") or (b.memory == "const" and not _is_packed(program, b)):
+        if b.memory not in ("scratch", "const"):
             raise RefusedError(f"{b.name} lies as others want it")
         if sorted(order) != list(range(len(b.shape))):
             raise RefusedError(f"`{digits}` is no order of the dimensions of {b.name}{list(b.shape)}")
@@ -130,17 +130,8 @@ class ReorderDims(Primitive):
         moved = relaid(program, b.name, shape, lambda i, _: tuple(i[dim] for dim in order))
         if b.memory == "scratch":
             return moved
-        names = {f"v{dim}": Affine.of(f"v{place}") for place, dim in enumerate(order)}
-        *before, last = program.host
-        assert isinstance(last, Pack), "a packed constant's last step is its own"
-        packed = replace(last, shape=shape, where=tuple(i.at(names) for i in last.where))
-        return replace(moved, host=(*before, packed))
-
-
-def _is_packed(program: Program, b: Buffer) -> bool:
-    """Whether the last thing that the host does is to pack this constant as it lies now."""
-    last = program.host[-1] if program.host else None
-    return isinstance(last, Pack) and last.name == b.name and last.shape == b.shape
+        where = tuple(Affine.of(f"v{order.index(dim)}") for dim in range(len(order)))
+        return replace(moved, host=(*moved.host, Pack(b.name, b.name, b.shape, shape, where)))
 
 
 @PRIMITIVES.register

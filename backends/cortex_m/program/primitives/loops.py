@@ -182,9 +182,23 @@ class Fuse(Primitive):
         ):
             raise RefusedError("a condition inside tells them apart")
         for _, access in touches(second.body):
-            if any(part[outer] != part[inner] * second.extent for part in access.index):
+            if first.extent > 1 and any(part[outer] != part[inner] * second.extent for part in access.index):
                 raise RefusedError(f"{access.buffer} does not lie so that `{outer}` and `{inner}` count as one")
         return with_loop(program, first, For(inner, first.extent * second.extent, at(second.body, {outer: 0})))
+
+
+@PRIMITIVES.register
+class Drop(Primitive):
+    """`drop(ky)`: a loop that turns once is none."""
+
+    name = "drop"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if loop.turns != 1:
+            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
+        return with_loop(program, loop, at(loop.body, {loop.var: 0}))
 
 
 @PRIMITIVES.register

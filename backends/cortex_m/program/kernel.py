@@ -1,0 +1,165 @@
+"""A scheduled program as a kernel, and a space of such schedules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.kernels.mve import with_symbol
+from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.interpret import host_constants
+from tosaic.backends.cortex_m.program.memory import WEIGHTS, constant_offsets, params_of, scratch_bytes
+from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.digest import code_digest
+from tosaic.backends.target import Core
+from tosaic.support.cache import remembered
+from tosaic.support.errors import BackendError
+from tosaic.tuner.space import Choice, Schedule, Variant
+
+# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
+_COMPARED = 8
+
+Knobs = Mapping[str, Choice]
+
+
+class Sketched(Hashable, Protocol):
+    """A workload with a sketch: what it computes, the numbers that its schedules leave open, and their steps.
+
+    It is hashable, and its `repr` says all that the code depends on.
+    """
+
+    def program(self) -> Program:
+        """What it computes."""
+        ...
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        """The steps of a schedule.
+
+        Raises:
+            RefusedError: there is none with these numbers.
+        """
+        ...
+
+    def cost(self, knobs: Knobs) -> float:
+        """A cheap guess of what a schedule costs, to order guesses by."""
+        ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """A schedule applied and printed.
+
+    Args:
+        text: C, with `@SYMBOL@` for the name of the function.
+        instructions: about how many a call executes.
+        scratch: bytes of working memory.
+    """
+
+    program: Program
+    steps: tuple[Step, ...]
+    text: str
+    instructions: int
+    scratch: int
+
+    @property
+    def features(self) -> dict[str, float]:
+        """For the cost model."""
+        return {"estimate": self.instructions, "scratch": self.scratch, "code": len(self.text.splitlines())}
+
+    def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
+        """The kernel with its constants, those that the algorithm names.
+
+        Raises:
+            RefusedError: an identity of the schedule does not hold for them.
+        """
+        symbol, text = with_symbol(kind, self.text)
+        params = params_of(self.program, host_constants(self.program, constants))
+        weights = constant_offsets(self.program).get(WEIGHTS)
+        return KernelSource(symbol, "c", text, params, self.scratch, weights=weights)
+
+
+@lru_cache(maxsize=1024)
+def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> Built:
+    """A schedule of a sketch, `knobs` as a schedule holds them.
+
+    Raises:
+        RefusedError: a step is not legal, or the core cannot run it.
+    """
+    return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
+
+
+def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
+    """A program after a schedule, checked and printed.
+
+    Raises:
+        RefusedError: a step is not legal, or the core cannot run the result.
+    """
+    found = replayed(program, steps)
+    check(found, core)
+    printer = Printer(found)
+    return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found))
+
+
+def variants(name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site) -> list[Variant]:
+    """The space of a sketch: one variant, its best guess first; none where no schedule is legal."""
+    first = _first(name, what, knobs, core, site)
+    if first is None:
+        return []
+    ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
+    return [Variant(name, ordered, _legal(what, core))]
+
+
+def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
+    def legal(knobs: Knobs) -> bool:
+        try:
+            built(what, assigned(knobs), core)
+        except RefusedError:
+            return False
+        return True
+
+    return legal
+
+
+def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
+    """An assignment as a schedule holds it."""
+    return Schedule.of("", **knobs).knobs
+
+
+def _first(
+    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site
+) -> dict[str, Choice] | None:
+    """The schedule that promises the fewest instructions of those that are thought cheap, in this process or an
+    earlier one."""
+
+    def compute() -> dict[str, Choice] | None:
+        cheap = sorted(_possible(what, knobs), key=what.cost)
+        found = list[tuple[int, int, dict[str, Choice]]]()
+        for number, each in enumerate(cheap):
+            with suppress(BackendError):
+                kernel = built(what, assigned(each), core)
+                if site.holds(kernel.features):
+                    found.append((kernel.instructions, number, each))
+            if len(found) == _COMPARED:
+                break
+        return min(found)[2] if found else None
+
+    problem = repr((name, what, core.name, core.isa, site.most_scratch, dict(knobs)))
+    return remembered("guesses/program", [code_digest("cortex_m"), problem], compute)
+
+
+def _possible(what: Sketched, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+    """The assignments for which a sketch has steps."""
+    for values in itertools.product(*knobs.values()):
+        each = dict(zip(knobs, values, strict=True))
+        with suppress(RefusedError):
+            list(what.steps(each))
+            yield each

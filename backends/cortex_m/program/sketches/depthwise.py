@@ -1,0 +1,134 @@
+"""Sketches of DEPTHWISE_CONV2D: a channel of the padded image at a time, in strips of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The numbers of a schedule.
+
+    Args:
+        rows: of results whose part of the image is copied together.
+        pixels: results of a row whose sums lie in registers.
+        copied: pixels that a turn of the copy copies.
+        isa: the instruction set.
+    """
+
+    rows: int
+    pixels: int
+    copied: int
+    isa: str
+
+
+def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
+    """Results by channel, strip, row, tile; sums in registers for each tile."""
+    g = geometry
+    if high:
+        yield "rewrite(out, high)"
+    if strip.rows < g.rows:
+        yield f"split(y, yi, {strip.rows}{', early' * (g.rows % strip.rows > 0)})"
+        yield "reorder(m, y)"
+    if strip.pixels > 1:
+        yield f"split(x, xi, {strip.pixels}{', early' * (g.columns % strip.pixels > 0)})"
+    around = "y" if strip.rows < g.rows else "n"
+    yield f"compute_at(S, {around})"
+    yield f"compute_at(P, {around})"
+    yield "compute_at(S, x)"
+    yield "place(S, r)"
+    if strip.pixels > 1:
+        yield "distribute(sx)"
+    padding = ["cx"] if min(g.width, strip.copied) > 1 else []
+    for loop in padding:
+        yield f"split({loop}, {loop}i, {strip.copied}{', early' * (_copied(g) % strip.copied > 0)})"
+        yield f"unroll({loop}i)"
+
+
+def _copied(g: Geometry) -> int:
+    """Pixels of a row of the image that are copied."""
+    width = (g.columns - 1) * g.stride[1] + g.span[1]
+    return min(g.width, width - min(g.pad[2], width))
+
+
+def _constants(strip: Strip, high: bool, loop: str) -> Iterator[str]:
+    for factor in ("bias", "multiplier", *(("round", "right") if high else ("shift",))):
+        yield f"stage({factor}, {loop}, {factor}_r, r)"
+    if strip.pixels > 1:
+        yield "unroll(xi)"
+        yield "unroll(sx)"
+
+
+def scalar_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
+    """A channel walks over the image with its weights in registers, in C."""
+    yield from _walked(geometry, multiples, strip, high)
+    loop = "m" if multiples > 1 or strip.rows < geometry.rows else "n"
+    yield from _constants(strip, high, loop)
+    if geometry.kernel[0] * geometry.kernel[1] <= 9:
+        yield f"stage(w, {loop}, wr, r, i32)"
+        yield from ("unroll(ky)", "unroll(kx)")
+        yield from (f"unroll(wr{dim})" for dim, extent in enumerate(e for e in geometry.kernel if e > 1))
+    if strip.pixels > 1:
+        yield "unroll(sxb)"
+
+
+def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
+    """Products of neighboring halves of a row, of an even number of pixels.
+
+    With an odd stride, the windows of two results are one, and the weights of each lie in it where that result's window
+    does. A word of packed weights holds four bytes: of two results, or of two words of a window.
+    """
+    g, skewed = geometry, geometry.stride[1] % 2 == 1
+    yield "widen(P, i16)"
+    yield from _walked(g, multiples, strip, high)
+    loop = "m" if multiples > 1 or strip.rows < g.rows else "n"
+    yield from _constants(strip, high, loop)
+    pairs, window = strip.pixels > 2, "kx"
+    extent = g.kernel[1]
+    if skewed:
+        inner, window = "sxi" if pairs else "sxb", "t"
+        if pairs:
+            yield "split(sxb, sxi, 2)"
+        yield f"skew({inner}, kx, t)"
+        yield f"reorder({inner}, ky)"
+        extent += g.stride[1]
+    if pairs or not skewed:
+        yield "reorder(sxb, ky)"
+    words = 2 if skewed else 4
+    if extent % words:
+        yield f"pad({window}, {words})"
+        extent += -extent % words
+    width = _width(g, extent, skewed)
+    if width % 2:
+        yield f"lengthen(P, 3, {width + 1})"
+    yield f"split({window}, th, 2)"
+    if not skewed:
+        yield f"split({window}, te, 2)"
+    if skewed:
+        # The packed weights are [n, m where there are several, ky, result, word, half].
+        yield from ("pack(w)", f"reorder_dims(w, {'d012453' if multiples > 1 else 'd01342'})")
+    else:
+        yield from ("divide_dim(w, 3, 4)", "divide_dim(w, 4, 2)") if extent > 4 else ("divide_dim(w, 3, 2)",)
+        yield f"reorder_dims(w, {'d012354' if extent > 4 else 'd01243'})"
+    if g.kernel[0] > 1:
+        yield f"split(ky, kr, {g.kernel[0]})"
+    turn = "kr" if g.kernel[0] > 1 else "ky"
+    yield f"stage(w, {turn}, wh, scratch, i16)"
+    # Halves to the innermost dimension, results or words to the outermost.
+    if extent > words:
+        yield from (f"reorder_dims(wh, {'d201' if skewed else 'd021'})", "reorder(wh1, wh2)", "write_out(wh2)")
+    else:
+        yield from ("reorder_dims(wh, d10)", "reorder(wh0, wh1)", "write_out(wh1)")
+    yield "place(wh, r)"
+    yield f"stage(P, {turn}, ph, r)"
+    yield "split(ph0, phl, 2)"
+    yield from (f"select(ky, {strip.isa})", "block(ky)")
+
+
+def _width(g: Geometry, window: int, skewed: bool) -> int:
+    """Elements of a row of the copy, where each window, or that of two results, is `window` long."""
+    last = (g.columns - (2 if skewed else 1)) * g.stride[1]
+    return max((g.columns - 1) * g.stride[1] + g.span[1], last + window)

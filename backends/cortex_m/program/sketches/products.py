@@ -1,0 +1,215 @@
+"""Sketches of products: schedules of CONV2D and MATMUL in which a tile of sums lies in general registers.
+
+Each is a function of numbers that gives steps. The names of loops and buffers are those of `program.algorithms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The numbers of a tile.
+
+    Args:
+        pixels, channels: of the sums that lie in registers.
+        columns: pixels of a row.
+        depth: products of a sum.
+        unroll: steps of the depth that a block of assembly holds.
+        isa: the instruction set.
+        halves: whether it multiplies halves two by two.
+    """
+
+    pixels: int
+    channels: int
+    columns: int
+    depth: int
+    unroll: int
+    isa: str
+    halves: bool
+
+    @property
+    def cost(self) -> float:
+        """About the instructions of a product: its share of loads, and of what a last tile repeats."""
+        repeated = -(-self.columns // self.pixels) * self.pixels / self.columns
+        most, least = max(self.pixels, self.channels), min(self.pixels, self.channels)
+        loads = (most + 2 * least * self.halves + least) / (self.pixels * self.channels)
+        return repeated * (1 + loads + 1 / self.unroll) / (2 if self.halves else 1)
+
+    @property
+    def outer(self) -> str:
+        """The loop over the larger side of the tile, whose operands come one after the other while the others are
+        held; empty where the tile is one sum."""
+        if self.pixels == self.channels == 1:
+            return ""
+        return "sxb" if self.pixels >= self.channels else "snb"
+
+    @property
+    def loops(self) -> list[str]:
+        """The loops over the sums of a tile, outermost first."""
+        return [f"s{name}b" for name, extent in (("x", self.pixels), ("n", self.channels)) if extent > 1]
+
+    def operands(self, depth: str, weights: str, pixels: str) -> Iterator[str]:
+        """Operands in registers: those of one side for a turn of loop `depth`, of the other for one of `outer`.
+
+        `weights` and `pixels` are the steps, with `@` for the loop.
+        """
+        yield weights.replace("@", "snb" if self.outer == "snb" else depth)
+        yield pixels.replace("@", "sxb" if self.outer == "sxb" else depth)
+
+    def turned(self) -> Iterator[str]:
+        """The larger side outermost."""
+        if self.outer == "snb" and self.pixels > 1:
+            yield "reorder(sxb, snb)"
+
+    def pairs(self) -> Iterator[str]:
+        """Two turns of the outer loop as one, so that their loads stand side by side."""
+        extent = max(self.pixels, self.channels)
+        if extent > 2 and extent % 2 == 0:
+            yield f"split({self.outer}, sp, 2)"
+
+
+def finished(tile: Tile, high: bool, batch: str = "b") -> Iterator[str]:
+    """Tiles of results, with the constants of a channel in registers."""
+    if high:
+        yield "rewrite(out, high)"
+    if tile.pixels > 1:
+        yield f"split(x, xi, {tile.pixels}{', early' * (tile.columns % tile.pixels > 0)})"
+    if tile.channels > 1:
+        yield f"split(n, ni, {tile.channels})"
+    if tile.pixels > 1:
+        yield "reorder(xi, n)"
+
+
+def _constants(tile: Tile, high: bool) -> Iterator[str]:
+    if tile.pixels > 1 and tile.channels > 1:
+        yield "reorder(xi, ni)"
+    around = "ni" if tile.channels > 1 else "n"
+    if tile.pixels > 1:
+        for factor in ("multiplier", "round", "right") if high else ("multiplier", "shift"):
+            yield f"stage({factor}, {around}, {factor}_r, r)"
+        yield "unroll(xi)"
+    if tile.channels > 1:
+        yield "unroll(ni)"
+
+
+def _summed(tile: Tile, left: str) -> Iterator[str]:
+    """Sums in registers at loop `n`, begun one by one, added up with the depth outermost; `left` is computed before."""
+    yield "compute_at(S, x)"
+    if left:
+        yield f"compute_at({left}, x)"
+    yield "compute_at(S, n)"
+    yield "place(S, r)"
+    loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
+    for loop in reversed(loops):
+        yield f"distribute({loop})"
+    for loop in reversed(loops):
+        yield f"reorder({loop}b, k)"
+    for loop in loops:
+        yield f"unroll({loop})"
+
+
+def _blocked(tile: Tile, steps: int) -> Iterator[str]:
+    """A block of `unroll` of the `steps` turns that the loop over the depth has now."""
+    if 1 < tile.unroll <= steps:
+        yield f"split(k, ku, {tile.unroll})"
+    yield f"select(k, {tile.isa})"
+    yield "block(k)"
+
+
+def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[str]:
+    """CONV2D with products of halves: the windows of a tile are widened to halves once, for all channels.
+
+    Args:
+        high: whether the RESCALE is made of high words.
+        whole: whether the channels of a pixel are whole words: then words of the pixels of a tile alternate, and bytes
+            are widened two by two.
+        padded: whether the image has padding.
+    """
+    depth = -(-tile.depth // (4 * tile.unroll)) * 4 * tile.unroll
+    yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i16)")
+    if depth > tile.depth:
+        yield f"pad(k, {4 * tile.unroll})"
+    yield from finished(tile, high)
+    yield from _summed(tile, "P")
+    channels = tile.channels > 1
+    yield from ("split(k, kl, 4)", "split(kl, ke, 2)")
+    phase, lane = ("ke", "kl") if whole else ("kl", "ke")
+    if whole:
+        yield "reorder(kl, ke)"
+    for loop in tile.loops:
+        yield f"reorder({lane}, {loop})"
+    yield from tile.turned()
+    yield "pack(w)"
+    # The packed weights are [n, k, phase, channels, lane]; a word holds both phases of a channel.
+    yield f"reorder_dims(w, {'d01342' if channels else 'd0132'})"
+    if whole:
+        yield from _whole_words(tile, padded)
+    if whole:
+        yield from tile.pairs()
+    yield from tile.operands(phase, "stage(w, @, wh, r, i16)", "stage(P, @, ph, r)")
+    yield f"write_out({phase})"
+    yield from _blocked(tile, depth // 4)
+    yield from _constants(tile, high)
+
+
+def _whole_words(tile: Tile, padded: bool) -> Iterator[str]:
+    """Windows in words of halves 0 and 2, then 1 and 3, of four channels; the words of all pixels side by side."""
+    for loop, half in (("c", "ch"), *([("f", "fh")] if padded else [])):
+        yield f"split({loop}, {half}, 4)"
+        yield f"split({half}, {half}e, 2)"
+    yield "reorder(ch, che)"
+    yield from ("divide_dim(P, 3, 4)", "divide_dim(P, 4, 2)")
+    yield f"reorder_dims(P, {'d013524' if tile.pixels > 1 else 'd012354'})"
+    yield from ("stage(a, c, ab, r)", "stage(P, che, cp, r)", "write_out(che)", f"select(c, {tile.isa})", "block(c)")
+
+
+def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
+    """CONV2D with products of words, which bytes are widened to as they are loaded.
+
+    Args:
+        high: whether the RESCALE is made of high words.
+        copied: whether windows are copied first; else they are pixels, which are read where they lie.
+    """
+    yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
+    yield from finished(tile, high)
+    yield from _summed(tile, "P" if copied else "")
+    yield from tile.turned()
+    yield "pack(w)"
+    yield from tile.operands("k", "stage(w, @, wr, r, i32)", f"stage({'P' if copied else 'a'}, @, ar, r, i32)")
+    yield from _blocked(tile, tile.depth)
+    yield from _constants(tile, high)
+
+
+def dsp_matmul(tile: Tile, high: bool) -> Iterator[str]:
+    """MATMUL with products of halves, of an even depth: words of the rows, and of the columns, of a tile alternate."""
+    yield from finished(tile, high)
+    yield from ("compute_at(S, v)", "compute_at(Q, v)")
+    yield from _summed(tile, "P")
+    pixels, channels = tile.pixels > 1, tile.channels > 1
+    yield "split(k, kh, 2)"
+    for loop in tile.loops:
+        yield f"reorder(kh, {loop})"
+    yield from ("split(ck, ch, 2)", "split(dk, dh, 2)", "divide_dim(P, 2, 2)", "divide_dim(Q, 2, 2)")
+    if pixels:
+        yield "reorder_dims(P, d0213)"
+    if channels:
+        yield from (f"split(dn, dni, {tile.channels})", f"divide_dim(Q, 1, {tile.channels})", "reorder_dims(Q, d01324)")
+    yield from tile.turned()
+    yield from tile.pairs()
+    yield from tile.operands("k", "stage(Q, @, qh, r)", "stage(P, @, ph, r)")
+    yield from _blocked(tile, tile.depth // 2)
+    yield from _constants(tile, high)
+
+
+def scalar_matmul(tile: Tile, high: bool) -> Iterator[str]:
+    """MATMUL with products of words: halves are widened as they are loaded."""
+    yield from finished(tile, high)
+    yield from ("compute_at(S, v)", "compute_at(Q, v)")
+    yield from _summed(tile, "P")
+    yield from tile.turned()
+    yield from tile.operands("k", "stage(Q, @, qr, r, i32)", "stage(P, @, pr, r, i32)")
+    yield from _blocked(tile, tile.depth)
+    yield from _constants(tile, high)
