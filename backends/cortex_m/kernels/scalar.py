@@ -173,7 +173,15 @@ def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) ->
 def is_deep(constants: Mapping[str, np.ndarray]) -> bool:
     """Whether a RESCALE can be made of high words."""
     zero = int(constants["range"][0])
-    return all(DERIVED["round"](int(shift), zero) is not None for shift in set(constants["shift"].tolist()))
+    _, shifts = normalized(constants["multiplier"], constants["shift"])
+    return all(DERIVED["round"](shift, zero) is not None for shift in set(shifts.tolist()))
+
+
+def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int32 multipliers and shifts that scale alike, each multiplier as large as int32 and a shift of 62 allow."""
+    bits = np.frexp(np.maximum(multiplier, 1).astype(np.float64))[1]
+    up = np.minimum(31 - bits, 62 - shift.astype(np.int32))
+    return (multiplier.astype(np.int64) << up).astype(np.int32), (shift + up).astype(np.int32)
 
 
 def offered(workload: Workload, core: Core, site: Site) -> Sequence[Variant]:
@@ -229,8 +237,8 @@ def constants_of(workload: Workload) -> dict[str, np.ndarray]:
     """The constants that the algorithms name."""
     constants = dict(workload.constants)
     zero, low, upper = (np.array(value, np.int32) for value in constants["range"])
-    found = {"zero": zero, "low": low, "upper": upper, "shift": constants["shift"].astype(np.int32)}
-    found["multiplier"] = constants["multiplier"].astype(np.int32)
+    multiplier, shift = normalized(constants["multiplier"], constants["shift"])
+    found = {"zero": zero, "low": low, "upper": upper, "multiplier": multiplier, "shift": shift}
     if "table" in constants:
         found["table"] = constants["table"]
     if "weights" not in constants:
