@@ -73,28 +73,30 @@ def _place(use: Use, depth: int) -> tuple[object, ...]:
     return use.access.buffer, *(i.at(names) for i in use.access.index), *(tuple(f.positions) for f in inner)
 
 
-def why_not_apart(program: Program, loop: For, var: str) -> str:
-    """Why turns over `var`, a loop at or in `loop`, depend on each other; empty where they do not, or only add up.
+def why_not_apart(program: Program, loop: For, *names: str) -> str:
+    """Why turns over variables of loops at or in `loop` depend on each other; empty where they do not, or only add up.
 
-    Turns are apart where every buffer that they write is addressed from one place, in strides of `var` that no other
-    loop inside reaches across.
+    Turns are apart where every buffer that they write is addressed from one place, in strides of a variable that no
+    other loop inside reaches across. Of several variables, each buffer may have its own.
     """
-    own = own_buffers(loop.body)
-    by_buffer: dict[str, list[Use]] = {}
-    for use in uses(loop):
-        if use.access.buffer not in own:
-            by_buffer.setdefault(use.access.buffer, []).append(use)
-    for name, found in by_buffer.items():
-        if {use.how for use in found} in ({"read"}, {"add"}):
-            continue
-        if not _strided(program, name, found, var):
-            return f"turns of `{var}` meet in {name}"
+    for b, found in changed_in(program, loop):
+        if {use.how for use in found} != {"add"} and not any(_strided(b, found, var) for var in names):
+            return f"turns of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
 
 
-def _strided(program: Program, name: str, found: Sequence[Use], var: str) -> bool:
+def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
+    """The buffers from outside that turns of a loop write or add to, each with its uses; loops are those from it on."""
+    own, by_buffer = own_buffers(loop.body), dict[str, list[Use]]()
+    for use in uses(loop):
+        by_buffer.setdefault(use.access.buffer, []).append(use)
+    changed = {name for name, found in by_buffer.items() if any(use.how != "read" for use in found)}
+    return [(program.buffers[name], found) for name, found in by_buffer.items() if name in changed - own]
+
+
+def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:
     """Whether turns over `var` touch different elements of a buffer."""
-    addresses = [(program.buffers[name].address(use.access.index), use.loops) for use in found]
+    addresses = [(b.address(use.access.index), use.loops) for use in found]
     bases = {where.at({f.var: 0 for f in loops}) for where, loops in addresses}
     strides = {where[var] for where, _ in addresses}
     if len(bases) > 1 or len(strides) > 1 or 0 in strides:
@@ -121,14 +123,9 @@ def why_not_repeatable(program: Program, loop: For) -> str:
     """Why a turn may not run twice; empty where it begins all that it adds to, or reads of what it writes."""
     if why := why_not_apart(program, loop, loop.var):
         return why
-    own = own_buffers(loop.body)
-    by_buffer: dict[str, list[Use]] = {}
-    for use in uses(loop.body):
-        if use.access.buffer not in own:
-            by_buffer.setdefault(use.access.buffer, []).append(use)
-    for name, found in by_buffer.items():
-        if {use.how for use in found} != {"read"} and reads_old(program.buffers[name], found):
-            return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {name}"
+    for b, found in changed_in(program, loop):
+        if reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
+            return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
     return ""
 
 
