@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
 from tosaic.backends.cortex_m.program.rules import DERIVED
@@ -63,17 +64,20 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
     """The outputs, given inputs and constants as the program reads them.
 
     Raises:
-        ValueError: a number does not fit its buffer, or one is used that nobody wrote.
+        ValueError: a number does not fit its buffer, or one is used, or put out, that nobody wrote.
     """
     scope: dict[str, Any] = {"OPS": {name: op.compute for name, op in OPS.items()}, "mul": _product, "fits": _fits}
     exec(compile(_Source(program).text, "<program>", "exec"), scope)
     run: Callable[..., dict[str, list[int]]] = scope["run"]
-    got = run({name: array.ravel().tolist() for name, array in arrays.items()})
-    return {
-        b.name: np.array(got[b.name], f"int{8 * BYTES[b.dtype]}").reshape(b.shape)
-        for b in program.arguments
-        if b.memory == "out"
-    }
+    try:
+        got = run({name: array.ravel().tolist() for name, array in arrays.items()})
+    except (TypeError, IndexError) as error:
+        raise ValueError(f"a number is used that nobody wrote: {error}") from error
+    outputs = [b for b in program.arguments if b.memory == "out"]
+    for b in outputs:
+        if None in got[b.name][: b.size]:
+            raise ValueError(f"nobody wrote all of {b.name}")
+    return {b.name: np.array(got[b.name][: b.size], f"int{8 * BYTES[b.dtype]}").reshape(b.shape) for b in outputs}
 
 
 def _product(a: int | None, b: int | None) -> int | None:
@@ -88,14 +92,17 @@ def _fits(value: int | None, bits: int, where: str) -> int | None:
 
 
 class _Source:
-    """Python that runs a program on lists of numbers."""
+    """Python that runs a program on lists of numbers, each with slack behind it that nobody wrote.
+
+    There an index below 0 ends up as well, which means the end of a list in Python.
+    """
 
     def __init__(self, program: Program) -> None:
         self.buffers, self.count = program.buffers, 0
         self.lines = ["def run(arrays):"]
         for b in program.arguments:
-            source = f"[None] * {b.size}" if b.memory == "out" else f"list(arrays['{b.name}'])"
-            self.lines.append(f" {b.name} = {source}")
+            source = f"[None] * {b.size}" if b.memory == "out" else f"arrays['{b.name}']"
+            self.lines.append(f" {b.name} = {source} + [None] * {SLACK}")
         self._emit(program.body, 1)
         outputs = [b.name for b in program.arguments if b.memory == "out"]
         self.lines.append(f" return {{{', '.join(f'{name!r}: {name}' for name in outputs)}}}")
@@ -108,10 +115,11 @@ class _Source:
         pad = " " * depth
         match s:
             case Seq():
+                self.lines += [f"{pad}pass"] if not s.body else []
                 for part in s.body:
                     self._emit(part, depth)
             case Alloc():
-                self.lines.append(f"{pad}{s.buffer.name} = [None] * {s.buffer.size}")
+                self.lines.append(f"{pad}{s.buffer.name} = [None] * {s.buffer.size + SLACK}")
                 self._emit(s.body, depth)
             case For():
                 self.lines.append(f"{pad}for {s.var} in {s.positions}:")

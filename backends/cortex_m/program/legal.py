@@ -4,91 +4,157 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import How, loops_of, own_buffers, touches, under
-from tosaic.backends.cortex_m.program.tree import Access, Assign, For, If, Instr, Program, Reduce, RefusedError
+from tosaic.backends.cortex_m.program.rewriting import How, loops_of, meaning_of, own_buffers, touches, under
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Instr,
+    Program,
+    Reduce,
+    RefusedError,
+    Statement,
+    children,
+)
 
 
 class Use(NamedTuple):
-    """An access of a statement, how it is used, and the loops around it, outermost first."""
+    """An access of a statement, how it is used, and the loops around it, outermost first.
+
+    Args:
+        sure: whether it happens whatever conditions say.
+    """
 
     how: How
     access: Access
     loops: tuple[For, ...]
+    sure: bool
 
 
-def uses(statement: For | If, name: str = "") -> list[Use]:
-    """Every use below a statement, of one buffer or of all; loops are those from the statement on."""
-    return [
-        Use(how, access, loops_of(around))
-        for s, around in under(statement)
-        if isinstance(s, Assign | Reduce | Instr)
-        for how, access in touches(s)
-        if name in ("", access.buffer)
-    ]
+def uses(statement: Statement, name: str = "") -> list[Use]:
+    """Every use below a statement in order, of one buffer or of all; loops are those from the statement on.
 
-
-def why_not_apart(program: Program, loop: For, var: str) -> str:
-    """Why turns over `var`, a loop at or in `loop`, depend on each other; empty where they do not, or only add up.
-
-    Turns are apart where every buffer that they write is addressed from one place, in strides of `var` that no other
-    loop inside reaches across.
+    Behind an `If` stand, once more, the elements that both of its branches write: these are sure.
     """
-    own = own_buffers(loop.body)
-    by_buffer: dict[str, list[Use]] = {}
-    for use in uses(loop):
-        if use.access.buffer not in own:
-            by_buffer.setdefault(use.access.buffer, []).append(use)
-    for name, found in by_buffer.items():
-        if {use.how for use in found} in ({"read"}, {"add"}):
-            continue
-        if not _strided(program, name, found, var):
-            return f"turns of `{var}` meet in {name}"
+    return [use for use in _uses(statement, (), True) if name in ("", use.access.buffer)]
+
+
+def _uses(s: Statement, loops: tuple[For, ...], sure: bool) -> Iterator[Use]:
+    match s:
+        case For():
+            yield from _uses(s.body, (*loops, s), sure)
+        case If():
+            then, otherwise = (list(_uses(part, loops, False)) for part in (s.then, s.otherwise))
+            yield from (*then, *otherwise)
+            written = {_place(use, len(loops)) for use in otherwise if use.how == "write"}
+            yield from (
+                use._replace(sure=sure) for use in then if use.how == "write" and _place(use, len(loops)) in written
+            )
+        case Instr():
+            lanes = meaning_of(s)
+            yield from (Use(how, access, (*loops, lanes), sure) for how, access in touches(lanes.body))
+        case Assign() | Reduce():
+            yield from (Use(how, access, loops, sure) for how, access in touches(s))
+        case _:
+            for child in children(s):
+                yield from _uses(child, loops, sure)
+
+
+def _place(use: Use, depth: int) -> tuple[object, ...]:
+    """What a use touches, whatever its loops from `depth` on are called."""
+    inner = use.loops[depth:]
+    names = {f.var: Affine.of(f"{depth}") for depth, f in enumerate(inner)}
+    return use.access.buffer, *(i.at(names) for i in use.access.index), *(tuple(f.positions) for f in inner)
+
+
+def why_not_apart(program: Program, loop: For, *names: str) -> str:
+    """Why turns over variables of loops at or in `loop` depend on each other; empty where they do not, or only add up.
+
+    Turns are apart where every buffer that they write is addressed from one place, in strides of a variable that no
+    other loop inside reaches across. Of several variables, each buffer may have its own.
+    """
+    for b, found in changed_in(program, loop):
+        if {use.how for use in found} != {"add"} and not any(_strided(b, found, var) for var in names):
+            return f"turns of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
 
 
-def _strided(program: Program, name: str, found: Sequence[Use], var: str) -> bool:
+def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
+    """The buffers from outside that turns of a loop write or add to, each with its uses; loops are those from it on."""
+    own, by_buffer = own_buffers(loop.body), dict[str, list[Use]]()
+    for use in uses(loop):
+        by_buffer.setdefault(use.access.buffer, []).append(use)
+    changed = {name for name, found in by_buffer.items() if any(use.how != "read" for use in found)}
+    return [(program.buffers[name], found) for name, found in by_buffer.items() if name in changed - own]
+
+
+def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:
     """Whether turns over `var` touch different elements of a buffer."""
-    addresses = [(program.buffers[name].address(use.access.index), use.loops) for use in found]
+    addresses = [(b.address(use.access.index), use.loops) for use in found]
     bases = {where.at({f.var: 0 for f in loops}) for where, loops in addresses}
-    strides = {abs(where[var]) for where, _ in addresses}
+    strides = {where[var] for where, _ in addresses}
     if len(bases) > 1 or len(strides) > 1 or 0 in strides:
         return False
     own = next(f for _, loops in addresses for f in loops if f.var == var)
-    turn = strides.pop()
-    below, above = 0, 0
+    stride = abs(strides.pop())
+    apart = stride * _least_distance(own)
+    low, high, above = 0, 0, 0
     for where, loops in addresses:
-        inside = [(abs(where[f.var]), f) for f in loops if where[f.var] and f.last and f.var != var]
-        smaller = [(factor, f) for factor, f in inside if factor * f.step < turn * own.step]
-        below = max(below, sum(factor * f.last for factor, f in smaller))
-        larger = [factor * (1 if f.early else f.step) for factor, f in inside if factor * f.step >= turn * own.step]
-        above = math.gcd(above, *larger)
-    return below < turn * own.step and (above == 0 or above > below + turn * own.last)
+        inside = [(where[f.var], f) for f in loops if where[f.var] and f.last and f.var != var]
+        units = [abs(factor) * math.gcd(f.step, f.last) for factor, f in inside]
+        ends = [factor * f.last for (factor, f), unit in zip(inside, units, strict=True) if unit < apart]
+        low, high = min(low, sum(e for e in ends if e < 0)), max(high, sum(e for e in ends if e > 0))
+        above = math.gcd(above, *(unit for unit in units if unit >= apart))
+    return high - low < apart and (above == 0 or above > high - low + stride * own.last)
+
+
+def _least_distance(loop: For) -> int:
+    """Between the positions of two turns."""
+    return loop.last - (loop.turns - 2) * loop.step if loop.early and loop.turns > 1 else loop.step
 
 
 def why_not_repeatable(program: Program, loop: For) -> str:
     """Why a turn may not run twice; empty where it begins all that it adds to, or reads of what it writes."""
     if why := why_not_apart(program, loop, loop.var):
         return why
-    own = own_buffers(loop.body)
-    found = [use for use in uses(loop) if use.access.buffer not in own]
-    changed = {use.access.buffer for use in found if use.how != "read"}
-    only_written = changed - {use.access.buffer for use in found if use.how != "write"}
-    begun: dict[str, set[int]] = {}
-    for use in found:
-        name = use.access.buffer
-        if name not in changed - only_written:
-            continue
-        inside = [f for f in use.loops if f is not loop]
-        elements = elements_of(program.buffers[name].address(use.access.index).at({loop.var: 0}), inside)
-        if use.how != "write" and not elements <= begun.get(name, set()):
-            return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {name}"
-        if use.how == "write":
-            begun.setdefault(name, set()).update(elements)
+    for b, found in changed_in(program, loop):
+        if reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
+            return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
     return ""
+
+
+def reads_old(b: Buffer, found: Sequence[Use]) -> bool:
+    """Whether the uses of a buffer in a turn, in order, read or add to an element that none before surely wrote."""
+    return any(use.how != "write" and not _begun(b, use, found[:number]) for number, use in enumerate(found))
+
+
+def _begun(b: Buffer, use: Use, before: Sequence[Use]) -> bool:
+    """Whether all elements of a use are written before: in the same turns of the loops that both stand in."""
+    where, written = b.address(use.access.index), dict[int, set[int]]()
+    for other in before:
+        if other.how != "write" or not other.sure:
+            continue
+        shared = sum(mine is its for mine, its in zip(use.loops, other.loops, strict=False))
+        its = b.address(other.access.index)
+        if _fixed(its, other.loops[shared:]).terms == _fixed(where, use.loops[shared:]).terms:
+            written.setdefault(shared, set()).update(elements_of(its, other.loops[shared:]))
+    return any(elements_of(where, use.loops[shared:]) <= found for shared, found in written.items())
+
+
+def _fixed(where: Affine, loops: Sequence[For]) -> Affine:
+    return where.at({f.var: 0 for f in loops})
+
+
+def covers(b: Buffer, found: Sequence[Use], size: int) -> bool:
+    """Whether the uses of a buffer in a turn surely write so many elements."""
+    writes = [use for use in found if use.how == "write" and use.sure]
+    return len(set().union(*(elements_of(b.address(use.access.index), use.loops) for use in writes))) == size
 
 
 def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
@@ -128,6 +194,19 @@ def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
     (outer,) = bases
     extent = max(reached) - min(reached) + 1
     return Window(outer + min(reached), extent, len(reached) == extent)
+
+
+def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Window]) -> None:
+    """Guard: what turns of a loop touch of a buffer lies inside of it, as boxes too.
+
+    Raises:
+        RefusedError: conditions keep accesses inside, which say nothing of a whole window.
+    """
+    around = next(around for s, around in under(program.body) if s is loop)
+    for window, extent in zip(windows, b.shape, strict=True):
+        low, high = bounds_of(window.base, (*around, loop))
+        if low < 0 or high + window.extent > extent:
+            raise RefusedError(f"a window of `{loop.var}` reaches outside of {b.name}{list(b.shape)}")
 
 
 def bounds_of(index: Affine, around: Sequence[For | If]) -> tuple[int, int]:

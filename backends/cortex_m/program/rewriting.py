@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.ops import LOOKUP
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -160,6 +161,13 @@ def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
             for formal, operand in zip(s.row.formals, s.operands, strict=True):
                 written = formal.name == what.target.buffer
                 yield ("read" if not written else "write" if isinstance(what, Assign) else "add"), operand
+
+
+def tables_of(statement: Statement) -> set[str]:
+    """The names of buffers in which values say what is read."""
+    values = (s.value for s in walk(statement) if isinstance(s, Assign | Reduce))
+    found = (part for value in values for part in parts_of(value) if isinstance(part, Op) and part.name == LOOKUP)
+    return {part.args[0].buffer for part in found if isinstance(part.args[0], Access)}
 
 
 def written_by(statement: Statement) -> set[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
     Assign,
+    Buffer,
     For,
     If,
     Op,
@@ -21,6 +23,10 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 _SIGNS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_BUFFER = re.compile(r"(\w+): (\w+)\[([\d, ]*)\] in (\w+)")
+_LOOP = re.compile(r"(for|unroll) (\w+) < (\d+)(?: by (\d+))?(, the last one early)?:")
+_NOTHING: Statement = Seq(())
+_IF = re.compile(r"if (.*):")
 
 
 def parse_statement(text: str) -> Assign | Reduce:
@@ -78,6 +84,57 @@ def _value(node: ast.expr) -> Value:
         case ast.BinOp() if type(node.op) in _SIGNS:
             return Op(_SIGNS[type(node.op)], (_value(node.left), _value(node.right)))
     return _access(node)
+
+
+def parse_program(text: str) -> Program:
+    """The program behind a `listing` that has no instructions, and no steps of the host.
+
+    A buffer inside lives to the end of the lines that are indented like it.
+
+    Raises:
+        ValueError: a line is none of a program.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    arguments = list[Buffer]()
+    while lines and (found := _BUFFER.fullmatch(lines[0])) and found[4] in ("in", "out", "const"):
+        arguments.append(_buffer(found))
+        lines.pop(0)
+    body = _body(lines, 0)
+    if lines:
+        raise ValueError(f"`{lines[0].strip()}` is indented as nothing before it")
+    return Program(tuple(arguments), body)
+
+
+def _buffer(found: re.Match[str]) -> Buffer:
+    return Buffer(found[1], found[2], tuple(int(extent) for extent in found[3].split(",") if extent.strip()), found[4])
+
+
+def _body(lines: list[str], depth: int) -> Statement:
+    """The statements that are indented to `depth`; their lines are taken away."""
+    pad, found = "  " * depth, list[Statement]()
+    while lines and lines[0].startswith(pad) and not lines[0].startswith(f"{pad} ") and lines[0] != f"{pad}else:":
+        line = lines.pop(0).strip()
+        if (buffer := _BUFFER.fullmatch(line)) is not None:
+            found.append(Alloc(_buffer(buffer), _body(lines, depth)))
+        elif (loop := _LOOP.fullmatch(line)) is not None:
+            kind, var, extent, step, early = loop.groups()
+            body = _body(lines, depth + 1)
+            unrolled = "unroll" if kind == "unroll" else "each"
+            found.append(For(var, int(extent), body, int(step or 1), bool(early), unrolled))
+        elif (condition := _IF.fullmatch(line)) is not None:
+            conditions = tuple(_affine(_expression(c.removesuffix(">= 0"))) for c in condition[1].split(" and "))
+            then, otherwise = _body(lines, depth + 1), _NOTHING
+            if lines and lines[0] == f"{pad}else:":
+                lines.pop(0)
+                otherwise = _body(lines, depth + 1)
+            found.append(If(conditions, then, otherwise))
+        else:
+            found.append(parse_statement(line))
+    return found[0] if len(found) == 1 else Seq(tuple(found))
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
 
 
 def listing(program: Program) -> str:

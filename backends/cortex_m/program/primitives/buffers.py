@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.legal import elements_of, uses, window_of
+from tosaic.backends.cortex_m.program.legal import covers, reads_old, uses, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     at,
@@ -14,6 +15,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     mapped,
     own_buffers,
     seq,
+    tables_of,
     touches,
     with_accesses,
     written_by,
@@ -62,12 +64,15 @@ class Stage(Primitive):
         fresh(program, new)
         if memory not in ("scratch", *REGISTERS) or BYTES.get(dtype, 0) < BYTES[b.dtype]:
             raise RefusedError(f"{name} is not staged in `{memory}` as `{dtype}`")
-        found = [use._replace(loops=use.loops[1:]) for use in uses(loop, name)]
+        found = uses(loop.body, name)
         if any(isinstance(s, Instr) and any(o.buffer == name for o in s.operands) for s in walk(loop.body)):
             raise RefusedError(f"instructions hold {name} as it lies")
+        if name in tables_of(loop.body):
+            raise RefusedError(f"values say what is read of {name}")
         if not found or name in own_buffers(loop.body):
             raise RefusedError(f"a turn of `{var}` does not touch {name}")
         windows = [window_of([(u.access.index[dim], u.loops) for u in found]) for dim in range(len(b.shape))]
+        windows_inside(program, loop, b, windows)
         kept = [dim for dim, window in enumerate(windows) if window.extent > 1]
         buffer = Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory)
         whole_registers(buffer)
@@ -76,15 +81,13 @@ class Stage(Primitive):
         if memory in REGISTERS and any(not w.dense for w in windows):
             raise RefusedError(f"a turn of `{var}` reads {name} with gaps")
         written = any(u.how != "read" for u in found)
-        if written and (any(not w.dense for w in windows) or self._diagonal(found)):
-            raise RefusedError(f"a turn of `{var}` writes only a part of what it spans of {name}")
         outer = Access(name, tuple(w.base + names[d] if d in names else w.base for d, w in enumerate(windows)))
         inner = Access(new, tuple(Affine.of(names[dim]) for dim in kept))
 
         def moved(a: Access) -> Access:
             return Access(new, tuple(a.index[d] - windows[d].base for d in kept)) if a.buffer == name else a
 
-        read = self._reads_old(b, found)
+        read = reads_old(b, found) or (written and not covers(b, found, buffer.size))
         back = {names[dim]: f"{names[dim]}o" for dim in kept} if read else {}
         fresh(program, *back.values())
         extents = {names[dim]: windows[dim].extent for dim in kept}
@@ -92,22 +95,6 @@ class Stage(Primitive):
         parts += [with_accesses(loop.body, moved)]
         parts += [_copied(outer, inner, extents, back)] if written else []
         return with_loop(program, loop, replace(loop, body=Alloc(buffer, seq(*parts))))
-
-    def _diagonal(self, found: list) -> bool:
-        """Whether a loop moves along two dimensions at once."""
-        return any(sum(i[f.var] != 0 for i in u.access.index) > 1 for u in found for f in u.loops)
-
-    def _reads_old(self, b: Buffer, found: list) -> bool:
-        """Whether a turn reads, or adds to, what it has not written before."""
-        begun = set[int]()
-        for u in found:
-            where = b.address(u.access.index)
-            inside = [f for f in u.loops if where[f.var]]
-            elements = elements_of(where.at(dict.fromkeys(where.names - {f.var for f in inside}, 0)), inside)
-            if u.how != "write" and not elements <= begun:
-                return True
-            begun |= elements if u.how == "write" else set()
-        return False
 
 
 def _copied(to: Access, source: Access, extents: Mapping[str, int], names: Mapping[str, str]) -> Statement:
@@ -143,11 +130,29 @@ class Place(Primitive):
         return replace(program, body=mapped(program.body, one))
 
 
-def _home(program: Program, name: str) -> tuple[Alloc, Statement, Statement]:
-    """Where a buffer lives: its Alloc, the one statement that makes it, the one that reads it.
+class Home(NamedTuple):
+    """Where a buffer lives, the one statement that makes it, and the one that reads it.
+
+    Args:
+        parts: all statements beside these two, which are among them.
+    """
+
+    alloc: Alloc
+    maker: Statement
+    user: Statement
+    parts: tuple[Statement, ...]
+
+    def changed(self) -> set[str]:
+        """The names of buffers that change from where the buffer is made to where it was read last."""
+        behind = self.parts[self.parts.index(self.maker) + 1 : self.parts.index(self.user) + 1]
+        return set().union(*(written_by(part) - own_buffers(part) for part in behind))
+
+
+def home_of(program: Program, name: str) -> Home:
+    """Where a buffer lives.
 
     Raises:
-        RefusedError: it is no buffer that one statement makes for another one beside it.
+        RefusedError: it is no buffer that one statement makes for another one behind it.
     """
     homes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == name]
     if not homes or not isinstance(homes[0].body, Seq):
@@ -157,7 +162,7 @@ def _home(program: Program, name: str) -> tuple[Alloc, Statement, Statement]:
     users = [p for p in parts if any(how == "read" and a.buffer == name for how, a in touches(p)) and p not in makers]
     if len(makers) != 1 or len(users) != 1 or parts.index(makers[0]) > parts.index(users[0]):
         raise RefusedError(f"{name} is not made by one statement for another one behind it")
-    return homes[0], makers[0], users[0]
+    return Home(homes[0], makers[0], users[0], parts)
 
 
 @PRIMITIVES.register
@@ -170,15 +175,18 @@ class ComputeAt(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, var = map(str, arguments)
         loop, b = program.loop(var), program.buffer(name)
-        home, made, user = _home(program, name)
+        home = home_of(program, name)
+        made, user = home.maker, home.user
         if not any(s is loop for s in walk(user)):
             raise RefusedError(f"`{var}` is not in the statement that reads {name}")
         if loop.kind != "each":
             raise RefusedError(f"`{var}` is no plain loop")
-        reads = [use._replace(loops=use.loops[1:]) for use in uses(loop, name)]
-        if len(reads) != sum(a.buffer == name for _, a in touches(user)):
+        reads = uses(loop.body, name)
+        if len(reads) != len(uses(user, name)):
             raise RefusedError(f"{name} is read outside of `{var}` too")
-        if any(a.buffer in written_by(user) - own_buffers(user) for how, a in touches(made) if how == "read"):
+        if written_by(made) - own_buffers(made) != {name}:
+            raise RefusedError(f"what computes {name} writes more than that")
+        if any(a.buffer in home.changed() for how, a in touches(made) if how == "read"):
             raise RefusedError(f"what computes {name} reads what changes before")
         nest, inner = list[For](), made
         while isinstance(inner, For):
@@ -186,6 +194,7 @@ class ComputeAt(Primitive):
             inner = inner.body
         counted = self._counted(b, made, nest)
         windows = [window_of([(u.access.index[dim], u.loops) for u in reads]) for dim in range(len(b.shape))]
+        windows_inside(program, loop, b, windows)
         back = [w.base if d in counted else Affine() for d, w in enumerate(windows)]
         shape = tuple(w.extent if d in counted else b.shape[d] for d, w in enumerate(windows))
         starts = {counted[d].var: back[d] + counted[d].var for d in counted}
@@ -203,9 +212,8 @@ class ComputeAt(Primitive):
             )
 
         body = Alloc(replace(b, shape=shape), with_accesses(seq(maker, loop.body), shrunk))
-        assert isinstance(home.body, Seq)
-        rest = seq(*(exchanged(p, loop, replace(loop, body=body)) for p in home.body.body if p is not made))
-        return replace(program, body=exchanged(program.body, home, rest))
+        rest = seq(*(exchanged(p, loop, replace(loop, body=body)) for p in home.parts if p is not made))
+        return replace(program, body=exchanged(program.body, home.alloc, rest))
 
     def _counted(self, b: Buffer, made: Statement, nest: list[For]) -> dict[int, For]:
         """By dimension, the outer loop of what makes a buffer that counts it, and counts nothing else of it."""
@@ -228,8 +236,8 @@ class Inline(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
-        home, made, user = _home(program, b.name)
-        inner, loops = made, list[For]()
+        home = home_of(program, b.name)
+        inner, loops = home.maker, list[For]()
         while isinstance(inner, For):
             loops.append(inner)
             inner = inner.body
@@ -238,8 +246,10 @@ class Inline(Primitive):
         source, index = inner.value, inner.target.index
         if index != tuple(Affine.of(f.var) for f in loops):
             raise RefusedError(f"{b.name} is not copied element by element")
-        if source.buffer in written_by(user):
+        if source.buffer in home.changed():
             raise RefusedError(f"{source.buffer} changes before {b.name} is read")
+        if any(isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands) for s in walk(home.user)):
+            raise RefusedError(f"instructions hold {b.name} as it lies")
 
         def straight(a: Access) -> Access:
             if a.buffer != b.name:
@@ -247,4 +257,5 @@ class Inline(Primitive):
             values = {f.var: i for f, i in zip(loops, a.index, strict=True)}
             return Access(source.buffer, tuple(i.at(values) for i in source.index))
 
-        return replace(program, body=exchanged(program.body, home, with_accesses(user, straight)))
+        rest = seq(*(with_accesses(p, straight) for p in home.parts if p is not home.maker))
+        return replace(program, body=exchanged(program.body, home.alloc, rest))

@@ -8,7 +8,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import loops_of, own_buffers, touches, under
+from tosaic.backends.cortex_m.program.rewriting import loops_of, own_buffers, tables_of, touches, under
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -42,6 +42,8 @@ class PackConstant(Primitive):
         found = uses_of(program, b.name)
         if b.memory != "const" or len(found) != 1:
             raise RefusedError(f"{b.name} is no constant that one statement reads")
+        if b.name in tables_of(program.body):
+            raise RefusedError(f"values say what is read of {b.name}")
         ((access, loops),) = found
         used = [f for f in loops if any(i[f.var] for i in access.index)]
         if any(f.step != 1 for f in used):
@@ -180,6 +182,8 @@ class Skew(Primitive):
         if dim < 0 or stride < 1 or any(i[outer] for i in factor.index) or len(uses_of(program, factor.buffer)) != 1:
             raise RefusedError(f"`{inner}` does not count one dimension of {factor.buffer} alone")
         b, extent = program.buffers[factor.buffer], stride * (first.extent - 1) + second.extent
+        if b.shape[dim] != second.extent:
+            raise RefusedError(f"`{inner}` does not count all of dimension {dim} of {b.name}{list(b.shape)}")
         shape = (first.extent, *b.shape[:dim], extent, *b.shape[dim + 1 :])
         where = [Affine.of(f"v{i + 1}") for i in range(len(b.shape))]
         where[dim] = where[dim] - Affine.of("v0") * stride

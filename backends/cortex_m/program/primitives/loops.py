@@ -126,7 +126,7 @@ class Reorder(Primitive):
             raise RefusedError(f"`{inner}` does not stand right inside of `{outer}`")
         if "block" in (first.kind, second.kind):
             raise RefusedError("a block stays where it is")
-        if why := why_not_apart(program, first, outer) or why_not_apart(program, first, inner):
+        if why := why_not_apart(program, first, outer, inner):
             raise RefusedError(why)
         return with_loop(program, first, replace(second, body=replace(first, body=second.body)))
 

@@ -34,7 +34,7 @@ class Rewrite(Primitive):
         b, rule = program.buffer(str(arguments[0])), RULES.get(str(arguments[1]))
         if rule is None:
             raise RefusedError(f"there is no rule `{arguments[1]}`", hint=f"there are {', '.join(RULES)}")
-        new, steps = list[Buffer](), list[Derive]()
+        new = dict[Derive, Buffer]()
 
         def change(value: Value) -> Value:
             if not isinstance(value, Op):
@@ -48,19 +48,24 @@ class Rewrite(Primitive):
                 if any(not isinstance(s, Access) or program.buffers[s.buffer].memory != "const" for s in sources):
                     raise RefusedError(f"`{rule.name}` wants constants")
                 accesses = [s for s in sources if isinstance(s, Access)]
-                widest = max((program.buffers[s.buffer] for s in accesses), key=lambda b: len(b.shape))
-                new.append(replace(widest, name=name, dtype="i32"))
-                steps.append(Derive(name, name, tuple(s.buffer for s in accesses)))
+                if any(s.index not in ((), accesses[0].index) for s in accesses):
+                    raise RefusedError(f"`{rule.name}` wants constants of one index")
+                derived = Derive(name, name, tuple(s.buffer for s in accesses))
+                new[derived] = replace(program.buffers[accesses[0].buffer], name=name, dtype="i32")
             return result
 
         def one(s: Statement) -> Statement:
             return replace(s, value=change(s.value)) if isinstance(s, Assign) and s.target.buffer == b.name else s
 
         body = mapped(program.body, one)
-        if not steps:
+        if not new:
             raise RefusedError(f"`{rule.name}` finds nothing in {b.name}")
-        fresh(program, *(n.name for n in new))
-        found = replace(program, arguments=(*program.arguments, *new), body=body, host=(*program.host, *steps))
+        if len({derived.name for derived in new}) < len(new):
+            raise RefusedError(f"`{rule.name}` finds several constants in {b.name}")
+        fresh(program, *(derived.name for derived in new))
+        found = replace(
+            program, arguments=(*program.arguments, *new.values()), body=body, host=(*program.host, *new)
+        )
         used = {a.buffer for _, a in touches(found.body)}
         kept = tuple(a for a in found.arguments if a.memory != "const" or a.name in used)
         return replace(found, arguments=kept)

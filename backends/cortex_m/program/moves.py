@@ -1,0 +1,87 @@
+"""Every step that one could think of on a tree: what a scan tries, and a search mutates."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tosaic.backends.cortex_m.isa.isa import ISAS
+from tosaic.backends.cortex_m.program.rules import RULES
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Program, walk
+
+NUMBERS = (2, 3, 4, 8)
+"""What stands for a number."""
+
+
+def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
+    """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
+
+    A second loop is one inside of the first, a dimension is one of the buffer before it, and new names are fresh.
+    """
+    most = len(primitive.takes)
+    for count in range(most - primitive.optional, most + 1):
+        for arguments in _arguments(program, primitive, primitive.takes[:count], ()):
+            yield Step(primitive.name, arguments)
+
+
+def all_moves(program: Program) -> list[Step]:
+    """The steps of all primitives, one primitive after the other."""
+    return [step for primitive in PRIMITIVES.known().values() for step in moves(program, primitive)]
+
+
+def _arguments(
+    program: Program, primitive: type[Primitive], kinds: tuple[str, ...], before: tuple[Argument, ...]
+) -> Iterator[tuple[Argument, ...]]:
+    if len(before) == len(kinds):
+        yield before
+        return
+    for argument in _choices(program, primitive, kinds[len(before)], before):
+        yield from _arguments(program, primitive, kinds, (*before, argument))
+
+
+def _choices(
+    program: Program, primitive: type[Primitive], kind: str, before: tuple[Argument, ...]
+) -> Iterator[Argument]:
+    match kind:
+        case "loop":
+            outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
+            inside = walk(outer[-1].body) if outer else program.statements
+            yield from dict.fromkeys(s.var for s in inside if isinstance(s, For))
+        case "buffer":
+            yield from program.buffers
+        case "name":
+            taken = {*program.loops, *program.buffers, *before}
+            yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
+        case "number":
+            yield from NUMBERS
+        case "dim":
+            yield from range(len(_last_buffer(program, before).shape))
+        case "order":
+            yield from _orders(len(_last_buffer(program, before).shape))
+        case "memory":
+            yield from ("scratch", *REGISTERS)
+        case "dtype":
+            yield from BYTES
+        case "rule":
+            yield from RULES
+        case "isa":
+            yield from ISAS.known()
+        case "word":
+            yield from primitive.words
+
+
+def _last_buffer(program: Program, before: tuple[Argument, ...]) -> Buffer:
+    return next(program.buffers[name] for name in map(str, reversed(before)) if name in program.buffers)
+
+
+def _orders(dims: int) -> Iterator[str]:
+    """Every order of few dimensions; of many, one dimension moved."""
+    if dims <= 3:
+        yield from ("d" + "".join(map(str, order)) for order in itertools.permutations(range(dims)))
+        return
+    found = dict[str, None]()
+    for dim, place in itertools.product(range(dims), repeat=2):
+        rest = [d for d in range(dims) if d != dim]
+        found["d" + "".join(map(str, [*rest[:place], dim, *rest[place:]]))] = None
+    yield from found
