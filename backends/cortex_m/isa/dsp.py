@@ -40,6 +40,7 @@ class Dsp(Isa):
             4,
             LDRD,
         ),
+        Row("sxtb16.h", 2, "d[l] = low(a[l])", formals(d="i16 r", a="i16 r"), "sxtb16 {d}, {a}"),
         Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),
     )
 

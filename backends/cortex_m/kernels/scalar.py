@@ -39,7 +39,7 @@ _TILES = (
     "1x2",
     "1x1",
 )
-_UNROLLED = (8, 16, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
+_UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 _ROWS = (1, 2, 4, 8, 16)
 _PIXELS = (1, 2, 3, 4, 5, 6, 8)
 
@@ -55,9 +55,10 @@ class Conv2dProgram:
     def program(self) -> Program:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
-    def knobs(self, core: Core, deep: bool) -> dict[str, tuple[Choice, ...]]:
+    def knobs(self, core: Core, deep: bool, small: bool) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in registers; `unroll`, steps of the depth
-        in a block; `isa`; `scale`, the form of the RESCALE; `windows`, whether they are copied, or read in place."""
+        in a block; `isa`; `scale`, the form of the RESCALE; `windows`, whether they are copied, or read in place;
+        `weights`, whether they lie as bytes, or as pairs of which each is one half."""
         pointwise = self.geometry.kernel == (1, 1) and not any(self.geometry.pad)
         return {
             "isa": tuple(sets_of(core)),
@@ -65,6 +66,7 @@ class Conv2dProgram:
             "unroll": _UNROLLED,
             "scale": ("high", "wide") if deep else ("wide",),
             "windows": ("copied", "in place") if pointwise else ("copied",),
+            "weights": ("pairs", "bytes") if deep and small and self.geometry.pixels == 1 else ("bytes",),
         }
 
     def tile(self, knobs: Knobs) -> Tile:
@@ -79,13 +81,18 @@ class Conv2dProgram:
         if tile.halves:
             if knobs["windows"] != "copied" or tile.unroll > -(-tile.depth // 4):
                 raise RefusedError("halves are made of copies")
+            if knobs["weights"] == "pairs":
+                if tile.depth % (4 * tile.unroll) or not high:
+                    raise RefusedError("pairs are no whole blocks")
+                return products.carried_dense(tile)
             return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
-        if tile.depth % tile.unroll:
-            raise RefusedError(f"{tile.unroll} does not divide {tile.depth}")
+        if tile.depth % tile.unroll or knobs["weights"] == "pairs":
+            raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
         return products.scalar_conv2d(tile, high, knobs["windows"] == "copied")
 
     def cost(self, knobs: Knobs) -> float:
-        return self.tile(knobs).cost + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
+        pairs = 0.8 if knobs["weights"] == "pairs" else 1.0
+        return self.tile(knobs).cost * pairs + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class DepthwiseProgram:
     def program(self) -> Program:
         return algorithms.depthwise(self.geometry, self.multiples, self.epilogue)
 
-    def knobs(self, core: Core, deep: bool) -> dict[str, tuple[Choice, ...]]:
+    def knobs(self, core: Core, deep: bool, small: bool) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `rows` of results whose part of the image is copied together; `pixels` whose sums
         lie in registers; `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
         g = self.geometry
@@ -142,7 +149,7 @@ class MatmulProgram:
     def program(self) -> Program:
         return algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue)
 
-    def knobs(self, core: Core, deep: bool) -> dict[str, tuple[Choice, ...]]:
+    def knobs(self, core: Core, deep: bool, small: bool) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dProgram`."""
         scale = ("high", "wide") if deep else ("wide",)
         return {"isa": tuple(sets_of(core)), "tile": _TILES, "unroll": _UNROLLED, "scale": scale}
@@ -171,10 +178,19 @@ def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) ->
 
 
 def is_deep(constants: Mapping[str, np.ndarray]) -> bool:
-    """Whether a RESCALE can be made of high words."""
-    zero = int(constants["range"][0])
-    _, shifts = normalized(constants["multiplier"], constants["shift"])
-    return all(DERIVED["round"](shift, zero) is not None for shift in set(shifts.tolist()))
+    """Whether a RESCALE can be made of high words, given the constants that an algorithm names."""
+    return DERIVED["round"](constants["shift"].astype(np.int64), constants["zero"].astype(np.int64)) is not None
+
+
+def is_small(constants: Mapping[str, np.ndarray]) -> bool:
+    """Whether sums are so small that weights may lie in pairs."""
+    if "w" not in constants:
+        return False
+    weights, bias = (constants[name].astype(np.int64) for name in ("w", "bias"))
+    rows = weights.reshape(len(weights), -1)
+    if rows.shape[1] % 2 or DERIVED["carried"](rows) is None:
+        return False
+    return DERIVED["carried_bias"](bias, rows) is not None and bool((constants["shift"] <= 54).all())
 
 
 def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,8 +204,8 @@ def offered(workload: Workload, core: Core, site: Site) -> Sequence[Variant]:
     """The schedules of a product on a core without vectors; none where the result is no int8."""
     if workload.attributes.get("result", "int8") != "int8":
         return ()
-    what = _PROGRAMS[workload.kind](workload)
-    return variants("program", what, what.knobs(core, is_deep(workload.constants)), core, site)
+    what, constants = _PROGRAMS[workload.kind](workload), constants_of(workload)
+    return variants("program", what, what.knobs(core, is_deep(constants), is_small(constants)), core, site)
 
 
 def kernel_of(workload: Workload, schedule: Schedule, core: Core) -> Built:

@@ -41,12 +41,11 @@ def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dic
         if isinstance(step, Pack):
             found[step.name] = _packed(step, found[step.source])
             continue
-        compute = DERIVED[step.rule]
-        arrays = np.broadcast_arrays(*(found[name] for name in step.sources))
-        values = [compute(*map(int, each)) for each in zip(*(a.ravel() for a in arrays), strict=True)]
-        if None in values:
+        sources = [found[name].reshape(was).astype(np.int64) for name, was in zip(step.sources, step.was, strict=True)]
+        values = DERIVED[step.rule](*sources)
+        if values is None:
             raise RefusedError(f"`{step.rule}` does not hold for all of {', '.join(step.sources)}")
-        found[step.name] = np.array(values, np.int32).reshape(arrays[0].shape)
+        found[step.name] = values
     return found
 
 

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants
-from tosaic.backends.cortex_m.program.memory import WEIGHTS, constant_offsets, params_of, scratch_bytes
+from tosaic.backends.cortex_m.program.memory import constant_offsets, params_of, scratch_bytes, weights_of
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
@@ -83,7 +83,7 @@ class Built:
         """
         symbol, text = with_symbol(kind, self.text)
         params = params_of(self.program, host_constants(self.program, constants))
-        weights = constant_offsets(self.program).get(WEIGHTS)
+        weights = constant_offsets(self.program).get(weights_of(self.program))
         return KernelSource(symbol, "c", text, params, self.scratch, weights=weights)
 
 

@@ -9,14 +9,19 @@ import numpy as np
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, Program, Statement, children
 
-WEIGHTS = "w"
-"""The constant that lies last, so that kernels may share it."""
+_WEIGHTS = ("w", "w16")
+"""The constants that lie last, so that kernels may share them; a program has one of them, or none."""
 _ALIGNMENT = 16
 
 
 def constants_of(program: Program) -> tuple[Buffer, ...]:
     """The constants in the order in which they lie."""
-    return tuple(sorted((b for b in program.arguments if b.memory == "const"), key=lambda b: b.name == WEIGHTS))
+    return tuple(sorted((b for b in program.arguments if b.memory == "const"), key=lambda b: b.name in _WEIGHTS))
+
+
+def weights_of(program: Program) -> str:
+    """The name of the constant that lies last, so that kernels may share it; empty where there is none."""
+    return next((b.name for b in constants_of(program) if b.name in _WEIGHTS), "")
 
 
 def constant_offsets(program: Program) -> dict[str, int]:

@@ -41,6 +41,7 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         "max": Operation(
             max, "max32({0}, {1})", 2, "INLINE int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }"
         ),
+        "low": Operation(lambda v: (v + 128) % 256 - 128, "(int8_t)({0})", 1),
         "asr": Operation(lambda v, s: v >> s, "({0} >> {1})", 1),
         "sat8": _saturating(8),
         "sat16": _saturating(16),
@@ -65,7 +66,8 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         ),
     }
 )
-"""By name. `scale32` is apply_scale_32 of the TOSA specification without double rounding; `high` is SMMUL."""
+"""By name. `low` is the low byte, `high` is SMMUL, `scale32` is apply_scale_32 of the TOSA specification without double
+rounding."""
 
 LOOKUP = "lookup"
 """`lookup(table, v)`: the element `v` behind the access `table`. Its first argument is a place, not a number."""

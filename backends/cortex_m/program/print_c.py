@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
-from tosaic.backends.cortex_m.program.memory import WEIGHTS, constant_offsets, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
 from tosaic.backends.cortex_m.program.tree import (
@@ -75,11 +75,11 @@ class Printer:
 
     def _constants(self) -> Iterable[str]:
         for name, offset in constant_offsets(self.program).items():
-            if name == WEIGHTS:
+            kind = _TYPES[self.buffers[name].dtype]
+            if name == weights_of(self.program):
                 yield weights_at(offset)
-                yield f"  const int8_t *const {name} = packed;"
+                yield f"  const {kind} *const {name} = (const {kind} *)packed;"
             else:
-                kind = _TYPES[self.buffers[name].dtype]
                 yield f"  const {kind} *const {name} = (const {kind} *)(params + {offset});"
 
     def _print(self, s: Statement, depth: int) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from tosaic.backends.cortex_m.program.tree import Access, Op, Value
 
 Change = tuple[Value, Mapping[str, Sequence[Value]]]
@@ -40,20 +42,49 @@ RULES: Mapping[str, Rule] = MappingProxyType({"high": Rule("high", _high)})
 """Every identity, by name."""
 
 
-def _round(shift: int, zero: int) -> int | None:
-    if shift < 33:
+def _round(shift: np.ndarray, zero: np.ndarray) -> np.ndarray | None:
+    """v * m / 2^s rounded is floor((floor(v * m / 2^32) + 2^(s - 33)) / 2^(s - 32)) for s >= 33; |v * m| < 2^62 leaves
+    2^30 for what is added."""
+    if (shift < 33).any() or (shift > 62).any():
         return None
-    value = (1 << (shift - 33)) + (zero << (shift - 32))
-    return value if abs(value) < 1 << 30 else None
+    values = (np.int64(1) << (shift - 33)) + (zero << (shift - 32))
+    return values if (np.abs(values) < 1 << 30).all() else None
 
 
-def _right(shift: int) -> int | None:
-    return shift - 32 if shift >= 33 else None
+def _right(shift: np.ndarray) -> np.ndarray | None:
+    return None if (shift < 33).any() else shift - 32
 
 
-DERIVED: Mapping[str, Callable[..., int | None]] = MappingProxyType({"round": _round, "right": _right})
-"""How the host computes each new constant of an element; None where the identity does not hold.
+def _carried(weights: np.ndarray) -> np.ndarray | None:
+    """Pairs of bytes along the last dimension in halves: 256 times the second, and the first."""
+    values = weights[..., 0::2] + 256 * weights[..., 1::2]
+    return values if (values >= -(1 << 15)).all() else None
 
-`round`: v * m / 2^s rounded is floor((floor(v * m / 2^32) + 2^(s - 33)) / 2^(s - 32)) for s >= 33; |v * m| < 2^62
-leaves 2^30 for what is added.
-"""
+
+def _carried_bias(bias: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
+    """The bias of sums that are 256 times too large and have 127 of each first byte on top.
+
+    Inputs are bytes: no sum, and nothing on the way to it, gets larger than 129 times the weights' magnitudes.
+    """
+    rows = weights.reshape(len(weights), -1)
+    largest = 129 * np.abs(rows).sum(axis=1) + np.abs(bias)
+    if (largest >= 1 << 23).any():
+        return None
+    return 256 * bias - 127 * weights[..., 0::2].reshape(len(weights), -1).sum(axis=1)
+
+
+def _carried_shift(shift: np.ndarray) -> np.ndarray | None:
+    return None if (shift > 54).any() else shift + 8
+
+
+DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
+    {
+        "round": _round,
+        "right": _right,
+        "carried": _carried,
+        "carried_bias": _carried_bias,
+        "carried_shift": _carried_shift,
+    }
+)
+"""How the host computes new constants, of int64 arrays in the shapes that the program gives them; None where the
+identity that they are for does not hold."""

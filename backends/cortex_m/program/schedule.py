@@ -28,7 +28,8 @@ class Primitive(ABC):
 
     Args:
         takes: what the arguments are, each one of `loop`, `buffer`, `name` (a new one), `number`, `dim`, `memory`,
-            `order` (of dimensions: `d102`), `dtype`, `rule`, `isa`, `word` (see `words`); the ones behind `optional` may be left out.
+            `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the ones behind
+            `optional` may be left out.
     """
 
     name: ClassVar[str]

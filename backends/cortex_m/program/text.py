@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Buffer,
     For,
     If,
+    Kind,
     Op,
     Pack,
     Program,
@@ -119,8 +120,8 @@ def _body(lines: list[str], depth: int) -> Statement:
         elif (loop := _LOOP.fullmatch(line)) is not None:
             kind, var, extent, step, early = loop.groups()
             body = _body(lines, depth + 1)
-            unrolled = "unroll" if kind == "unroll" else "each"
-            found.append(For(var, int(extent), body, int(step or 1), bool(early), unrolled))
+            marked: Kind = "unroll" if kind == "unroll" else "each"
+            found.append(For(var, int(extent), body, int(step or 1), bool(early), marked))
         elif (condition := _IF.fullmatch(line)) is not None:
             conditions = tuple(_affine(_expression(c.removesuffix(">= 0"))) for c in condition[1].split(" and "))
             then, otherwise = _body(lines, depth + 1), _NOTHING

@@ -247,11 +247,16 @@ class Pack:
 
 @dataclass(frozen=True)
 class Derive:
-    """What the host computes of constants, element by element: `name` = `rule` of `sources`, from `program.rules`."""
+    """What the host computes of constants: `name` = `rule` of `sources`, from `rules.DERIVED`.
+
+    Args:
+        was: the shapes of the sources.
+    """
 
     name: str
     rule: str
     sources: tuple[str, ...]
+    was: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,9 @@ class Rewrite(Primitive):
                 accesses = [s for s in sources if isinstance(s, Access)]
                 if any(s.index not in ((), accesses[0].index) for s in accesses):
                     raise RefusedError(f"`{rule.name}` wants constants of one index")
-                derived = Derive(name, name, tuple(s.buffer for s in accesses))
-                new[derived] = replace(program.buffers[accesses[0].buffer], name=name, dtype="i32")
+                buffers = [program.buffers[s.buffer] for s in accesses]
+                derived = Derive(name, name, tuple(b.name for b in buffers), tuple(b.shape for b in buffers))
+                new[derived] = replace(buffers[0], name=name, dtype="i32")
             return result
 
         def one(s: Statement) -> Statement:
@@ -63,9 +64,7 @@ class Rewrite(Primitive):
         if len({derived.name for derived in new}) < len(new):
             raise RefusedError(f"`{rule.name}` finds several constants in {b.name}")
         fresh(program, *(derived.name for derived in new))
-        found = replace(
-            program, arguments=(*program.arguments, *new.values()), body=body, host=(*program.host, *new)
-        )
+        found = replace(program, arguments=(*program.arguments, *new.values()), body=body, host=(*program.host, *new))
         used = {a.buffer for _, a in touches(found.body)}
         kept = tuple(a for a in found.arguments if a.memory != "const" or a.name in used)
         return replace(found, arguments=kept)

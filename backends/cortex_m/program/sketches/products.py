@@ -155,6 +155,25 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     yield from _constants(tile, high)
 
 
+def carried_dense(tile: Tile) -> Iterator[str]:
+    """A dense layer whose weights lie two in a half, so that one instruction widens four of them."""
+    yield from ("fuse(ky, kx)", "fuse(kx, k)", "carry(k, V, w16)")
+    yield from finished(tile, True)
+    yield from ("compute_at(S, n)", "place(S, r)")
+    if tile.channels > 1:
+        yield from ("distribute(sn)", "reorder(snb, k)", "unroll(sn)")
+    yield "split(k, kh, 2)"
+    if tile.channels > 1:
+        yield "reorder(kh, snb)"
+    yield "distribute(kh)"
+    yield from tile.pairs()
+    turn = "snb" if tile.channels > 1 else "k"
+    yield from (f"stage(w16, {turn}, hr, r)", "pack(w16)", f"bind(low, {turn}, lr, r, i16)")
+    yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d012354)", "stage(V, k, vr, r)")
+    yield from _blocked(tile, tile.depth // 4)
+    yield from _constants(tile, True)
+
+
 def _whole_words(tile: Tile, padded: bool) -> Iterator[str]:
     """Windows in words of halves 0 and 2, then 1 and 3, of four channels; the words of all pixels side by side."""
     for loop, half in (("c", "ch"), *([("f", "fh")] if padded else [])):
