@@ -27,6 +27,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 
 # Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
 _COMPARED = 8
+# Those of them that are looked through for legal ones.
+_TRIED = 64
 
 Knobs = Mapping[str, Choice]
 
@@ -141,7 +143,7 @@ def _first(
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
-        cheap = sorted(_possible(what, knobs), key=what.cost)
+        cheap = sorted(_possible(what, knobs), key=what.cost)[:_TRIED]
         found = list[tuple[int, int, dict[str, Choice]]]()
         for number, each in enumerate(cheap):
             with suppress(BackendError):

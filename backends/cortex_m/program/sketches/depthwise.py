@@ -31,14 +31,16 @@ def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Ite
     if high:
         yield "rewrite(out, high)"
     if strip.rows < g.rows:
-        yield f"split(y, yi, {strip.rows}{', early' * (g.rows % strip.rows > 0)})"
+        if strip.rows > 1:
+            yield f"split(y, yi, {strip.rows}{', early' * (g.rows % strip.rows > 0)})"
         yield "reorder(m, y)"
     if strip.pixels > 1:
         yield f"split(x, xi, {strip.pixels}{', early' * (g.columns % strip.pixels > 0)})"
     around = "y" if strip.rows < g.rows else "n"
     yield f"compute_at(S, {around})"
     yield f"compute_at(P, {around})"
-    yield "compute_at(S, x)"
+    if (strip.rows, g.columns, multiples) != (1, 1, 1):
+        yield "compute_at(S, x)"
     yield "place(S, r)"
     if strip.pixels > 1:
         yield "distribute(sx)"

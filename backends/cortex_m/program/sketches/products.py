@@ -142,9 +142,11 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     for loop in tile.loops:
         yield f"reorder({lane}, {loop})"
     yield from tile.turned()
-    yield "pack(w)"
-    # The packed weights are [n, k, phase, channels, lane]; a word holds both phases of a channel.
-    yield f"reorder_dims(w, {'d01342' if channels else 'd0132'})"
+    # A word holds both phases of a channel.
+    if channels:
+        yield from ("pack(w)", "reorder_dims(w, d01342)")
+    else:
+        yield from ("divide_dim(w, 1, 4)", "divide_dim(w, 2, 2)", *(() if whole else ("reorder_dims(w, d0132)",)))
     if whole:
         yield from _whole_words(tile, padded)
     if whole:
@@ -196,7 +198,8 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
     yield from finished(tile, high)
     yield from _summed(tile, "P" if copied else "")
     yield from tile.turned()
-    yield "pack(w)"
+    if tile.channels > 1:
+        yield "pack(w)"
     yield from tile.operands("k", "stage(w, @, wr, r, i32)", f"stage({'P' if copied else 'a'}, @, ar, r, i32)")
     yield from _blocked(tile, tile.depth)
     yield from _constants(tile, high)

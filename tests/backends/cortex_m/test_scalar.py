@@ -1,0 +1,100 @@
+"""Products on cores without vectors: every schedule is exact on the board, and takes what other code takes at most."""
+
+from __future__ import annotations
+
+import random
+
+import mve_layers
+import numpy as np
+import pytest
+from board import M3, M4, Bench, run_cases
+
+from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
+from tosaic.backends.cortex_m.kernels.matmul import Matmul
+from tosaic.backends.cortex_m.kernels.scalar import normalized
+from tosaic.tuner.space import Schedule
+
+BENCHES = pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
+
+
+def _cases(layer, family, bench: Bench, rng: random.Random):
+    """The layer under its first schedule, and under two at random."""
+    space = layer.space(family, bench.core)
+    schedules = [space.default(), space.sample(rng), space.sample(rng)]
+    return [layer.case(family, schedule, (), bench.core) for schedule in dict.fromkeys(schedules)]
+
+
+@BENCHES
+def test_convolutions_are_exact(tmp_path, bench):
+    draw, rng = np.random.default_rng(0), random.Random(0)
+    layers = [
+        mve_layers.conv2d(draw, (1, 5, 5, 16), 24, (1, 1)),
+        mve_layers.conv2d(draw, (1, 6, 5, 8), 6, (3, 3), pad=(1, 1, 1, 1), clamp=(-100, 90)),
+        mve_layers.conv2d(draw, (1, 8, 8, 3), 8, (3, 3), stride=(2, 2), pad=(0, 1, 0, 1), table=True),
+        mve_layers.conv2d(draw, (2, 7, 6, 5), 3, (3, 2), dilation=(2, 1), clamp=(-128, 10), table=True),
+        mve_layers.conv2d(draw, (1, 12, 4, 1), 8, (10, 4), pad=(4, 5, 1, 2)),
+        mve_layers.conv2d(draw, (1, 1, 1, 64), 10, (1, 1)),
+        mve_layers.conv2d(draw, (3, 1, 1, 37), 5, (1, 1), per_channel=False),
+        mve_layers.conv2d(draw, (1, 4, 4, 8), 4, (1, 1), shifts=(20, 31)),
+        mve_layers.conv2d(draw, (1, 4, 4, 8), 4, (1, 1), shifts=(31, 31)),
+        mve_layers.conv2d(draw, (1, 4, 4, 12), 4, (3, 3), shifts=(40, 62)),
+    ]
+    cases = [case for layer in layers for case in _cases(layer, Conv2d(), bench, rng)]
+    for outcome in run_cases(cases, tmp_path, bench=bench):
+        assert outcome.exact, outcome
+
+
+@BENCHES
+def test_depthwise_convolutions_are_exact(tmp_path, bench):
+    draw, rng = np.random.default_rng(1), random.Random(1)
+    layers = [
+        mve_layers.depthwise(draw, (1, 8, 8, 6), (3, 3), pad=(1, 1, 1, 1)),
+        mve_layers.depthwise(draw, (1, 8, 6, 5), (3, 3), stride=(2, 2), pad=(0, 1, 1, 0), clamp=(-100, 5)),
+        mve_layers.depthwise(draw, (2, 7, 6, 3), (5, 3), 2, pad=(2, 2, 1, 1)),
+        mve_layers.depthwise(draw, (1, 7, 9, 4), (5, 5), pad=(2, 2, 2, 2), table=True),
+        mve_layers.depthwise(draw, (1, 9, 9, 4), (3, 3), dilation=(2, 2)),
+        mve_layers.depthwise(draw, (1, 3, 3, 4), (3, 3)),
+        mve_layers.depthwise(draw, (1, 8, 10, 3), (2, 4), stride=(1, 2)),
+    ]
+    cases = [case for layer in layers for case in _cases(layer, Depthwise(), bench, rng)]
+    for outcome in run_cases(cases, tmp_path, bench=bench):
+        assert outcome.exact, outcome
+
+
+@BENCHES
+def test_matrix_products_are_exact(tmp_path, bench):
+    draw, rng = np.random.default_rng(2), random.Random(2)
+    layers = [
+        mve_layers.matmul(draw, 2, 8, 16, 12),
+        mve_layers.matmul(draw, 1, 5, 7, 3, clamp=(-50, 50)),
+        mve_layers.matmul(draw, 1, 1, 32, 9, table=True),
+    ]
+    cases = [case for layer in layers for case in _cases(layer, Matmul(), bench, rng)]
+    for outcome in run_cases(cases, tmp_path, bench=bench):
+        assert outcome.exact, outcome
+
+
+def test_wide_results_and_other_types_are_left_to_other_families():
+    layer = mve_layers.conv2d(np.random.default_rng(3), (1, 4, 4, 4), 4, (1, 1), element="i16")
+    assert Conv2d().variants(layer.workload(Conv2d()), M4.core) == ()
+
+
+def test_a_schedule_of_another_space_is_refused_in_one_line():
+    layer, family = mve_layers.conv2d(np.random.default_rng(4), (1, 1, 3, 4), 5, (1, 1)), Conv2d()
+    knobs = dict(layer.space(family, M4.core).default().knobs)
+    with pytest.raises(Exception, match="3 pixels and 5 channels have no tile of 4x2"):
+        layer.case(family, Schedule.of("program", **{**knobs, "tile": "4x2"}), (), M4.core)
+
+
+def test_multipliers_are_shifted_up_as_far_as_they_go():
+    multiplier, shift = np.array([1, 0, 3 << 20, (1 << 31) - 1], np.int32), np.array([31, 40, 31, 33], np.int8)
+    up, further = normalized(multiplier, shift)
+    assert up.tolist() == [1 << 30, 0, 3 << 29, (1 << 31) - 1]
+    assert further.tolist() == [61, 62, 40, 33]
+    values = np.array([-(1 << 30), -7, 0, 5, (1 << 30) - 1], np.int64)[:, None]
+
+    def scaled(m, s):
+        return values * m.astype(object) + (1 << (s.astype(object) - 1)) >> s.astype(object)
+
+    assert (scaled(multiplier, shift) == scaled(up, further)).all()
