@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS
+from tosaic.backends.cortex_m.program.rewriting import touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Program, walk
@@ -17,7 +18,8 @@ NUMBERS = (2, 3, 4, 8)
 def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
-    A second loop is one inside of the first, a dimension is one of the buffer before it, and new names are fresh.
+    What comes later goes with what stands before: a loop is inside of a loop, and touches a buffer; a number is less than
+    twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New names are fresh.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -47,14 +49,17 @@ def _choices(
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = walk(outer[-1].body) if outer else program.statements
-            yield from dict.fromkeys(s.var for s in inside if isinstance(s, For))
+            names = {name for name in map(str, before) if name in program.buffers}
+            found = (s for s in inside if isinstance(s, For))
+            yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
         case "buffer":
             yield from program.buffers
         case "name":
             taken = {*program.loops, *program.buffers, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
         case "number":
-            yield from NUMBERS
+            loop = program.loops.get(str(before[0]), ()) if before else ()
+            yield from (number for number in NUMBERS if not loop or number < 2 * loop[0].extent)
         case "dim":
             yield from range(len(_last_buffer(program, before).shape))
         case "order":
@@ -62,7 +67,8 @@ def _choices(
         case "memory":
             yield from ("scratch", *REGISTERS)
         case "dtype":
-            yield from BYTES
+            least = BYTES[_last_buffer(program, before).dtype]
+            yield from (dtype for dtype, width in BYTES.items() if width >= least)
         case "rule":
             yield from RULES
         case "isa":

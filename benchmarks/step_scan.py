@@ -1,0 +1,173 @@
+"""Every small step more on shipped schedules: `python benchmarks/step_scan.py --json --run 40`.
+
+After every few steps of a schedule, and at its end, each primitive is tried with every loop, buffer and small number.
+A step is refused with a reason, or it changes the kernel, which then puts out what it did before: it works. Where the
+printed C and the params stay what they were it is ignored; where outputs change, or it raises anything else, it is
+wrong. `--run` builds so many of the kernels that work and runs them on QEMU; `--walks` takes random walks of two to
+four steps more from the ends of schedules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import click
+import numpy as np
+
+from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.scalar import Conv2dProgram, DepthwiseProgram, MatmulProgram
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.canonical import guard_change
+from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.memory import params_of
+from tosaic.backends.cortex_m.program.moves import all_moves
+from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.schedule import Step, applied, parse_steps, trees
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
+
+Verdict = Literal["refused", "works", "ignored", "wrong"]
+VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
+CORTEX_M3 = Core("cortex-m3", "thumbv7m-none-eabi", (), "soft")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A kernel as it is shipped: an algorithm and a schedule of it for a core."""
+
+    name: str
+    core: Core
+    program: Program
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Random inputs, and constants that the algorithm names."""
+        rng = np.random.default_rng(0)
+        given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
+        given |= {"low": (-100, -90), "upper": (90, 100)}
+        small = {"i8": (-128, 128), "i32": (-20, 20)}
+        return {
+            b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
+            for b in self.program.arguments
+            if b.memory != "out"
+        }
+
+    def outputs(self, program: Program) -> dict[str, np.ndarray]:
+        """What a tree made of the algorithm puts out, flat."""
+        found = interpreted(program, host_constants(program, self.arrays))
+        return {name: array.ravel() for name, array in found.items()}
+
+    @cached_property
+    def expected(self) -> dict[str, np.ndarray]:
+        return self.outputs(self.program)
+
+
+def shipped_schedules() -> Iterator[Shipped]:
+    """The first schedule of each sketch on each core, for small layers."""
+    plain, activated = Epilogue(False, False), Epilogue(True, True)
+    window = Geometry(1, 3, 5, 4, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 3, 5)
+    kinds = {
+        "conv2d 3x3": Conv2dProgram(window, 4, plain),
+        "conv2d 1x1": Conv2dProgram(Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6), 4, activated),
+        "depthwise": DepthwiseProgram(window, 1, plain),
+        "matmul": MatmulProgram(1, 6, 8, 4, plain),
+    }
+    for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
+        knobs = what.knobs(core, True)
+        possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
+        costs = list[tuple[float, int]]()
+        for number, each in enumerate(possible):
+            with suppress(RefusedError):
+                costs.append((what.cost(each), number))
+        for _, number in sorted(costs):
+            with suppress(RefusedError):
+                steps = parse_steps("\n".join(what.steps(possible[number])))
+                scheduled(what.program(), steps, core)
+                yield Shipped(f"{core.name} {name}", core, what.program(), steps)
+                break
+
+
+class Tried(NamedTuple):
+    """A tree with one step more, and what became of it; `why` is the reason of a refusal, or the fault."""
+
+    shipped: Shipped
+    step: Step
+    verdict: Verdict
+    why: str
+    program: Program | None = None
+
+
+def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
+    """One step more on a tree of a schedule."""
+    try:
+        after = applied(before, step)
+        outputs = shipped.outputs(after)
+        if any(not np.array_equal(outputs[name], want) for name, want in shipped.expected.items()):
+            return Tried(shipped, step, "wrong", "other outputs")
+        guard_change(before, after, step)
+        check(after, shipped.core)
+        text = Printer(after).text
+        if _same_text(shipped, before, after, text):
+            return Tried(shipped, step, "ignored", "the same C and params")
+    except RefusedError as error:
+        return Tried(shipped, step, "refused", error.what)
+    except Exception as error:  # noqa: BLE001 - whatever else a step raises is a fault of it.
+        return Tried(shipped, step, "wrong", f"{type(error).__name__}: {error}")
+    return Tried(shipped, step, "works", "", after)
+
+
+def _same_text(shipped: Shipped, before: Program, after: Program, text: str) -> bool:
+    try:
+        check(before, shipped.core)
+        earlier = Printer(before).text
+    except RefusedError:
+        return False
+    params = [params_of(p, host_constants(p, shipped.arrays)) for p in (before, after)]
+    return _renamed(earlier) == _renamed(text) and params[0] == params[1]
+
+
+def _renamed(text: str) -> str:
+    """C with names by first appearance."""
+    names = dict[str, str]()
+    return _WORD.sub(lambda word: names.setdefault(word[0], f"x{len(names)}"), text)
+
+
+def scanned(shipped: Shipped, every: int, share: float, rng: random.Random) -> Iterator[Tried]:
+    """One step more after each `every` steps of a schedule and at its end; of all such steps a share."""
+    stages = list(trees(shipped.program, shipped.steps))
+    for number in sorted({*range(0, len(stages), every), len(stages) - 1}):
+        for step in all_moves(stages[number]):
+            if rng.random() < share:
+                yield tried(shipped, stages[number], step)
+
+
+def walked(shipped: Shipped, rng: random.Random) -> Tried:
+    """Two to four steps more at the end of a schedule, each one that works; the last that was tried where none does."""
+    *_, program = trees(shipped.program, shipped.steps)
+    wanted, taken, found = rng.randint(2, 4), 0, None
+    for _ in range(400):
+        found = tried(shipped, program, rng.choice(all_moves(program)))
+        if found.verdict in ("ignored", "wrong"):
+            return found
+        if found.program is not None:
+            program, taken = found.program, taken + 1
+        if taken == wanted:
+            return found
+    assert found is not None
+    return found
