@@ -13,9 +13,10 @@ import itertools
 import json
 import random
 import re
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,13 +33,17 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
-from tosaic.backends.cortex_m.program.kernel import scheduled
-from tosaic.backends.cortex_m.program.memory import params_of
-from tosaic.backends.cortex_m.program.moves import all_moves
+from tosaic.backends.cortex_m.program.kernel import Built, scheduled
+from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
+from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.schedule import Step, applied, parse_steps, trees
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backends" / "cortex_m"))
+import board  # noqa: E402 - behind the path to it.
 
 Verdict = Literal["refused", "works", "ignored", "wrong"]
 VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
@@ -160,14 +165,79 @@ def scanned(shipped: Shipped, every: int, share: float, rng: random.Random) -> I
 def walked(shipped: Shipped, rng: random.Random) -> Tried:
     """Two to four steps more at the end of a schedule, each one that works; the last that was tried where none does."""
     *_, program = trees(shipped.program, shipped.steps)
-    wanted, taken, found = rng.randint(2, 4), 0, None
-    for _ in range(400):
-        found = tried(shipped, program, rng.choice(all_moves(program)))
+    wanted, taken, primitives = rng.randint(2, 4), 0, list(PRIMITIVES.known().values())
+    while True:
+        choices = list(moves(program, rng.choice(primitives)))
+        if not choices:
+            continue
+        found = tried(shipped, program, rng.choice(choices))
         if found.verdict in ("ignored", "wrong"):
             return found
         if found.program is not None:
             program, taken = found.program, taken + 1
         if taken == wanted:
             return found
-    assert found is not None
-    return found
+
+
+class Ran(NamedTuple):
+    """Kernels on QEMU: how many were exact, what others did wrong, and which clang found too few registers for."""
+
+    exact: int
+    wrong: list[str]
+    uncompiled: list[str]
+
+
+def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
+    """Build kernels that work, all of one core, and run them."""
+    core, cases = found[0].shipped.core, list[board.Case]()
+    for number, each in enumerate(found):
+        assert each.program is not None
+        inputs = [each.shipped.arrays[b.name] for b in each.program.arguments if b.memory == "in"]
+        want = [each.shipped.expected[b.name] for b in each.program.arguments if b.memory == "out"]
+        printer = Printer(each.program)
+        built = Built(each.program, (), printer.text, printer.instructions, scratch_bytes(each.program))
+        source = built.source(f"scan_{number}", each.shipped.arrays)
+        cases.append(board.Case(source, inputs, want, f"{each.shipped.name}, {each.step}"))
+    errors = compile_kernels([case.source for case in cases], core, folder / "tried").errors
+    uncompiled = [f"{case.name}: {errors[case.source.symbol]}" for case in cases if case.source.symbol in errors]
+    cases = [case for case in cases if case.source.symbol not in errors]
+    outcomes = board.run_cases(cases, folder, bench=board.M4 if core is CORTEX_M4 else board.M3)
+    wrong = [str(outcome) for outcome in outcomes if not outcome.exact]
+    return Ran(len(outcomes) - len(wrong), wrong, uncompiled)
+
+
+def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> dict[str, object]:
+    """Counts, and each step that is no good."""
+    counts = Counter(each.verdict for each in found)
+    faults = [
+        f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")
+    ]
+    on_board = Ran(sum(r.exact for r in ran), sum((r.wrong for r in ran), []), sum((r.uncompiled for r in ran), []))
+    return {verdict: counts[verdict] for verdict in VERDICTS} | {"faults": faults, "on board": on_board._asdict()}
+
+
+@click.command(help=__doc__)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--every", default=10, help="Steps of a schedule between two scans.")
+@click.option("--share", default=1.0, help="Share of the steps that are tried.")
+@click.option("--run", default=0, help="Kernels that work to run on QEMU, of each core.")
+@click.option("--walks", default=0, help="Random walks instead of the scan.")
+@click.option("--seed", default=0)
+def main(as_json: bool, every: int, share: float, run: int, walks: int, seed: int) -> None:
+    rng, shipped = random.Random(seed), list(shipped_schedules())
+    if walks:
+        found = [walked(rng.choice(shipped), rng) for _ in range(walks)]
+    else:
+        found = [each for one in shipped for each in scanned(one, every, share, rng)]
+    ran = list[Ran]()
+    for core in (CORTEX_M4, CORTEX_M3):
+        sample = [each for each in found if each.verdict == "works" and each.shipped.core is core]
+        if sample := rng.sample(sample, min(run, len(sample))):
+            with tempfile.TemporaryDirectory() as folder:
+                ran.append(run_on_board(sample, Path(folder)))
+    result = summary(found, ran)
+    print(json.dumps(result, indent=2) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

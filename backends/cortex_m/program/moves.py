@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.isa.isa import ISAS
 from tosaic.backends.cortex_m.program.rewriting import touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Program, walk
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Instr, Program
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
@@ -18,8 +18,9 @@ NUMBERS = (2, 3, 4, 8)
 def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
-    What comes later goes with what stands before: a loop is inside of a loop, and touches a buffer; a number is less than
-    twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New names are fresh.
+    What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
+    number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New
+    names are fresh. Buffers that instructions hold stay as they are.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -48,12 +49,13 @@ def _choices(
     match kind:
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
-            inside = walk(outer[-1].body) if outer else program.statements
+            inside = _nest(outer[-1]) if outer else program.statements
             names = {name for name in map(str, before) if name in program.buffers}
             found = (s for s in inside if isinstance(s, For))
             yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
         case "buffer":
-            yield from program.buffers
+            held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
+            yield from (name for name in program.buffers if name not in held)
         case "name":
             taken = {*program.loops, *program.buffers, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
@@ -75,6 +77,12 @@ def _choices(
             yield from ISAS.known()
         case "word":
             yield from primitive.words
+
+
+def _nest(loop: For) -> Iterator[For]:
+    """The loops right inside of each other, below a loop."""
+    while isinstance(loop.body, For):
+        yield (loop := loop.body)
 
 
 def _last_buffer(program: Program, before: tuple[Argument, ...]) -> Buffer:
