@@ -39,7 +39,7 @@ def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dic
     found = dict(constants)
     for step in program.host:
         if isinstance(step, Pack):
-            found[step.name] = _packed(step, found[step.source])
+            found[step.name] = packed(step, found[step.source])
             continue
         sources = [found[name].reshape(was).astype(np.int64) for name, was in zip(step.sources, step.was, strict=True)]
         values = DERIVED[step.rule](*sources)
@@ -49,7 +49,8 @@ def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dic
     return found
 
 
-def _packed(step: Pack, source: np.ndarray) -> np.ndarray:
+def packed(step: Pack, source: np.ndarray) -> np.ndarray:
+    """What the host makes of a constant."""
     grid = np.indices(step.shape)
     indices, inside = [], np.ones(step.shape, bool)
     for where, extent in zip(step.where, step.was, strict=True):

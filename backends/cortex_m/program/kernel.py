@@ -13,11 +13,12 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
+from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants
 from tosaic.backends.cortex_m.program.memory import constant_offsets, params_of, scratch_bytes, weights_of
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core
@@ -103,9 +104,11 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     """A program after a schedule, checked and printed.
 
     Raises:
-        RefusedError: a step is not legal, or the core cannot run the result.
+        RefusedError: a step is not legal, the last one changes nothing, or the core cannot run the result.
     """
-    found = replayed(program, steps)
+    *before, found = trees(program, steps)
+    if before:
+        guard_change(before[-1], found, steps[-1])
     check(found, core)
     printer = Printer(found)
     return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found))

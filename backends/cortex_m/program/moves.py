@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS
+from tosaic.backends.cortex_m.program.rewriting import touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Program, walk
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Instr, Program
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
@@ -17,7 +18,9 @@ NUMBERS = (2, 3, 4, 8)
 def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
-    A second loop is one inside of the first, a dimension is one of the buffer before it, and new names are fresh.
+    What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
+    number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New
+    names are fresh. Buffers that instructions hold stay as they are.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -46,15 +49,19 @@ def _choices(
     match kind:
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
-            inside = walk(outer[-1].body) if outer else program.statements
-            yield from dict.fromkeys(s.var for s in inside if isinstance(s, For))
+            inside = _nest(outer[-1]) if outer else program.statements
+            names = {name for name in map(str, before) if name in program.buffers}
+            found = (s for s in inside if isinstance(s, For))
+            yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
         case "buffer":
-            yield from program.buffers
+            held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
+            yield from (name for name in program.buffers if name not in held)
         case "name":
             taken = {*program.loops, *program.buffers, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
         case "number":
-            yield from NUMBERS
+            loop = program.loops.get(str(before[0]), ()) if before else ()
+            yield from (number for number in NUMBERS if not loop or number < 2 * loop[0].extent)
         case "dim":
             yield from range(len(_last_buffer(program, before).shape))
         case "order":
@@ -62,13 +69,20 @@ def _choices(
         case "memory":
             yield from ("scratch", *REGISTERS)
         case "dtype":
-            yield from BYTES
+            least = BYTES[_last_buffer(program, before).dtype]
+            yield from (dtype for dtype, width in BYTES.items() if width >= least)
         case "rule":
             yield from RULES
         case "isa":
             yield from ISAS.known()
         case "word":
             yield from primitive.words
+
+
+def _nest(loop: For) -> Iterator[For]:
+    """The loops right inside of each other, below a loop."""
+    while isinstance(loop.body, For):
+        yield (loop := loop.body)
 
 
 def _last_buffer(program: Program, before: tuple[Argument, ...]) -> Buffer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
@@ -79,18 +79,29 @@ def applied(program: Program, step: Step) -> Program:
     return primitive.apply(program, *primitive.checked(step.arguments))
 
 
+def trees(program: Program, steps: Iterable[Step]) -> Iterator[Program]:
+    """The tree before any step, and after each.
+
+    Raises:
+        RefusedError: one of them is not legal; the message names it.
+    """
+    yield program
+    for number, step in enumerate(steps, 1):
+        try:
+            program = applied(program, step)
+        except RefusedError as error:
+            raise RefusedError(f"step {number}, `{step}`, is not legal", why=error.what) from error
+        yield program
+
+
 def replayed(program: Program, steps: Iterable[Step]) -> Program:
     """The tree after all steps.
 
     Raises:
         RefusedError: one of them is not legal; the message names it.
     """
-    for number, step in enumerate(steps, 1):
-        try:
-            program = applied(program, step)
-        except RefusedError as error:
-            raise RefusedError(f"step {number}, `{step}`, is not legal", why=error.what) from error
-    return program
+    *_, last = trees(program, steps)
+    return last
 
 
 def print_steps(steps: Iterable[Step]) -> str:

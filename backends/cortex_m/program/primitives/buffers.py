@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import covers, reads_old, uses, window_of, windows_inside
+from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     at,
@@ -29,7 +30,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
-    Instr,
     Program,
     RefusedError,
     Seq,
@@ -65,8 +65,7 @@ class Stage(Primitive):
         if memory not in ("scratch", *REGISTERS) or BYTES.get(dtype, 0) < BYTES[b.dtype]:
             raise RefusedError(f"{name} is not staged in `{memory}` as `{dtype}`")
         found = uses(loop.body, name)
-        if any(isinstance(s, Instr) and any(o.buffer == name for o in s.operands) for s in walk(loop.body)):
-            raise RefusedError(f"instructions hold {name} as it lies")
+        not_held(loop.body, name)
         if name in tables_of(loop.body):
             raise RefusedError(f"values say what is read of {name}")
         if not found or name in own_buffers(loop.body):
@@ -119,6 +118,7 @@ class Place(Primitive):
         b, memory = program.buffer(str(arguments[0])), str(arguments[1])
         if b.memory != "scratch" or memory not in REGISTERS:
             raise RefusedError(f"{b.name} in {b.memory} is not placed in `{memory}`")
+        not_held(program.body, b.name)
         new = replace(b, memory=memory)
         whole_registers(new)
         if new.bytes > 32 * REGISTERS[memory]:
@@ -248,8 +248,7 @@ class Inline(Primitive):
             raise RefusedError(f"{b.name} is not copied element by element")
         if source.buffer in home.changed():
             raise RefusedError(f"{source.buffer} changes before {b.name} is read")
-        if any(isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands) for s in walk(home.user)):
-            raise RefusedError(f"instructions hold {b.name} as it lies")
+        not_held(home.user, b.name)
 
         def straight(a: Access) -> Access:
             if a.buffer != b.name:

@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    walk,
 )
 
 _Index = tuple[Affine, ...]
@@ -35,6 +36,7 @@ def relaid(
     Raises:
         RefusedError: instructions hold the buffer as it lies.
     """
+    not_held(program.body, name)
     new = replace(program.buffers[name], shape=shape)
 
     def visit(s: Statement, around: tuple[For | If, ...]) -> Statement:
@@ -47,12 +49,20 @@ def relaid(
                 return Alloc(new if s.buffer.name == name else s.buffer, visit(s.body, around))
             case Seq():
                 return seq(*(visit(part, around) for part in s.body))
-            case Instr() if any(operand.buffer == name for operand in s.operands):
-                raise RefusedError(f"instructions hold {name} as it lies")
         return with_accesses(s, lambda a: Access(name, index(a.index, around)) if a.buffer == name else a)
 
     arguments = tuple(new if b.name == name else b for b in program.arguments)
     return replace(program, arguments=arguments, body=visit(program.body, ()))
+
+
+def not_held(statement: Statement, name: str) -> None:
+    """Guard: a buffer that no instruction below a statement reads or writes.
+
+    Raises:
+        RefusedError: one does.
+    """
+    if any(isinstance(s, Instr) and any(o.buffer == name for o in s.operands) for s in walk(statement)):
+        raise RefusedError(f"instructions hold {name} as it lies")
 
 
 def dimension(buffer: Buffer, dim: int) -> int:

@@ -1,0 +1,243 @@
+"""Every small step more on shipped schedules: `python benchmarks/step_scan.py --json --run 40`.
+
+After every few steps of a schedule, and at its end, each primitive is tried with every loop, buffer and small number.
+A step is refused with a reason, or it changes the kernel, which then puts out what it did before: it works. Where the
+printed C and the params stay what they were it is ignored; where outputs change, or it raises anything else, it is
+wrong. `--run` builds so many of the kernels that work and runs them on QEMU; `--walks` takes random walks of two to
+four steps more from the ends of schedules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import click
+import numpy as np
+
+from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.scalar import Conv2dProgram, DepthwiseProgram, MatmulProgram
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.canonical import guard_change
+from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.kernel import Built, scheduled
+from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
+from tosaic.backends.cortex_m.program.moves import all_moves, moves
+from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.toolchain import compile_kernels
+from tosaic.backends.target import Core
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backends" / "cortex_m"))
+import board  # noqa: E402 - behind the path to it.
+
+Verdict = Literal["refused", "works", "ignored", "wrong"]
+VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
+CORTEX_M3 = Core("cortex-m3", "thumbv7m-none-eabi", (), "soft")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A kernel as it is shipped: an algorithm and a schedule of it for a core."""
+
+    name: str
+    core: Core
+    program: Program
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Random inputs, and constants that the algorithm names."""
+        rng = np.random.default_rng(0)
+        given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
+        given |= {"low": (-100, -90), "upper": (90, 100)}
+        small = {"i8": (-128, 128), "i32": (-20, 20)}
+        return {
+            b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
+            for b in self.program.arguments
+            if b.memory != "out"
+        }
+
+    def outputs(self, program: Program) -> dict[str, np.ndarray]:
+        """What a tree made of the algorithm puts out, flat."""
+        found = interpreted(program, host_constants(program, self.arrays))
+        return {name: array.ravel() for name, array in found.items()}
+
+    @cached_property
+    def expected(self) -> dict[str, np.ndarray]:
+        return self.outputs(self.program)
+
+
+def shipped_schedules() -> Iterator[Shipped]:
+    """The first schedule of each sketch on each core, for small layers."""
+    plain, activated = Epilogue(False, False), Epilogue(True, True)
+    window = Geometry(1, 3, 5, 4, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 3, 5)
+    kinds = {
+        "conv2d 3x3": Conv2dProgram(window, 4, plain),
+        "conv2d 1x1": Conv2dProgram(Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6), 4, activated),
+        "depthwise": DepthwiseProgram(window, 1, plain),
+        "matmul": MatmulProgram(1, 6, 8, 4, plain),
+    }
+    for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
+        knobs = what.knobs(core, True)
+        possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
+        costs = list[tuple[float, int]]()
+        for number, each in enumerate(possible):
+            with suppress(RefusedError):
+                costs.append((what.cost(each), number))
+        for _, number in sorted(costs):
+            with suppress(RefusedError):
+                steps = parse_steps("\n".join(what.steps(possible[number])))
+                scheduled(what.program(), steps, core)
+                yield Shipped(f"{core.name} {name}", core, what.program(), steps)
+                break
+
+
+class Tried(NamedTuple):
+    """A tree with one step more, and what became of it; `why` is the reason of a refusal, or the fault."""
+
+    shipped: Shipped
+    step: Step
+    verdict: Verdict
+    why: str
+    program: Program | None = None
+
+
+def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
+    """One step more on a tree of a schedule."""
+    try:
+        after = applied(before, step)
+        outputs = shipped.outputs(after)
+        if any(not np.array_equal(outputs[name], want) for name, want in shipped.expected.items()):
+            return Tried(shipped, step, "wrong", "other outputs")
+        guard_change(before, after, step)
+        check(after, shipped.core)
+        text = Printer(after).text
+        if _same_text(shipped, before, after, text):
+            return Tried(shipped, step, "ignored", "the same C and params")
+    except RefusedError as error:
+        return Tried(shipped, step, "refused", error.what)
+    except Exception as error:  # noqa: BLE001 - whatever else a step raises is a fault of it.
+        return Tried(shipped, step, "wrong", f"{type(error).__name__}: {error}")
+    return Tried(shipped, step, "works", "", after)
+
+
+def _same_text(shipped: Shipped, before: Program, after: Program, text: str) -> bool:
+    try:
+        check(before, shipped.core)
+        earlier = Printer(before).text
+    except RefusedError:
+        return False
+    params = [params_of(p, host_constants(p, shipped.arrays)) for p in (before, after)]
+    return _renamed(earlier) == _renamed(text) and params[0] == params[1]
+
+
+def _renamed(text: str) -> str:
+    """C with names by first appearance."""
+    names = dict[str, str]()
+    return _WORD.sub(lambda word: names.setdefault(word[0], f"x{len(names)}"), text)
+
+
+def scanned(shipped: Shipped, every: int, share: float, rng: random.Random) -> Iterator[Tried]:
+    """One step more after each `every` steps of a schedule and at its end; of all such steps a share."""
+    stages = list(trees(shipped.program, shipped.steps))
+    for number in sorted({*range(0, len(stages), every), len(stages) - 1}):
+        for step in all_moves(stages[number]):
+            if rng.random() < share:
+                yield tried(shipped, stages[number], step)
+
+
+def walked(shipped: Shipped, rng: random.Random) -> Tried:
+    """Two to four steps more at the end of a schedule, each one that works; the last that was tried where none does."""
+    *_, program = trees(shipped.program, shipped.steps)
+    wanted, taken, primitives = rng.randint(2, 4), 0, list(PRIMITIVES.known().values())
+    while True:
+        choices = list(moves(program, rng.choice(primitives)))
+        if not choices:
+            continue
+        found = tried(shipped, program, rng.choice(choices))
+        if found.verdict in ("ignored", "wrong"):
+            return found
+        if found.program is not None:
+            program, taken = found.program, taken + 1
+        if taken == wanted:
+            return found
+
+
+class Ran(NamedTuple):
+    """Kernels on QEMU: how many were exact, what others did wrong, and which clang found too few registers for."""
+
+    exact: int
+    wrong: list[str]
+    uncompiled: list[str]
+
+
+def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
+    """Build kernels that work, all of one core, and run them."""
+    core, cases = found[0].shipped.core, list[board.Case]()
+    for number, each in enumerate(found):
+        assert each.program is not None
+        inputs = [each.shipped.arrays[b.name] for b in each.program.arguments if b.memory == "in"]
+        want = [each.shipped.expected[b.name] for b in each.program.arguments if b.memory == "out"]
+        printer = Printer(each.program)
+        built = Built(each.program, (), printer.text, printer.instructions, scratch_bytes(each.program))
+        source = built.source(f"scan_{number}", each.shipped.arrays)
+        cases.append(board.Case(source, inputs, want, f"{each.shipped.name}, {each.step}"))
+    errors = compile_kernels([case.source for case in cases], core, folder / "tried").errors
+    uncompiled = [f"{case.name}: {errors[case.source.symbol]}" for case in cases if case.source.symbol in errors]
+    cases = [case for case in cases if case.source.symbol not in errors]
+    outcomes = board.run_cases(cases, folder, bench=board.M4 if core is CORTEX_M4 else board.M3)
+    wrong = [str(outcome) for outcome in outcomes if not outcome.exact]
+    return Ran(len(outcomes) - len(wrong), wrong, uncompiled)
+
+
+def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> dict[str, object]:
+    """Counts, and each step that is no good."""
+    counts = Counter(each.verdict for each in found)
+    faults = [
+        f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")
+    ]
+    on_board = Ran(sum(r.exact for r in ran), sum((r.wrong for r in ran), []), sum((r.uncompiled for r in ran), []))
+    return {verdict: counts[verdict] for verdict in VERDICTS} | {"faults": faults, "on board": on_board._asdict()}
+
+
+@click.command(help=__doc__)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--every", default=10, help="Steps of a schedule between two scans.")
+@click.option("--share", default=1.0, help="Share of the steps that are tried.")
+@click.option("--run", default=0, help="Kernels that work to run on QEMU, of each core.")
+@click.option("--walks", default=0, help="Random walks instead of the scan.")
+@click.option("--seed", default=0)
+def main(as_json: bool, every: int, share: float, run: int, walks: int, seed: int) -> None:
+    rng, shipped = random.Random(seed), list(shipped_schedules())
+    if walks:
+        found = [walked(rng.choice(shipped), rng) for _ in range(walks)]
+    else:
+        found = [each for one in shipped for each in scanned(one, every, share, rng)]
+    ran = list[Ran]()
+    for core in (CORTEX_M4, CORTEX_M3):
+        sample = [each for each in found if each.verdict == "works" and each.shipped.core is core]
+        if sample := rng.sample(sample, min(run, len(sample))):
+            with tempfile.TemporaryDirectory() as folder:
+                ran.append(run_on_board(sample, Path(folder)))
+    result = summary(found, ran)
+    print(json.dumps(result, indent=2) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()
