@@ -109,10 +109,8 @@ class Schedules:
                     why=f"the kernels of the CPU are {', '.join(f'{n} ({task.name})' for n, task in tasks.items())}",
                 )
         wanted = {name: sections.get(name, sections.get(task.name)) for name, task in tasks.items()}
-        return {
-            name: task if (section := wanted[name]) is None else self._given(name, task, section)
-            for name, task in tasks.items()
-        }
+        given = {name: self._given(name, tasks[name], one) for name, one in wanted.items() if one is not None}
+        return {**tasks, **given}
 
     def _given(self, name: str, task: KernelTask, section: Section) -> KernelTask:
         """A task with the steps of a section, each of which is legal."""
