@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tosaic.options import CompileOptions, QuantizationOptions, Tuning
     from tosaic.report import print_compile_report, print_run_report
     from tosaic.running import Run
+    from tosaic.schedules import Schedules
     from tosaic.targets import find_target
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOME = {
     "CompileOptions": "options",
     "QuantizationOptions": "options",
     "Run": "running",
+    "Schedules": "schedules",
     "Tuning": "options",
     "compile": "api",
     "find_target": "targets",
@@ -45,6 +47,7 @@ __all__ = [
     "Error",
     "QuantizationOptions",
     "Run",
+    "Schedules",
     "Tuning",
     "__version__",
     "compile",

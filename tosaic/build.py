@@ -39,7 +39,7 @@ class Build:
 
     Args:
         folder: holds `manifest.json`, `module.mlirbc` (the integer module, which is the meaning of the program),
-            `placed.mlirbc`, `float.pt2`, and the firmware.
+            `placed.mlirbc`, `float.pt2`, `schedules.txt` where kernels are programs, and the firmware.
         manifest: everything about the build.
     """
 

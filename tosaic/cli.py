@@ -18,6 +18,7 @@ import click
 import tosaic
 from tosaic import console
 from tosaic.options import CompileOptions, QuantizationOptions, Tuning
+from tosaic.schedules import Schedules
 from tosaic.support.errors import Error
 from tosaic.targets import find_target
 
@@ -118,6 +119,8 @@ compiling = _together(
     click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
+    click.option("--schedule", type=FILE,
+                 help="Schedules by hand for kernels by name; a build's own are in its schedules.txt."),
     click.option("--cmsis-nn", type=FOLDER, help="A checkout of CMSIS-NN; else the registry's subset."),
     click.option("--tune-trials", "trials", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Measured candidates over all kernels; what the records hold counts."),
@@ -143,12 +146,14 @@ def _options(target: str, **given: Any) -> CompileOptions:
     def taken(*names: str) -> dict[str, Any]:
         return {name: given.pop(name) for name in names}
 
+    schedule = given.pop("schedule")
     changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
     return CompileOptions(
         target=find_target(target, **taken(*changes, "clock", "npu_clock")),
         quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
         tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "measure", "workers")),
         shapes=dict(given.pop("shapes")),
+        schedules=Schedules.read(schedule) if schedule else Schedules(),
         **given,
     )
 

@@ -68,6 +68,8 @@ from tosaic.placement_by_cost import cheaper_placement
 from tosaic.progress import Stations, durations, keep_durations
 from tosaic.proof import KernelProof, prove_firmware
 from tosaic.requests import waits_by_block
+from tosaic.schedules import FILE as SCHEDULES
+from tosaic.schedules import schedules_text
 from tosaic.streaming import Fitted, Fitter, Point
 from tosaic.support.errors import Advice, BackendError, Error
 from tosaic.support.functions import body_of, is_exact, note_bytes, note_states
@@ -157,6 +159,8 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
         with stations.station("write"):
             (folder / "module.mlirbc").write_bytes(middle.meaning)
             (folder / "placed.mlirbc").write_bytes(bytecode(placed))
+            if text := schedules_text(kernels):
+                (folder / SCHEDULES).write_text(text)
             (folder / STREAMS).mkdir()
             for name, region in placement.regions.items():
                 (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
@@ -174,7 +178,7 @@ def compile_model(options: CompileOptions, output: Path) -> Build:
             layers=tuple(middle.layers),
             calibration=tuple(middle.calibration[: len(firmware.inputs)]),
             ops=placed_ops(placed, placement.regions),
-            kernels=tuple(_kernel(name, kernel, proofs) for name, kernel in kernels.items()),
+            kernels=tuple(_kernel(name, kernel, proofs, options.schedules.file) for name, kernel in kernels.items()),
             regions=tuple(RegionRecord.of(name, region) for name, region in placement.regions.items()),
             trials=_trials(len(tuner.database.written), tuned),
             objective=tuner.objective,
@@ -200,7 +204,8 @@ def _fitted(
         with stations.station("place by cost"):
             placement = _by_cost(options, middle, tuner, proofs)
     placed, regions = placement.module, placement.regions
-    tasks = tuner.confine(tuner.tasks(placed, options.kernels, middle.samples.drawn), placed, regions)
+    tasks = options.schedules.given_to(tuner.tasks(placed, options.kernels, middle.samples.drawn))
+    tasks = tuner.confine(tasks, placed, regions)
     with stations.station("prove"):
         proofs |= tuner.prove(tasks)
     with stations.station("fit"):
@@ -515,20 +520,21 @@ def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
     return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
-def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof]) -> KernelRecord:
+def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof], schedules: str) -> KernelRecord:
     measured = kernel.record.measurement if kernel.record else None
     proof = proofs.get(kernel.task.key)
     return KernelRecord(
         name=name,
         task=kernel.task.name,
         symbol=kernel.source.symbol,
-        schedule=str(kernel.schedule),
+        schedule=kernel.schedule.variant if kernel.given else str(kernel.schedule),
         trials=kernel.trials,
         trial_instructions=(measured.instructions or None) if measured else None,
         trial_cycles=measured.cycles if measured else None,
         trial_cycles_with_memory=measured.cycles_with_memory if measured else None,
         refuted=tuple(proof.refuted) if proof else (),
         trace=tuple(map(str, kernel.task.trace(kernel.schedule))),
+        given=schedules if kernel.given else "",
         curve=kernel.curve,
     )
 

@@ -69,7 +69,8 @@ class KernelRecord:
         trial_instructions, trial_cycles, trial_cycles_with_memory: of the trial that won; None where no trial can tell
             right from wrong.
         refuted: schedules that were tried before it and did not equal the reference, each with what was found.
-        trace: the schedule's primitives, where the kernel is a nest.
+        trace: the schedule's primitives, where the kernel is a nest or a program.
+        given: the file that gave the schedule by hand; empty where trials, or a guess, did.
         curve: the number of each trial that was better than all before it, and what it cost; see `Manifest.objective`.
     """
 
@@ -83,6 +84,7 @@ class KernelRecord:
     trial_cycles_with_memory: int | None
     refuted: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
+    given: str = ""
     curve: tuple[tuple[int, int], ...] = ()
 
 

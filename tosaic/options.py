@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import platformdirs
 
 from tosaic.backends.target import Target
+from tosaic.schedules import Schedules
 from tosaic.tuner.measure import Executor
 from tosaic.tuner.measurement import Objective
 
@@ -78,6 +79,7 @@ class CompileOptions:
     output_layout: `nhwc` where it gives results of four axes so.
     stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
     sliding: and further rows move the window on, so that each of its results costs only what is new.
+    schedules: of kernels by name, given by hand in place of those that trials or guesses choose.
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
@@ -99,6 +101,7 @@ class CompileOptions:
     sliding: bool = False
     quantization: QuantizationOptions = QuantizationOptions()
     tuning: Tuning = Tuning()
+    schedules: Schedules = field(default_factory=Schedules)
     kernels: KernelChoice = "all"
     cmsis_nn: Path | None = None
     save_ir: Path | None = None

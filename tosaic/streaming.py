@@ -711,7 +711,7 @@ class Fitter:
     def _made_stages(self, make: Callable[[ir.Operation], Stage | None]) -> list[Stage | None]:
         known, tasks = functions(self._placed), self._tasks
         return [
-            make(known[name]) if name in tasks and tasks[name].exact and _has_data(known[name], tasks[name]) else None
+            make(known[name]) if name in tasks and _may_stream(known[name], tasks[name]) else None
             for name in self._names
         ]
 
@@ -959,6 +959,11 @@ def _read_by_rows(stages: Sequence[Stage], reads: Sequence[Sequence[str]], names
         for name, argument in zip(read, stage.arguments, strict=True):
             if name in names and argument.rows is not None:
                 yield name
+
+
+def _may_stream(function: ir.Operation, task: KernelTask) -> bool:
+    """Whether a function's kernels for strips can be proven, and their schedules are not given by hand."""
+    return task.exact and task.steps is None and _has_data(function, task)
 
 
 def _has_data(function: ir.Operation, task: KernelTask) -> bool:

@@ -15,6 +15,7 @@ from tosaic.assembly import assemble
 from tosaic.backends.cortex_m.cmsis_nn import LIBRARY, VARIABLE, CmsisNn
 from tosaic.backends.cortex_m.footprint import Place
 from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
@@ -65,6 +66,19 @@ class ChosenKernel:
     record: Record | None
     trials: int
     curve: tuple[tuple[int, int], ...]
+
+    @property
+    def steps(self) -> Sequence[Step] | None:
+        """Its schedule as it can be given by hand; None where it is no program."""
+        task = self.task
+        if not isinstance(task, KernelTask) or not task.is_program(self.schedule):
+            return None
+        return task.trace(self.schedule)
+
+    @property
+    def given(self) -> bool:
+        """Whether its schedule was given by hand."""
+        return isinstance(self.task, KernelTask) and self.task.steps is not None
 
 
 class Tuner:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import Place, Walk, lines_moved, words_moved
 from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.simulators.memory_model import fill_cycles, word_of, write_cycles
 from tosaic.backends.target import Cache, Core, Memory, Pipeline
 from tosaic.support.mlir import ir
@@ -128,6 +129,13 @@ class Workload:
     constants: Mapping[str, np.ndarray]
 
 
+class Algorithm(NamedTuple):
+    """What a kernel computes, as a program that schedules rewrite, and the constants that it names."""
+
+    program: Program
+    constants: Mapping[str, np.ndarray]
+
+
 class Walked(Protocol):
     """A scheduled kernel that says what it executes and what its loops read and write."""
 
@@ -218,6 +226,10 @@ _PLACES: tuple[Place, ...] = ("input", "output", "scratch", "params")
 ANYWHERE = Site()
 
 
+STEPS = "steps"
+"""The variant of a schedule that is given step by step, and its knob."""
+
+
 class KernelFamily(ABC):
     """A family of kernels with a schedule space: a class in a file of its own, in `FAMILIES`.
 
@@ -254,6 +266,13 @@ class KernelFamily(ABC):
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         """The primitives that make the kernel's nest; empty where the kernel is no nest."""
         return ()
+
+    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
+        """The program that steps given by hand begin with; None where the kernels are made otherwise.
+
+        A family that has one generates a schedule of the variant `STEPS`, whose one knob of that name is their text.
+        """
+        return None
 
 
 FAMILIES: Registry[KernelFamily] = Registry(

@@ -7,7 +7,16 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import (
+    ANYWHERE,
+    FAMILIES,
+    STEPS,
+    Algorithm,
+    KernelFamily,
+    KernelSource,
+    Site,
+    Workload,
+)
 from tosaic.backends.cortex_m.linalg import kernel_module
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
@@ -32,6 +41,7 @@ class KernelTask:
         site: where the kernel will run.
         memories: the number of the arena's memory in which each input and output and the working memory lie; empty for
             the first.
+        steps: the one schedule of its space, step by step as text; None leaves the space to the families.
     """
 
     function: str
@@ -41,6 +51,7 @@ class KernelTask:
     libraries: tuple[tuple[str, Path], ...] = ()
     site: Site = ANYWHERE
     memories: tuple[int, ...] = ()
+    steps: str | None = None
 
     @staticmethod
     def of(
@@ -85,6 +96,15 @@ class KernelTask:
     def space(self) -> Space:
         return self._facts.space
 
+    @property
+    def algorithm(self) -> Algorithm:
+        """What steps given by hand begin with.
+
+        Raises:
+            BackendError: no family that recognizes the function has a program for it on this core.
+        """
+        return self._programmed(self._facts.matches)[1]
+
     def default(self) -> Schedule:
         """The best guess without a measurement."""
         return self.space.default()
@@ -110,6 +130,11 @@ class KernelTask:
         family, workload, own = self._owner(schedule)
         return family.trace(workload, own, self.core)
 
+    def is_program(self, schedule: Schedule) -> bool:
+        """Whether the kernel of a schedule is a program, so that its trace can be given by hand."""
+        family, workload, _ = self._owner(schedule)
+        return family.algorithm(workload, self.core) is not None
+
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code, by name."""
         family, workload, own = self._owner(schedule)
@@ -132,9 +157,12 @@ class KernelTask:
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
+        parts += [] if self.steps is None else [f"steps: {self.steps}"]
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
 
     def _space(self, found: Sequence[_Match]) -> Space:
+        if self.steps is not None:
+            return Space((Variant(f"{self._programmed(found)[0].name}.{STEPS}", {STEPS: (self.steps,)}),))
         offered = {
             family.name: [
                 Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
@@ -144,6 +172,17 @@ class KernelTask:
         }
         chosen = [variant for name in self.families for variant in offered.get(name, [])]
         return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
+
+    def _programmed(self, found: Sequence[_Match]) -> tuple[KernelFamily, Algorithm]:
+        """The family that has a program for the function, and the program."""
+        for family, workload in found:
+            if (algorithm := family.algorithm(workload, self.core)) is not None:
+                return family, algorithm
+        made = ", ".join(family.name for family, _ in found)
+        raise BackendError(
+            "the kernel takes no schedule by hand",
+            why=f"on a {self.core.name} it is no program of steps, but comes from {made}",
+        )
 
     def _fitting(
         self, family: KernelFamily, workload: Workload, variant: Variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -116,13 +116,34 @@ class BatchMeasure:
         Raises:
             Error: the tools or the task are at fault, not a candidate.
         """
-        results: dict[int, Measurement] = {}
+        illegal: dict[int, Measurement] = {}
         generated: dict[int, KernelSource] = {}
         for number, schedule in enumerate(schedules):
             try:
                 generated[number] = task.generate(schedule)
             except Error as error:
-                results[number] = Measurement("illegal", message=str(error))
+                illegal[number] = Measurement("illegal", message=str(error))
+        tried = examples(task.module, self.seed, task.inputs)
+        results = illegal | self.kernels(generated, tried, task.memories, best)
+        return [results[number] for number in range(len(schedules))]
+
+    def kernels(
+        self,
+        generated: Mapping[int, KernelSource],
+        tried: Sequence[Example],
+        memories: Sequence[int] = (),
+        best: Measurement | None = None,
+    ) -> dict[int, Measurement]:
+        """One measurement per kernel, by its number, all of the same function.
+
+        Args:
+            tried: what they are tried on; the first is measured.
+            memories: see `BuildableTask`.
+
+        Raises:
+            Error: the tools are at fault, not a kernel.
+        """
+        results: dict[int, Measurement] = {}
         sources = dict(generated)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
             folder = Path(name)
@@ -131,16 +152,14 @@ class BatchMeasure:
                 if source.symbol in compiled.errors:
                     results[number] = Measurement("compile-error", message=compiled.errors[source.symbol])
                     del sources[number]
-            tried = examples(task.module, self.seed, task.inputs)
             limit = self._limit(best, sum(array.size for array in tried[0].outputs))
-            batch = _Batch(folder, compiled.objects, _encode_task(tried, task.memories), len(tried), limit)
+            batch = _Batch(folder, compiled.objects, _encode_task(tried, memories), len(tried), limit)
             while sources:
                 measured = self._run_batch(sources, batch)
                 results |= measured
                 for number in measured:
                     del sources[number]
-        symbols = {number: source.symbol for number, source in generated.items()}
-        return [replace(results[number], code=symbols.get(number, "")) for number in range(len(schedules))]
+        return {number: replace(results[number], code=source.symbol) for number, source in generated.items()}
 
     @property
     def _entry(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -76,6 +76,9 @@ class Conv2d(KernelFamily):
         header = np.append(constants["range"], constants["input_zero_point"]).astype(np.int32)
         packed = kernel.pack_weights(weights), kernel.pack_factors(bias, constants["multiplier"], constants["shift"])
         return kernel.source("conv2d", header, *packed, constants.get("table"))
+
+    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
+        return None if core.mve else scalar.algorithm_of(workload)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         if not core.mve:

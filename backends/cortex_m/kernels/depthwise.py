@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, Algorithm, KernelFamily, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
@@ -127,6 +127,9 @@ class Depthwise(KernelFamily):
         lines = kernel.text(weights, f"(const int32_t *)(params + {factors})", lookup)
         symbol, text = with_symbol("depthwise", PRELUDE + "\n".join(lines))
         return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes, weights=weights)
+
+    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
+        return None if core.mve else scalar.algorithm_of(workload)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         if not core.mve:

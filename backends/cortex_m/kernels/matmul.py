@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
@@ -81,6 +81,9 @@ class Matmul(KernelFamily):
         text, scratch = _kernel(number(workload, "batch"), kernel, order, factors, lookup)
         symbol, text = with_symbol("matmul", PRELUDE + text)
         return KernelSource(symbol, "c", text, bytes(params), scratch)
+
+    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
+        return None if core.mve else scalar.algorithm_of(workload)
 
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         if not core.mve:

@@ -9,11 +9,11 @@ from types import MappingProxyType
 import numpy as np
 
 from tosaic.backends.cortex_m.isa.isa import extends, sets_of
-from tosaic.backends.cortex_m.kernel import KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, fold_zero_point, number
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.kernel import Built, Knobs, built, variants
+from tosaic.backends.cortex_m.program.kernel import Built, Knobs, built, built_by_hand, variants
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches import depthwise, products
 from tosaic.backends.cortex_m.program.sketches.products import Tile
@@ -199,9 +199,20 @@ def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, n
     return (multiplier.astype(np.int64) << up).astype(np.int32), (shift + up).astype(np.int32)
 
 
+def algorithm_of(workload: Workload) -> Algorithm | None:
+    """What a product computes; None where the result is no int8."""
+    if not _is_known(workload):
+        return None
+    return Algorithm(_PROGRAMS[workload.kind](workload).program(), constants_of(workload))
+
+
+def _is_known(workload: Workload) -> bool:
+    return workload.attributes.get("result", "int8") == "int8"
+
+
 def offered(workload: Workload, core: Core, site: Site) -> Sequence[Variant]:
     """The schedules of a product on a core without vectors; none where the result is no int8."""
-    if workload.attributes.get("result", "int8") != "int8":
+    if not _is_known(workload):
         return ()
     what, constants = _PROGRAMS[workload.kind](workload), constants_of(workload)
     return variants("program", what, what.knobs(core, is_deep(constants), is_small(constants)), core, site)
@@ -213,7 +224,10 @@ def kernel_of(workload: Workload, schedule: Schedule, core: Core) -> Built:
     Raises:
         RefusedError: the schedule is not legal.
     """
-    return built(_PROGRAMS[workload.kind](workload), schedule.knobs, core)
+    what = _PROGRAMS[workload.kind](workload)
+    if schedule.variant == STEPS:
+        return built_by_hand(what, str(schedule[STEPS]), core)
+    return built(what, schedule.knobs, core)
 
 
 def source_of(workload: Workload, schedule: Schedule, core: Core) -> KernelSource:

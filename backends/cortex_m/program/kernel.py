@@ -100,6 +100,16 @@ def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> 
     return scheduled(what.program(), parse_steps("\n".join(what.steps(dict(knobs)))), core)
 
 
+@lru_cache(maxsize=64)
+def built_by_hand(what: Sketched, steps: str, core: Core) -> Built:
+    """A schedule that is given step by step, as text.
+
+    Raises:
+        RefusedError: a step is not legal, or the core cannot run it.
+    """
+    return scheduled(what.program(), parse_steps(steps), core)
+
+
 def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     """A program after a schedule, checked and printed.
 
