@@ -11,7 +11,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.memory import WEIGHTS, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.rewriting import written_out
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
@@ -61,7 +61,8 @@ class _Canonical:
 
     @property
     def lines(self) -> list[str]:
-        arguments = sorted(self.program.arguments, key=lambda b: b.name == WEIGHTS)
+        tensors = [b for b in self.program.arguments if b.memory != "const"]
+        arguments = [*tensors, *constants_of(self.program)]
         return [*(self._declared(b) for b in arguments), *self._listed(written_out(self.program.body))]
 
     @cached_property
@@ -128,5 +129,5 @@ def _numbered(program: Program) -> list[np.ndarray]:
             found[step.name] = packed(step, source)
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
-    constants = [b for b in program.arguments if b.memory == "const"]
+    constants = constants_of(program)
     return [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
