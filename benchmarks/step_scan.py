@@ -65,7 +65,7 @@ class Shipped:
         """Random inputs, and constants that the algorithm names."""
         rng = np.random.default_rng(0)
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
-        given |= {"low": (-100, -90), "upper": (90, 100)}
+        given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         small = {"i8": (-128, 128), "i32": (-20, 20)}
         return {
             b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
@@ -90,11 +90,12 @@ def shipped_schedules() -> Iterator[Shipped]:
     kinds = {
         "conv2d 3x3": Conv2dProgram(window, 4, plain),
         "conv2d 1x1": Conv2dProgram(Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6), 4, activated),
+        "dense": Conv2dProgram(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain),
         "depthwise": DepthwiseProgram(window, 1, plain),
         "matmul": MatmulProgram(1, 6, 8, 4, plain),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
-        knobs = what.knobs(core, True)
+        knobs = what.knobs(core, True, True)
         possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
         costs = list[tuple[float, int]]()
         for number, each in enumerate(possible):

@@ -129,5 +129,5 @@ def _numbered(program: Program) -> list[np.ndarray]:
             found[step.name] = packed(step, source)
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
-    constants = [b for b in program.arguments if b.memory == "const"]
+    constants = constants_of(program)
     return [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]

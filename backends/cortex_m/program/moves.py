@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS
-from tosaic.backends.cortex_m.program.rewriting import touches
+from tosaic.backends.cortex_m.program.rewriting import parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, For, Instr, Program
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Assign, For, Instr, Op, Program, Reduce
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
@@ -46,6 +46,7 @@ def _arguments(
 def _choices(
     program: Program, primitive: type[Primitive], kind: str, before: tuple[Argument, ...]
 ) -> Iterator[Argument]:
+    buffer = next((program.buffers[name] for name in map(str, before[::-1]) if name in program.buffers), None)
     match kind:
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
@@ -62,17 +63,19 @@ def _choices(
         case "number":
             loop = program.loops.get(str(before[0]), ()) if before else ()
             yield from (number for number in NUMBERS if not loop or number < 2 * loop[0].extent)
-        case "dim":
-            yield from range(len(_last_buffer(program, before).shape))
-        case "order":
-            yield from _orders(len(_last_buffer(program, before).shape))
+        case "dim" | "order" if buffer is not None:
+            dims = len(buffer.shape)
+            yield from range(dims) if kind == "dim" else _orders(dims)
         case "memory":
             yield from ("scratch", *REGISTERS)
         case "dtype":
-            least = BYTES[_last_buffer(program, before).dtype]
+            least = BYTES[buffer.dtype] if buffer is not None else 1
             yield from (dtype for dtype, width in BYTES.items() if width >= least)
         case "rule":
             yield from RULES
+        case "op":
+            values = (s.value for s in program.statements if isinstance(s, Assign | Reduce))
+            yield from dict.fromkeys(p.name for v in values for p in parts_of(v) if isinstance(p, Op))
         case "isa":
             yield from ISAS.known()
         case "word":
@@ -83,10 +86,6 @@ def _nest(loop: For) -> Iterator[For]:
     """The loops right inside of each other, below a loop."""
     while isinstance(loop.body, For):
         yield (loop := loop.body)
-
-
-def _last_buffer(program: Program, before: tuple[Argument, ...]) -> Buffer:
-    return next(program.buffers[name] for name in map(str, reversed(before)) if name in program.buffers)
 
 
 def _orders(dims: int) -> Iterator[str]:
