@@ -1,4 +1,4 @@
-"""Pointwise ops on integers and floats to one result, in lanes of MVE."""
+"""Pointwise ops on integers and floats to one result: in lanes of MVE, or one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernels import scalar_pointwise
 from tosaic.backends.cortex_m.kernels.mve_match import number
 from tosaic.backends.cortex_m.nest import lanes, reals
 from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
@@ -62,7 +63,7 @@ class Pointwise(KernelFamily):
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not core.mve:
-            return ()
+            return scalar_pointwise.offered(_program(workload), core, self.site)
         text = str(workload.attributes["function"])
         what = _elementwise(text)
         knobs: dict[str, tuple[Choice, ...]] = {
@@ -78,16 +79,29 @@ class Pointwise(KernelFamily):
         return (beginning_with(first, "lanes", knobs, partial(_printed, text, core)),)
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        if not core.mve:
+            return scalar_pointwise.source_of(_program(workload), schedule, core)
         function = str(workload.attributes["function"])
         return _printed(function, core, schedule.knobs).source("pointwise", number(workload, "arguments"))
 
+    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
+        return None if core.mve else scalar_pointwise.algorithm_of(_program(workload))
+
     def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        if not core.mve:
+            return scalar_pointwise.kernel_of(_program(workload), schedule, core).steps
         return _printed(str(workload.attributes["function"]), core, schedule.knobs).nest.trace
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        if not core.mve:
+            return scalar_pointwise.kernel_of(_program(workload), schedule, core).features
         kernel = _printed(str(workload.attributes["function"]), core, schedule.knobs)
         counts = kernel.counts()
         return self.site.priced(counts, _cycles(counts), kernel.walks(), core.pipeline)
+
+
+def _program(workload: Workload) -> scalar_pointwise.PointwiseProgram:
+    return scalar_pointwise.program_of(workload, _elementwise)
 
 
 def _cycles(counts: Mapping[str, float]) -> float:

@@ -9,11 +9,11 @@ from types import MappingProxyType
 import numpy as np
 
 from tosaic.backends.cortex_m.isa.isa import extends, sets_of
-from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernel import Algorithm, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, fold_zero_point, number
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.kernel import Built, Knobs, built, built_by_hand, variants
+from tosaic.backends.cortex_m.program.kernel import Built, Knobs, of_schedule, variants
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches import depthwise, products
 from tosaic.backends.cortex_m.program.sketches.products import Tile
@@ -224,10 +224,7 @@ def kernel_of(workload: Workload, schedule: Schedule, core: Core) -> Built:
     Raises:
         RefusedError: the schedule is not legal.
     """
-    what = _PROGRAMS[workload.kind](workload)
-    if schedule.variant == STEPS:
-        return built_by_hand(what, str(schedule[STEPS]), core)
-    return built(what, schedule.knobs, core)
+    return of_schedule(_PROGRAMS[workload.kind](workload), schedule, core)
 
 
 def source_of(workload: Workload, schedule: Schedule, core: Core) -> KernelSource:

@@ -11,12 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource, Site
+from tosaic.backends.cortex_m.kernel import STEPS, KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants
 from tosaic.backends.cortex_m.program.memory import constant_offsets, params_of, scratch_bytes, weights_of
+from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
@@ -87,7 +88,7 @@ class Built:
         symbol, text = with_symbol(kind, self.text)
         params = params_of(self.program, host_constants(self.program, constants))
         weights = constant_offsets(self.program).get(weights_of(self.program))
-        return KernelSource(symbol, "c", text, params, self.scratch, weights=weights)
+        return KernelSource(symbol, "c", text, params, self.scratch, overlaps(self.program), weights=weights)
 
 
 @lru_cache(maxsize=1024)
@@ -101,13 +102,15 @@ def built(what: Sketched, knobs: tuple[tuple[str, Choice], ...], core: Core) -> 
 
 
 @lru_cache(maxsize=64)
-def built_by_hand(what: Sketched, steps: str, core: Core) -> Built:
-    """A schedule that is given step by step, as text.
+def of_schedule(what: Sketched, schedule: Schedule, core: Core) -> Built:
+    """A schedule of a sketch, or one of the variant `STEPS`, given step by step.
 
     Raises:
         RefusedError: a step is not legal, or the core cannot run it.
     """
-    return scheduled(what.program(), parse_steps(steps), core)
+    if schedule.variant == STEPS:
+        return scheduled(what.program(), parse_steps(str(schedule[STEPS])), core)
+    return built(what, schedule.knobs, core)
 
 
 def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:

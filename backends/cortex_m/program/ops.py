@@ -27,47 +27,105 @@ def clamped(value: int, low: int, high: int) -> int:
     return max(low, min(high, value))
 
 
+def wrapped(value: int) -> int:
+    """The int32 of the same 32 bits."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 def _saturating(bits: int) -> Operation:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     helper = f"INLINE int32_t sat{bits}(int32_t v) {{ return v < {low} ? {low} : v > {high} ? {high} : v; }}"
     return Operation(lambda v: clamped(v, low, high), f"sat{bits}({{0}})", 1, helper)
 
 
+def _infix(sign: str, compute: Callable[..., int], instructions: int = 1) -> Operation:
+    return Operation(compute, f"({{0}} {sign} {{1}})", instructions)
+
+
+def _function(name: str, parameters: str, expression: str, instructions: int, compute: Callable[..., int]) -> Operation:
+    """An operation that is a function of C, of int32 parameters."""
+    names = parameters.split()
+    declared = ", ".join(f"int32_t {each}" for each in names)
+    call = f"{name}({', '.join(f'{{{i}}}' for i in range(len(names)))})"
+    return Operation(compute, call, instructions, f"INLINE int32_t {name}({declared}) {{ return {expression}; }}")
+
+
+def _shifted(value: int, amount: int, unsigned: bool, rounding: bool) -> int:
+    """VSHL and VRSHL: left by an amount, right where it is negative; the result wraps."""
+    value = value % (1 << 32) if unsigned else value
+    if amount >= 0:
+        return wrapped(value << amount)
+    half = 1 << (-amount - 1) if rounding else 0
+    return wrapped((value + half) >> -amount)
+
+
+def _shift(name: str, kind: str, rounding: bool) -> Operation:
+    """Shifts by a number that is not known before; beyond 31 bits nothing is left but the sign."""
+    wide, half = ("int64_t" if kind == "int32_t" else "uint64_t"), " + (1ll << (-n - 1))" if rounding else ""
+    right = f"n < -32 ? (int32_t)(({wide})({kind})v >> 32) : (int32_t)((({wide})({kind})v{half}) >> -n)"
+    if rounding:
+        right = f"n < -32 ? 0 : (int32_t)((({wide})({kind})v{half}) >> -n)"
+    text = f"n >= 0 ? (n > 31 ? 0 : (int32_t)((uint32_t)v << n)) : {right}"
+    unsigned = kind == "uint32_t"
+    return _function(name, "v n", text, 8, lambda v, n: _shifted(v, n, unsigned, rounding))
+
+
 OPS: Mapping[str, Operation] = MappingProxyType(
     {
-        "add": Operation(lambda a, b: a + b, "({0} + {1})", 1),
-        "sub": Operation(lambda a, b: a - b, "({0} - {1})", 1),
-        "mul": Operation(lambda a, b: a * b, "({0} * {1})", 1),
-        "max": Operation(
-            max, "max32({0}, {1})", 2, "INLINE int32_t max32(int32_t a, int32_t b) { return a > b ? a : b; }"
-        ),
+        "add": _infix("+", lambda a, b: a + b),
+        "sub": _infix("-", lambda a, b: a - b),
+        "mul": _infix("*", lambda a, b: a * b),
+        "and": _infix("&", lambda a, b: a & b),
+        "or": _infix("|", lambda a, b: a | b),
+        "xor": _infix("^", lambda a, b: a ^ b),
+        "eq": _infix("==", lambda a, b: int(a == b), 2),
+        "gt": _infix(">", lambda a, b: int(a > b), 2),
+        "ge": _infix(">=", lambda a, b: int(a >= b), 2),
+        "not": Operation(lambda v: ~v, "(~{0})", 1),
+        "select": Operation(lambda c, a, b: a if c else b, "({0} ? {1} : {2})", 3),
+        "max": _function("max32", "a b", "a > b ? a : b", 2, max),
+        "min": _function("min32", "a b", "a < b ? a : b", 2, min),
+        "abs": _function("abs32", "v", "v < 0 ? (int32_t)(0u - (uint32_t)v) : v", 2, lambda v: wrapped(abs(v))),
+        "clz": _function("clz32", "v", "v ? __builtin_clz(v) : 32", 1, lambda v: 32 - (v % (1 << 32)).bit_length()),
         "low": Operation(lambda v: (v + 128) % 256 - 128, "(int8_t)({0})", 1),
-        "asr": Operation(lambda v, s: v >> s, "({0} >> {1})", 1),
+        "asr": _infix(">>", lambda v, s: v >> s),
+        "round_asr": _function(
+            "round_asr", "v s", "((int64_t)v + (1ll << (s - 1))) >> s", 5, lambda v, s: (v + (1 << (s - 1))) >> s
+        ),
+        "shift": _shift("shift32", "int32_t", rounding=False),
+        "round_shift": _shift("round_shift32", "int32_t", rounding=True),
+        "logical_shift": _shift("logical_shift32", "uint32_t", rounding=False),
         "sat8": _saturating(8),
         "sat16": _saturating(16),
-        "clamp": Operation(
-            clamped,
-            "clamp32({0}, {1}, {2})",
-            4,
-            "INLINE int32_t clamp32(int32_t v, int32_t l, int32_t h) { return v < l ? l : v > h ? h : v; }",
+        "sat_shl": _function(
+            "sat_shl",
+            "v s",
+            "v > INT32_MAX >> s ? INT32_MAX : v < INT32_MIN >> s ? INT32_MIN : (int32_t)((uint32_t)v << s)",
+            6,
+            lambda v, s: clamped(v << s, -(1 << 31), (1 << 31) - 1),
         ),
-        "high": Operation(
-            lambda v, m: (v * m) >> 32,
-            "high32({0}, {1})",
-            1,
-            "INLINE int32_t high32(int32_t v, int32_t m) { return (int64_t)v * m >> 32; }",
+        "clamp": _function("clamp32", "v l h", "v < l ? l : v > h ? h : v", 4, clamped),
+        "high": _function("high32", "v m", "(int64_t)v * m >> 32", 1, lambda v, m: (v * m) >> 32),
+        "doubled_high": _function("doubled_high32", "v m", "(int64_t)v * m >> 31", 4, lambda v, m: (v * m) >> 31),
+        "round_doubled_high": _function(
+            "round_doubled_high32",
+            "v m",
+            "((int64_t)v * m + (1ll << 30)) >> 31",
+            5,
+            lambda v, m: (v * m + (1 << 30)) >> 31,
         ),
-        "scale32": Operation(
-            lambda v, m, s: (v * m + (1 << (s - 1))) >> s,
-            "scale32({0}, {1}, {2})",
+        "scale32": _function(
+            "scale32",
+            "v m s",
+            "((int64_t)v * m + (1ll << (s - 1))) >> s",
             12,
-            "INLINE int32_t scale32(int32_t v, int32_t m, int32_t s)"
-            " { return ((int64_t)v * m + (1ll << (s - 1))) >> s; }",
+            lambda v, m, s: (v * m + (1 << (s - 1))) >> s,
         ),
     }
 )
-"""By name. `low` is the low byte, `high` is SMMUL, `scale32` is apply_scale_32 of the TOSA specification without double
-rounding."""
+"""By name. `low` is the low byte, `high` is SMMUL, `asr` and `round_asr` shift right by a known number, `scale32` is
+apply_scale_32 of the TOSA specification without double rounding. Shifts by a number that is not known are to the left,
+and to the right where it is negative."""
 
 LOOKUP = "lookup"
 """`lookup(table, v)`: the element `v` behind the access `table`. Its first argument is a place, not a number."""

@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
+from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -54,7 +55,8 @@ class Printer:
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
-        arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *restrict {b.name}" for b in tensors]
+        apart = "" if overlaps(self.program) else "restrict "
+        arguments = [f"{'const ' * (b.memory == 'in')}{_TYPES[b.dtype]} *{apart}{b.name}" for b in tensors]
         lines = self._print(self.body, 1)
         return "\n".join(
             [

@@ -1,0 +1,125 @@
+"""Which inputs a kernel may overwrite with its output: those that it has read by then, as its statements stand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tosaic.backends.cortex_m.kernel import Overlap
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.rewriting import touches
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    Program,
+    Reduce,
+    Seq,
+    Statement,
+)
+
+
+def overlaps(program: Program) -> tuple[Overlap, ...]:
+    """The inputs and outputs, by number, that may begin at one place."""
+    inputs = [b for b in program.arguments if b.memory == "in"]
+    outputs = [b for b in program.arguments if b.memory == "out"]
+    if any(isinstance(s, For) and s.early for s in program.statements):
+        return ()
+    return tuple(
+        Overlap(i, o)
+        for (i, source), (o, target) in itertools.product(enumerate(inputs), enumerate(outputs))
+        if source.bytes >= target.bytes and _reads_first(program, source, target)
+    )
+
+
+class _Span(NamedTuple):
+    """Bytes of one access: where it begins as loops around turn, how many there are up to its last turn inside."""
+
+    written: bool
+    start: Affine
+    size: int
+
+
+class _MeetsError(Exception):
+    """A byte may be read after it was written."""
+
+
+def _reads_first(program: Program, source: Buffer, target: Buffer) -> bool:
+    """Whether no byte of `source` is read after it was written as one of `target`."""
+    touched = {access.buffer for _, access in touches(program.body)}
+    if not {source.name, target.name} <= touched:
+        return False
+    try:
+        _spans(program.body, source, target)
+    except _MeetsError:
+        return False
+    return True
+
+
+def _spans(s: Statement, source: Buffer, target: Buffer) -> list[_Span]:
+    """What a statement touches of the two.
+
+    Raises:
+        _MeetsError: it may read what it has overwritten.
+    """
+    match s:
+        case Assign() | Reduce():
+            return [span for how, access in touches(s) for span in _touched(how, access, source, target)]
+        case Alloc():
+            return _spans(s.body, source, target)
+        case Seq():
+            parts = [_spans(part, source, target) for part in s.body]
+            for number, part in enumerate(parts):
+                _behind([span for before in parts[:number] for span in before], part)
+            return [span for part in parts for span in part]
+        case For():
+            return _turned(s, _spans(s.body, source, target))
+    if any(access.buffer in (source.name, target.name) for _, access in touches(s)):
+        raise _MeetsError
+    return []
+
+
+def _touched(how: str, access: Access, source: Buffer, target: Buffer) -> list[_Span]:
+    for b in (source, target):
+        if access.buffer == b.name:
+            if b is target and how != "write":
+                raise _MeetsError
+            return [_Span(b is target, b.address(access.index) * BYTES[b.dtype], BYTES[b.dtype])]
+    return []
+
+
+def _behind(before: Sequence[_Span], after: Sequence[_Span]) -> None:
+    """Guard: what is read after something was written lies behind it.
+
+    Raises:
+        _MeetsError: it may not.
+    """
+    for write, read in itertools.product(before, after):
+        if write.written and not read.written:
+            distance = read.start - write.start
+            if _least(distance) < write.size:
+                raise _MeetsError
+
+
+def _turned(loop: For, spans: list[_Span]) -> list[_Span]:
+    """The spans of all turns: each turn begins behind what the one before wrote."""
+    for write, read in itertools.product(spans, spans):
+        if write.written and not read.written:
+            moved = read.start.at({loop.var: loop.step}) - write.start.at({loop.var: 0})
+            if read.start[loop.var] < write.start[loop.var] or _least(moved) < write.size:
+                raise _MeetsError
+    if any(span.start[loop.var] < 0 for span in spans):
+        raise _MeetsError
+    return [
+        _Span(span.written, span.start.at({loop.var: 0}), span.size + span.start[loop.var] * loop.last)
+        for span in spans
+    ]
+
+
+def _least(distance: Affine) -> int:
+    """The least value of a number whose variables are not below 0; below all where there is none."""
+    return distance.const if all(factor > 0 for _, factor in distance.terms) else -1 << 32
