@@ -178,6 +178,8 @@ def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) ->
 
 def is_deep(constants: Mapping[str, np.ndarray]) -> bool:
     """Whether a RESCALE can be made of high words, given the constants that an algorithm names."""
+    if "shift" not in constants:
+        return False
     return DERIVED["round"](constants["shift"].astype(np.int64), constants["zero"].astype(np.int64)) is not None
 
 

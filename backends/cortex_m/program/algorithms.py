@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import seq, touches
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
     Access,
     Alloc,
     Assign,
@@ -23,6 +24,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Op,
     Program,
     Reduce,
+    Seq,
     Statement,
     Value,
 )
@@ -144,6 +146,48 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) 
     body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, finish))
     body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
     return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+
+
+def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
+    """MAX_POOL2D and AVG_POOL2D (TOSA 1.0, 2.3.1 and 2.3.7) of what windows have inside of the image.
+
+    An average is the sum less `offset`, times `multiplier` / 2^`shift`, and `zero`.
+
+    Args:
+        dtypes: of the input and the output.
+        average: whether it is one, or the greatest element.
+        by_place: whether the constants of an average differ by row and column of the output.
+    """
+    g, (dtype, result) = geometry, dtypes
+    shape = (g.batch, g.rows, g.columns, g.channels)
+    y = Affine.of("sy") * g.stride[0] + Affine.of("ky") - g.pad[0]
+    x = Affine.of("sx") * g.stride[1] + Affine.of("kx") - g.pad[2]
+    total, pixel = _access("S[sb, sy, sx, sn]"), Access("a", (Affine.of("sb"), y, x, Affine.of("sn")))
+    add = Reduce(total, pixel) if average else Assign(total, Op("max", (total, pixel)))
+    row = For("kx", g.kernel[1], _inside(add, x, g.width, g.pad[2:]))
+    window = For("ky", g.kernel[0], _inside(row, y, g.height, g.pad[:2]))
+    least = 0 if average else -(1 << (8 * BYTES[dtype] - 1))
+    sums = _loops(seq(Assign(total, least), window), **dict(zip(("sb", "sy", "sx", "sn"), shape, strict=True)))
+    value: Value = _access("S[b, y, x, n]")
+    if average:
+        factors = (_access(f"{name}[y, x]") if by_place else Access(name) for name in ("offset", "multiplier", "shift"))
+        offset, multiplier, shift = factors
+        scaled = Op("scale32", (Op("sub", (value, offset)), multiplier, shift))
+        value = Op("sat8" if result == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
+    finish = _loops(Assign(_access("out[b, y, x, n]"), value), **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
+    places = (g.rows, g.columns) if by_place else ()
+    arguments = (
+        Buffer("a", dtype, (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("out", result, shape, "out"),
+        *(Buffer(name, "i32", places, "const") for name in ("offset", "multiplier", "shift")),
+        Buffer("zero", "i32", (), "const"),
+    )
+    return _used(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
+
+
+def _inside(body: Statement, at: Affine, extent: int, pads: tuple[int, ...]) -> Statement:
+    """A statement where a row or a column lies inside of the image."""
+    return If((at, at * -1 + (extent - 1)), body, Seq(())) if any(pads) else body
 
 
 def _loops(body: Statement, **extents: int) -> Statement:

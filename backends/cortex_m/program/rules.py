@@ -29,9 +29,12 @@ class Rule:
 def _high(v: Op) -> Change | None:
     """Rounding shifts in two floors: of the product's high word, then of the rest, into which the zero point goes."""
     match v:
-        case Op("sat8", (Op("add", (Op("scale32", (value, multiplier, Access() as shift)), Access() as zero)),)):
+        case Op(
+            "sat8" | "sat16" as narrow,
+            (Op("add", (Op("scale32", (value, multiplier, Access() as shift)), Access() as zero)),),
+        ):
             rounded = Op("add", (Op("high", (value, multiplier)), Access("round", shift.index)))
-            return Op("sat8", (Op("asr", (rounded, Access("right", shift.index))),)), {
+            return Op(narrow, (Op("asr", (rounded, Access("right", shift.index))),)), {
                 "round": (shift, zero),
                 "right": (shift,),
             }

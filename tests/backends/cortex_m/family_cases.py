@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from board import Case, Outcome, run_cases
+from board import M55, Bench, Case, Outcome, run_cases
 from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.reference import evaluate
+from tosaic.backends.target import Core
 from tosaic.support.mlir import functions, ir
 from tosaic.tuner.space import Schedule, Space
 
@@ -20,11 +21,11 @@ Build = Callable[[Graph], ir.Value]
 """Appends a function to a graph; it builds the same one every time."""
 
 
-def task_of(build: Build, families: Sequence[str] = ()) -> KernelTask:
+def task_of(build: Build, families: Sequence[str] = (), core: Core = CORTEX_M55) -> KernelTask:
     """The task of the graph that `build` makes."""
     graph = Graph()
     (function,) = functions(graph.module(build(graph))).values()
-    return KernelTask.of(function, CORTEX_M55, families)
+    return KernelTask.of(function, core, families)
 
 
 def evaluate_all(cases: Mapping[str, Build], headroom: int = 0) -> dict[str, tuple[list[np.ndarray], np.ndarray]]:
@@ -47,7 +48,12 @@ def evaluate_all(cases: Mapping[str, Build], headroom: int = 0) -> dict[str, tup
 
 
 def outcomes_of(
-    cases: Mapping[str, Build], families: Sequence[str], folder: Path, headroom: int = 0, samples: int | None = None
+    cases: Mapping[str, Build],
+    families: Sequence[str],
+    folder: Path,
+    headroom: int = 0,
+    samples: int | None = None,
+    bench: Bench = M55,
 ) -> dict[str, list[Outcome]]:
     """What every schedule of each of `families` computes for every case on the board.
 
@@ -58,14 +64,14 @@ def outcomes_of(
     trials, labels = [], []
     for name, build in cases.items():
         for family in families:
-            task = task_of(build, (family,))
+            task = task_of(build, (family,), bench.core)
             for schedule in task.space.schedules() if samples is None else _some(task.space, samples, choose):
                 assert schedule.variant.startswith(f"{family}."), f"{name} is not covered by {family}"
                 inputs, output = expected[name]
                 trials.append(Case(task.generate(schedule), inputs, [output], str(schedule)))
                 labels.append(name)
     found: dict[str, list[Outcome]] = {name: [] for name in cases}
-    for name, outcome in zip(labels, run_cases(trials, folder), strict=True):
+    for name, outcome in zip(labels, run_cases(trials, folder, bench=bench), strict=True):
         found[name].append(outcome)
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from board import M3, M4
 from family_cases import CORTEX_M55, Build, outcomes_of, task_of
 from golden_files import assert_golden
 from slow_memory import SLOW_MEMORY
@@ -239,6 +240,19 @@ def test_random_functions_equal_the_reference(tmp_path):
     }
     assert len(covered) > 30
     for name, found in outcomes_of(covered, ("pointwise",), tmp_path).items():
+        assert not [str(outcome) for outcome in found if not outcome.exact], name
+
+
+@pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
+def test_cores_without_vectors_compute_the_same(tmp_path, bench):
+    cases = CASES | {f"random {seed}": _random(seed) for seed in range(40)}
+    covered = {
+        n: build
+        for n, build in cases.items()
+        if task_of(build, ("pointwise",), bench.core).space.variant("pointwise.program")
+    }
+    assert len(covered) > 0.8 * len(cases)
+    for name, found in outcomes_of(covered, ("pointwise",), tmp_path, samples=1, bench=bench).items():
         assert not [str(outcome) for outcome in found if not outcome.exact], name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from board import M3, M4
 from family_cases import Build, outcomes_of, task_of
 
 CASES: dict[str, Build] = {
@@ -58,6 +59,13 @@ def test_schedules_equal_the_reference(name, outcomes):
     assert len(outcomes[name]) > 1
     for outcome in outcomes[name]:
         assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
+def test_cores_without_vectors_compute_the_same(tmp_path, bench):
+    for name, found in outcomes_of(CASES, ("pool",), tmp_path, samples=1, bench=bench).items():
+        assert found
+        assert not [str(outcome) for outcome in found if not outcome.exact], name
 
 
 def test_the_maximum_of_a_constant_is_left_to_the_generic_path():

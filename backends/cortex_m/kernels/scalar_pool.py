@@ -1,0 +1,81 @@
+"""Pools on cores without vectors, as programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.scalar import normalized
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.tuner.space import Choice
+
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class PoolProgram:
+    """MAX_POOL2D or AVG_POOL2D.
+
+    Args:
+        dtypes: of the input and the output.
+        by_place: whether windows reach beyond the image, so that averages are of different counts.
+    """
+
+    geometry: Geometry
+    dtypes: tuple[str, str]
+    average: bool
+    by_place: bool
+
+    def program(self) -> Program:
+        return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
+
+    def knobs(self, deep: bool) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `taps`, whether a window is written out; `scale`, the form of the RESCALE."""
+        return {"taps": ("unrolled", "loops"), "scale": ("high", "wide") if deep and self.average else ("wide",)}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        taps = self.geometry.kernel[0] * self.geometry.kernel[1]
+        if knobs["taps"] == "unrolled" and (taps > _FEW or any(self.geometry.pad)):
+            raise RefusedError(f"a window of {taps} elements, or one with edges, is not written out")
+        return self._steps(knobs)
+
+    def _steps(self, knobs: Knobs) -> Iterator[str]:
+        if knobs["scale"] == "high":
+            yield "rewrite(out, high)"
+        yield from ("compute_at(S, n)", "place(S, r)")
+        if knobs["taps"] == "unrolled":
+            yield from ("unroll(ky)", "unroll(kx)")
+
+    def cost(self, knobs: Knobs) -> float:
+        return (knobs["scale"] == "wide") + (knobs["taps"] == "loops") / 2
+
+
+def constants_of(geometry: Geometry, constants: Mapping[str, np.ndarray], by_place: bool) -> dict[str, np.ndarray]:
+    """The constants that the algorithm names, of an average as `kernels.pool` recognizes it; else none."""
+    if not constants:
+        return {}
+    multiplier, shift, offset = (
+        np.array(constants[name].item(), np.int64) for name in ("multiplier", "shift", "offset")
+    )
+    if by_place:
+        counts = _counts(geometry)
+        offset = counts * (offset // (geometry.kernel[0] * geometry.kernel[1]))
+        bits = np.array([(int(count) - 1).bit_length() for count in counts.ravel()]).reshape(counts.shape)
+        multiplier, shift = (((1 << 30) + 1) << bits) // counts, 30 + bits
+    multiplier, shift = normalized(multiplier, shift)
+    zero = np.array(constants["zero_point"].item(), np.int32)
+    return {"multiplier": multiplier, "shift": shift, "offset": offset.astype(np.int32), "zero": zero}
+
+
+def _counts(geometry: Geometry) -> np.ndarray:
+    """int64 (rows, columns): the elements of each window that lie inside of the image."""
+    sizes = []
+    for axis, (count, extent) in enumerate(((geometry.rows, geometry.height), (geometry.columns, geometry.width))):
+        starts = [at * geometry.stride[axis] - geometry.pad[2 * axis] for at in range(count)]
+        sizes.append([min(at + geometry.kernel[axis], extent) - max(at, 0) for at in starts])
+    return np.array([[rows * columns for columns in sizes[1]] for rows in sizes[0]], np.int64)
