@@ -1,4 +1,4 @@
-"""Every row of every instruction set does on QEMU what its meaning says, at both ends of its reach, alone and in pairs."""
+"""Every row of every instruction set does on QEMU what its meaning says, as far as it reaches, alone and in pairs."""
 
 from __future__ import annotations
 
