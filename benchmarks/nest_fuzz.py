@@ -75,7 +75,7 @@ class _Nest:
 
     def _unfolded(self, new: str, old: str, extent: int) -> None:
         self.lines.append(f"P{new}: i32[{extent}, {extent}, 2] in scratch")
-        copy = [f"if {{1}} + {{2}} - 1 >= 0:", f"  P{new}[{{0}}, {{1}}, {{2}}] = {old}[{{0}}, {{1}} + {{2}} - 1]"]
+        copy = ["if {1} + {2} - 1 >= 0:", f"  P{new}[{{0}}, {{1}}, {{2}}] = {old}[{{0}}, {{1}} + {{2}} - 1]"]
         self._add((extent, extent, 2), [*copy, "else:", f"  P{new}[{{0}}, {{1}}, {{2}}] = 5"])
         self._summed(new, f"P{new}", extent, "[{0}, {1}, {2}]")
 
@@ -100,13 +100,17 @@ class _Nest:
 
     def _in_place(self, new: str, old: str) -> None:
         y, x = self._shift(), self._shift()
-        self._add((self.rows, self.columns), [f"{new}[{{0}}, {{1}}] = {new}[{{0}} + {y}, {{1}} + {x}] + {old}[{{1}}, 0]"])
+        self._add(
+            (self.rows, self.columns), [f"{new}[{{0}}, {{1}}] = {new}[{{0}} + {y}, {{1}} + {x}] + {old}[{{1}}, 0]"]
+        )
 
     def _overlapping(self, new: str, old: str) -> None:
         stride = self.rng.randint(1, 3)
         where = f"[{{0}}, {stride} * {{1}} + {{2}}]"
         sign = self.rng.choice(("=", "+="))
-        self._add((self.rows, 3), [f"for {{2}} < {self.rng.randint(2, 4)}:", f"  {new}{where} {sign} {old}[{{2}}, {{1}}]"])
+        self._add(
+            (self.rows, 3), [f"for {{2}} < {self.rng.randint(2, 4)}:", f"  {new}{where} {sign} {old}[{{2}}, {{1}}]"]
+        )
 
     def _guarded(self, new: str, old: str) -> None:
         edge = self._shift()
@@ -116,12 +120,22 @@ class _Nest:
         self._add((self.rows, self.columns), [f"if {{1}} - {edge} >= 0:", then, *otherwise, *last])
 
     def _both_ways(self, new: str, old: str) -> None:
-        lines = [f"{new}[{{0}}, 4 + 2 * {{1}} + {{2}}] = {old}[{{0}}, {{2}}]", f"{new}[{{0}}, 4 + 2 * {{1}} - {{2}}] = {old}[{{2}}, {{1}}]"]
+        lines = [
+            f"{new}[{{0}}, 4 + 2 * {{1}} + {{2}}] = {old}[{{0}}, {{2}}]",
+            f"{new}[{{0}}, 4 + 2 * {{1}} - {{2}}] = {old}[{{2}}, {{1}}]",
+        ]
         self.rng.shuffle(lines)
         self._add((self.rows, 4), ["for {2} < 2:", *(f"  {line}" for line in lines)])
 
     def _summed_last(self, new: str, old: str) -> None:
-        self._add((self.taps,), [f"w{new}: i32[{self.taps}] in scratch", f"w{new}[{{0}}] = w[{{0}}]", f"{new}[0, {{0}}] += {old}[{{0}}, 1] * w{new}[{{0}}]"])
+        self._add(
+            (self.taps,),
+            [
+                f"w{new}: i32[{self.taps}] in scratch",
+                f"w{new}[{{0}}] = w[{{0}}]",
+                f"{new}[0, {{0}}] += {old}[{{0}}, 1] * w{new}[{{0}}]",
+            ],
+        )
 
 
 def random_nest(rng: random.Random) -> Program:

@@ -43,7 +43,7 @@ from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backends" / "cortex_m"))
-import board  # noqa: E402 - behind the path to it.
+import board
 
 Verdict = Literal["refused", "works", "ignored", "wrong"]
 VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
@@ -133,7 +133,7 @@ def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
             return Tried(shipped, step, "ignored", "the same C and params")
     except RefusedError as error:
         return Tried(shipped, step, "refused", error.what)
-    except Exception as error:  # noqa: BLE001 - whatever else a step raises is a fault of it.
+    except Exception as error:  # Whatever else a step raises is a fault of it.
         return Tried(shipped, step, "wrong", f"{type(error).__name__}: {error}")
     return Tried(shipped, step, "works", "", after)
 
@@ -210,11 +210,13 @@ def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
 def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> dict[str, object]:
     """Counts, and each step that is no good."""
     counts = Counter(each.verdict for each in found)
-    faults = [
-        f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")
-    ]
-    on_board = Ran(sum(r.exact for r in ran), sum((r.wrong for r in ran), []), sum((r.uncompiled for r in ran), []))
-    return {verdict: counts[verdict] for verdict in VERDICTS} | {"faults": faults, "on board": on_board._asdict()}
+    faults = [f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")]
+    on_board = {
+        "exact": sum(r.exact for r in ran),
+        "wrong": [case for r in ran for case in r.wrong],
+        "uncompiled": [case for r in ran for case in r.uncompiled],
+    }
+    return {verdict: counts[verdict] for verdict in VERDICTS} | {"faults": faults, "on board": on_board}
 
 
 @click.command(help=__doc__)

@@ -12,7 +12,6 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
-from tosaic.backends.cortex_m.program.rewriting import written_out
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -49,7 +48,7 @@ def guard_change(before: Program, after: Program, step: Step) -> None:
 
 
 def canonical(program: Program) -> str:
-    """The statements as they are printed: loops of one turn gone, elements by address, names by first appearance."""
+    """The statements with loops of one turn gone, elements by address, names by first appearance."""
     return "\n".join(_Canonical(program).lines)
 
 
@@ -58,12 +57,13 @@ class _Canonical:
     program: Program
     names: dict[str, str] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[str]:
         tensors = [b for b in self.program.arguments if b.memory != "const"]
         arguments = [*tensors, *constants_of(self.program)]
-        return [*(self._declared(b) for b in arguments), *self._listed(written_out(self.program.body))]
+        return [*(self._declared(b) for b in arguments), *self._listed(self.program.body)]
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -92,6 +92,9 @@ class _Canonical:
                 yield "else"
                 yield from self._listed(s.otherwise)
                 yield "end"
+            case For() if s.turns == 1 and s.kind != "block":
+                self.values[s.var] = 0
+                yield from self._listed(s.body)
             case For():
                 yield f"{s.kind} {self._name(s.var)} {s.extent} {s.step} {s.early}"
                 yield from self._listed(s.body)
@@ -110,6 +113,7 @@ class _Canonical:
         return str(v)
 
     def _affine(self, a: Affine) -> str:
+        a = a.at(self.values)
         return f"{sorted((self._name(name), factor) for name, factor in a.terms)} {a.const}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tosaic.backends.cortex_m.isa.isa import rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under, written_out
+from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -109,10 +109,10 @@ def _numbers(where: Affine) -> list[int]:
 
 def _registers_counted(program: Program) -> None:
     """Guard: registers have names, which no loop that turns can count."""
-    for s, around in under(written_out(program.body)):
+    for s, around in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
             continue
-        counted = {f.var for f in loops_of(around)}
+        counted = {f.var for f in loops_of(around) if f.kind == "block" or (f.kind == "each" and f.turns > 1)}
         for _, access in touches(s):
             b = program.buffers[access.buffer]
             if b.in_registers and counted & b.address(access.index).names:

@@ -9,7 +9,7 @@ from tosaic.backends.cortex_m.isa.isa import ISAS
 from tosaic.backends.cortex_m.program.rewriting import parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Assign, For, Instr, Op, Program, Reduce
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Access, Assign, For, Instr, Op, Program, Reduce
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
@@ -20,7 +20,7 @@ def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
 
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
     number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New
-    names are fresh. Buffers that instructions hold stay as they are.
+    names are fresh. Buffers that instructions hold stay as they are, and operations are those of one element.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
@@ -75,7 +75,8 @@ def _choices(
             yield from RULES
         case "op":
             values = (s.value for s in program.statements if isinstance(s, Assign | Reduce))
-            yield from dict.fromkeys(p.name for v in values for p in parts_of(v) if isinstance(p, Op))
+            parts = (part for value in values for part in parts_of(value) if isinstance(part, Op))
+            yield from dict.fromkeys(part.name for part in parts if [type(arg) for arg in part.args] == [Access])
         case "isa":
             yield from ISAS.known()
         case "word":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -40,19 +41,31 @@ def seq(*parts: Statement) -> Statement:
 
 def mapped(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
     """The tree with `change` applied to every statement, inner ones first; equal parts stay the same objects."""
-    match statement:
-        case For() | Alloc():
-            body = mapped(statement.body, change)
-            statement = statement if body is statement.body else replace(statement, body=body)
+    return change(_with_children(statement, lambda s: mapped(s, change)))
+
+
+def mapped_down(statement: Statement, change: Callable[[Statement], Statement | None]) -> Statement:
+    """The tree with `change` applied to outer statements first; where it gives one, nothing inside is visited."""
+    found = change(statement)
+    return _with_children(statement, lambda s: mapped_down(s, change)) if found is None else found
+
+
+def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """A statement with those right inside of it changed; the same object where none is."""
+    match s:
+        case For():
+            body = change(s.body)
+            return s if body is s.body else For(s.var, s.extent, body, s.step, s.early, s.kind)
+        case Alloc():
+            body = change(s.body)
+            return s if body is s.body else Alloc(s.buffer, body)
         case If():
-            then, otherwise = mapped(statement.then, change), mapped(statement.otherwise, change)
-            if then is not statement.then or otherwise is not statement.otherwise:
-                statement = If(statement.conditions, then, otherwise)
+            then, otherwise = change(s.then), change(s.otherwise)
+            return s if then is s.then and otherwise is s.otherwise else If(s.conditions, then, otherwise)
         case Seq():
-            parts = [mapped(part, change) for part in statement.body]
-            if any(new is not old for new, old in zip(parts, statement.body, strict=True)):
-                statement = seq(*parts)
-    return change(statement)
+            parts = tuple(map(change, s.body))
+            return s if all(map(operator.is_, parts, s.body)) else seq(*parts)
+    return s
 
 
 def exchanged(statement: Statement, old: Statement, new: Statement) -> Statement:
@@ -60,36 +73,24 @@ def exchanged(statement: Statement, old: Statement, new: Statement) -> Statement
     return mapped_down(statement, lambda s: new if s is old else None)
 
 
-def mapped_down(statement: Statement, change: Callable[[Statement], Statement | None]) -> Statement:
-    """The tree with `change` applied to outer statements first; where it gives one, nothing inside is visited."""
-    if (found := change(statement)) is not None:
-        return found
-    match statement:
-        case For() | Alloc():
-            body = mapped_down(statement.body, change)
-            return statement if body is statement.body else replace(statement, body=body)
-        case If():
-            then, otherwise = (mapped_down(s, change) for s in (statement.then, statement.otherwise))
-            return If(statement.conditions, then, otherwise)
-        case Seq():
-            return seq(*(mapped_down(part, change) for part in statement.body))
-    return statement
-
-
 def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> Statement:
-    """The tree with every access changed."""
+    """The tree with every access changed; what has none that changes stays the same object."""
 
     def value(v: Value) -> Value:
         if isinstance(v, Access):
             return change(v)
-        return Op(v.name, tuple(map(value, v.args))) if isinstance(v, Op) else v
+        if not isinstance(v, Op):
+            return v
+        args = tuple(map(value, v.args))
+        return v if all(map(operator.is_, args, v.args)) else Op(v.name, args)
 
     def one(s: Statement) -> Statement:
-        match s:
-            case Assign() | Reduce():
-                return type(s)(change(s.target), value(s.value))
-            case Instr():
-                return Instr(s.row, tuple(map(change, s.operands)))
+        if isinstance(s, Assign | Reduce):
+            target, new = change(s.target), value(s.value)
+            return s if target is s.target and new is s.value else type(s)(target, new)
+        if isinstance(s, Instr):
+            operands = tuple(map(change, s.operands))
+            return s if all(map(operator.is_, operands, s.operands)) else Instr(s.row, operands)
         return s
 
     return mapped(statement, one)
@@ -97,12 +98,18 @@ def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> S
 
 def at(statement: Statement, values: Mapping[str, Affine | int]) -> Statement:
     """The tree with loop variables replaced."""
-    found = with_accesses(statement, lambda a: Access(a.buffer, tuple(i.at(values) for i in a.index)))
+
+    def moved(a: Access) -> Access:
+        index = _at(a.index, values)
+        return a if index is a.index else Access(a.buffer, index)
+
+    found = with_accesses(statement, moved)
     return mapped(found, lambda s: replace(s, conditions=_at(s.conditions, values)) if isinstance(s, If) else s)
 
 
-def _at(conditions: tuple[Affine, ...], values: Mapping[str, Affine | int]) -> tuple[Affine, ...]:
-    return tuple(condition.at(values) for condition in conditions)
+def _at(numbers: tuple[Affine, ...], values: Mapping[str, Affine | int]) -> tuple[Affine, ...]:
+    found = tuple([number.at(values) for number in numbers])
+    return numbers if all(map(operator.is_, found, numbers)) else found
 
 
 def accesses(value: Value) -> Iterator[Access]:
@@ -204,10 +211,15 @@ def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:
 
 def written_out(statement: Statement) -> Statement:
     """The tree with loops written out that are marked `unroll`, or turn once."""
+    return _written_out(statement, {})
 
-    def one(s: Statement) -> Statement:
-        if isinstance(s, For) and (s.kind == "unroll" or (s.kind == "each" and s.turns == 1)):
-            return seq(*(at(s.body, {s.var: position}) for position in s.positions))
-        return s
 
-    return mapped(statement, one)
+def _written_out(s: Statement, values: Mapping[str, int]) -> Statement:
+    match s:
+        case For() if s.kind == "unroll" or (s.kind == "each" and s.turns == 1):
+            return seq(*(_written_out(s.body, {**values, s.var: position}) for position in s.positions))
+        case If():
+            s = replace(s, conditions=_at(s.conditions, values))
+        case Assign() | Reduce() | Instr():
+            return at(s, values)
+    return _with_children(s, lambda part: _written_out(part, values))

@@ -234,10 +234,14 @@ class Unroll(Primitive):
 _MOST_TURNS = 64
 
 
+def _holds(outer: For, loop: For) -> bool:
+    return any(s is loop for s in walk(outer.body))
+
+
 def _inside_of_unrolled(program: Program, loop: For) -> bool:
     """Whether writing `loop` out would write out more than `_MOST_TURNS` turns in all."""
     inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
-    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and loop in walk(s.body)]
+    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and _holds(s, loop)]
     turns = loop.turns
     for other in (*inner, *around):
         turns *= other.turns
@@ -275,7 +279,7 @@ class Block(Primitive):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds a block")
-        if any(isinstance(s, For) and s.kind == "block" and loop in walk(s.body) for s in program.statements):
+        if any(isinstance(s, For) and s.kind == "block" and _holds(s, loop) for s in program.statements):
             raise RefusedError(f"`{loop.var}` is in a block")
 
         def unrolled(s: Statement) -> Statement:

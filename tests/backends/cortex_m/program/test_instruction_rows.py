@@ -1,0 +1,164 @@
+"""Every row of every instruction set does on QEMU what its meaning says, as far as it reaches, alone and in pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from board import M3, M4, M55, Bench, Case, run_cases
+
+from tosaic.backends.cortex_m.isa.isa import ISAS, formals, rows_of
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.interpret import interpreted
+from tosaic.backends.cortex_m.program.kernel import Built
+from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.rewriting import accesses, meaning, seq
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    REGISTERS,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    Formal,
+    Instr,
+    Program,
+    Reduce,
+    Row,
+    Statement,
+)
+
+TURNS = 8
+BENCHES = (M3, M4, M55)
+
+
+def smallest_bench(name: str) -> Bench:
+    """The smallest core that has an instruction set."""
+    return next(bench for bench in BENCHES if ISAS.find(name)().on(bench.core))
+
+
+def moved(dtype: str, *, load: bool) -> Row:
+    """A whole register from or to memory."""
+    lanes, kinds = REGISTERS["r"] // BYTES[dtype], (f"{dtype} r", f"{dtype} m")
+    operands = formals(d=kinds[not load], a=kinds[load])
+    meaning = "d[l] = a[l]" if lanes > 1 else "d = a"
+    return Row(f"test.{dtype}", lanes, meaning, operands, "ldr {d}, {a}" if load else "str {a}, {d}", (0, 4095))
+
+
+def elements(row: Row, formal: Formal) -> int:
+    """How many elements of an operand an instruction touches, whole registers."""
+    what = meaning(row)
+    found = [a.index for a in (*accesses(what.value), what.target) if a.buffer == formal.name]
+    last = max((index[0].bounds({"l": row.lanes - 1})[1] for index in found if index), default=0)
+    unit = 1 if formal.memory == "m" else REGISTERS[formal.memory] // BYTES[formal.dtype]
+    return -(-(last + 1) // unit) * unit
+
+
+class RowProgram:
+    """A block that loads the operands of a row, executes it, and stores what it puts out.
+
+    A row of memory stands there three times: the second reads or writes a register behind the first, the third as far
+    away as its offset reaches.
+    """
+
+    def __init__(self, row: Row) -> None:
+        self.row, self.arguments = row, list[Buffer]()
+        what, parts, homes = meaning(row), list[Statement](), list[Buffer]()
+        for time in range(3 if any(formal.memory == "m" for formal in row.formals) else 1):
+            operands, after = list[Access](), list[Statement]()
+            for formal in row.formals:
+                written = formal.name == what.target.buffer
+                place = self._place(formal, time, written)
+                if formal.memory == "m":
+                    operands.append(place)
+                    continue
+                lanes = elements(row, formal)
+                register = Buffer(f"{formal.name}_{time}_r", formal.dtype, (lanes,), formal.memory)
+                homes.append(register)
+                operands.append(Access(register.name, (Affine(),)))
+                if not written or isinstance(what, Reduce):
+                    source = self._place(formal, time, False)
+                    parts.append(Instr(moved(formal.dtype, load=True), (operands[-1], source)))
+                if written:
+                    after.append(Instr(moved(formal.dtype, load=False), (place, operands[-1])))
+            parts += [Instr(row, tuple(operands)), *after]
+        # Rows of a kind stand side by side, so that they may pair.
+        parts.sort(key=lambda s: 0 if _loads(s) else 2 if _stores(s) else 1)
+        block = seq(*parts)
+        for register in homes:
+            block = Alloc(register, block)
+        tensors = sorted(self.arguments, key=lambda b: b.memory == "out")
+        self.program = Program(tuple(tensors), seq(self._cleared(), For("i", TURNS, block, kind="block")))
+
+    def _cleared(self) -> Statement:
+        (b,) = [b for b in self.arguments if b.memory == "out"]
+        clear = Assign(Access(b.name, (Affine.of("y"), Affine.of("x"))), 0)
+        return For("y", b.shape[0], For("x", b.shape[1], clear))
+
+    def _place(self, formal: Formal, time: int, written: bool) -> Access:
+        """Where an operand of one of the three times lies in its tensor, which is made here."""
+        name, size = f"{formal.name}_{'out' if written else 'in'}", elements(self.row, formal)
+        reach = (self.row.reach[1] if formal.memory == "m" else 4095) // BYTES[formal.dtype]
+        unit = max(size, 4 // BYTES[formal.dtype])
+        far = reach // unit * unit
+        start = (0, unit, far)[time]
+        if all(b.name != name for b in self.arguments):
+            shape = (TURNS, far + unit)
+            self.arguments.append(Buffer(name, formal.dtype, shape, "out" if written else "in"))
+        return Access(name, (Affine.of("i"), Affine.of(start)))
+
+
+def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random operands for which no sum overflows, and whatever is stored fits."""
+    what = meaning(row)
+    width = {f.name: BYTES[f.dtype] for f in row.formals}
+    narrow = width[what.target.buffer] if isinstance(what.value, Access) else 4
+    found = dict[str, np.ndarray]()
+    for b in program.arguments:
+        if b.memory == "in":
+            most = 1 << (8 * min(BYTES[b.dtype], narrow) - 1)
+            if isinstance(what, Reduce):
+                most = min(most, 1 << 30 if b.name.startswith(what.target.buffer) else 23_000)
+            found[b.name] = rng.integers(-most, most, b.shape).astype(f"int{8 * BYTES[b.dtype]}")
+    return found
+
+
+def _loads(s: Statement) -> bool:
+    return isinstance(s, Instr) and s.row == moved(s.row.formals[0].dtype, load=True)
+
+
+def _stores(s: Statement) -> bool:
+    return isinstance(s, Instr) and s.row == moved(s.row.formals[0].dtype, load=False)
+
+
+@pytest.mark.parametrize("bench", dict.fromkeys(map(smallest_bench, ISAS.known())), ids=lambda bench: bench.core.name)
+def test_every_row_does_what_it_means(bench, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [row for name, isa in ISAS.known().items() if smallest_bench(name) is bench for row in isa.rows]
+    cases = []
+    for number, row in enumerate(rows):
+        program = RowProgram(row).program
+        printer, inputs = Printer(program), inputs_of(row, program, rng)
+        if row.pair:
+            assert row.pair.partition(" ")[0] in printer.text
+        source = Built(program, (), printer.text, 0, 0).source(f"row_{number}", {})
+        cases.append(Case(source, list(inputs.values()), list(interpreted(program, inputs).values()), row.name))
+    outcomes = run_cases(cases, tmp_path, bench=bench)
+    assert [str(outcome) for outcome in outcomes if not outcome.exact] == []
+
+
+def test_a_row_that_means_something_else_is_found(tmp_path):
+    rng = np.random.default_rng(0)
+    wrong = Row("wrong", 2, "d[l] = a[2 * l + 1]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}")
+    program = RowProgram(wrong).program
+    inputs = inputs_of(wrong, program, rng)
+    source = Built(program, (), Printer(program).text, 0, 0).source("wrong", {})
+    case = Case(source, list(inputs.values()), list(interpreted(program, inputs).values()))
+    (outcome,) = run_cases([case], tmp_path, bench=M4)
+    assert not outcome.exact
+
+
+def test_names_of_rows_are_unique():
+    for name in ISAS.known():
+        names = [row.name for row in rows_of(name)]
+        assert len(set(names)) == len(names)

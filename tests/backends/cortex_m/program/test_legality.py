@@ -1,0 +1,185 @@
+"""What is legal by dependences and by a core: cases that once printed wrong code somewhere, each refused or exact."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import trees
+from trees import arrays_of, body_of, outputs, stepped
+
+from tosaic.backends.cores.cortex_m4 import CORE
+from tosaic.backends.cortex_m.program.check import check
+from tosaic.backends.cortex_m.program.interpret import interpreted
+from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
+from tosaic.backends.cortex_m.program.text import parse_program
+from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.backends.target import Core
+
+CORTEX_M3 = Core("cortex-m3", "thumbv7m-none-eabi", (), "soft")
+
+
+def square(*lines: str) -> str:
+    """A program that begins a 9 x 9 buffer `T`, and puts it out behind some lines."""
+    begin = ["T: i32[9, 9] in scratch", "for b < 9:", "  for c < 9:", "    T[b, c] = a[b, c]"]
+    end = ["for d < 9:", "  for e < 9:", "    out[d, e] = T[d, e]"]
+    return "\n".join(["a: i32[9, 9] in in", "out: i32[9, 9] in out", *begin, *lines, *end])
+
+
+def nest(*body: str) -> str:
+    return square("for i < 4:", "  for j < 4:", *(f"    {line}" for line in body))
+
+
+ADDED = nest("T[i, j + i] += 1", "T[j, i] += a[i, j]")
+SHIFTED = nest("T[i, j] = T[i + 1, j + 1]")
+UPWARDS = nest("T[j, i] = T[j, i + 1] + a[i, j]")
+OVERLAPPING = nest("T[0, 2 * i + j] = a[i, j]")
+BOTH_WAYS = nest("T[0, 2 * i + j] = a[i, j]", "T[0, 2 * i - j + 1] = a[j, i]")
+GUARDED = nest("if j - 1 >= 0:", "  T[i, j] = a[i, j - 1]", "T[i, j] += 1")
+BACKWARDS = nest("T[i, j] = a[i, j]", "T[i, j] += T[i, 3 - j]")
+DIAGONAL = nest("T[j, j] = a[i, j]")
+LATER = nest("T[i, 2 * j] = a[i, j]", "T[i, 2 * j + 1] += 2")
+
+REFUSED = {
+    "SHIFTED: reorder(i, j)": "turns of `i` and `j` meet in T",
+    "OVERLAPPING: reorder(i, j)": "turns of `i` and `j` meet in T",
+    "UPWARDS: distribute(i)": "`i` holds one statement",
+    "BOTH_WAYS: split(i, z, 3, early)": "turns of `i` meet in T",
+    "ADDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
+    "GUARDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
+    "BACKWARDS: split(i, z, 3, early)": "turns of `i` meet in T",
+    "BOTH_WAYS: distribute(j)": "turns of `j` meet in T",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_order_that_matters_is_kept(case):
+    name, _, steps = case.partition(": ")
+    with pytest.raises(RefusedError, match="is not legal") as error:
+        replayed(parse_program(globals()[name]), parse_steps(steps))
+    assert error.value.why == REFUSED[case]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "ADDED: reorder(i, j)",
+        "ADDED: distribute(j)",
+        "GUARDED: stage(T, j, s, r)",
+        "GUARDED: stage(T, i, s, scratch)",
+        "BACKWARDS: stage(T, i, s, scratch)",
+        "DIAGONAL: stage(T, i, s, scratch)",
+        "LATER: stage(T, i, s, scratch)",
+        "SHIFTED: stage(T, i, s, scratch)",
+    ],
+)
+def test_an_order_that_does_not_matter_is_free(case):
+    name, _, steps = case.partition(": ")
+    stepped(globals()[name], steps)
+
+
+def test_early_turns_write_what_turns_before_wrote_and_their_sums_begin_anew():
+    text = square("for i < 7:", "  T[i, 0] = 3", "  for k < 2:", "    T[i, 0] += a[i, k]")
+    early = "split(i, z, 4, early)"
+    stepped(text, early)
+    stepped(text, f"{early}\ndistribute(z)")
+    with pytest.raises(RefusedError) as error:
+        stepped(text, f"{early}\ndistribute(z)\ndistribute(i)")
+    assert error.value.why == "turns of `i` meet in T"
+
+
+def test_names_are_fresh_over_the_whole_tree():
+    program = stepped(trees.SUMS, "cut(n, 2)\ncut(n, 1)\nsplit(n_t, z, 2)\nwrite_out(z)")
+    assert all(len(loops) == 1 for loops in program.loops.values())
+    assert [name for name in program.loops if name.startswith("k")] == ["k", "k_t_t", "k_t", "k_t_1"]
+
+
+CHECKED = {
+    "COPY: stage(a, y, t, r)": "no instruction reads or writes t[t0] alone",
+    "SUMS: stage(a, y, t, r, i32)": "a loop counts registers of t: t[t0]",
+    "DOT: select(k, dsp)": "ldr.2h stands outside of a block",
+}
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_what_no_core_runs_is_refused(case):
+    name, _, steps = case.partition(": ")
+    with pytest.raises(RefusedError) as error:
+        check(stepped(getattr(trees, name), steps), CORE)
+    assert error.value.what == CHECKED[case]
+
+
+def test_a_core_without_the_instructions_is_refused():
+    program = stepped(trees.DOT, "select(k, dsp)\nblock(k)")
+    check(program, CORE)
+    with pytest.raises(RefusedError, match=re.escape("a cortex-m3 has no ldr.2h")):
+        check(program, CORTEX_M3)
+
+
+def test_accesses_outside_of_a_buffer_are_refused():
+    text = trees.COPY.replace("a[y, x]", "a[y, x + 1]")
+    with pytest.raises(RefusedError, match=re.escape("a[y, x + 1] lies outside of a[6, 8]")):
+        check(parse_program(text), CORE)
+    windows = trees.DOT.replace("a: i16[8]", "a: i16[7]")
+    program = replayed(parse_program(windows), parse_steps("select(k, dsp)\nblock(k)"))
+    with pytest.raises(RefusedError, match=re.escape("ldr.2h reaches outside of a[7]: 0 to 7")):
+        check(program, CORE)
+
+
+def test_words_at_odd_halves_are_not_selected_as_aligned_ones():
+    odd = trees.DOT.replace("a[2 * k + x0]", "a[2 * k + x0 + 1]").replace("a: i16[8]", "a: i16[9]")
+    assert "ldr.2h.any(x[0], a[2 * k + 1])" in body_of(stepped(odd, "select(k, dsp)"))
+
+
+def test_conditions_keep_accesses_inside():
+    check(parse_program(trees.PADDED), CORE)
+    with pytest.raises(RefusedError, match=re.escape("a[k + x + -1] lies outside of a[6]")):
+        check(parse_program(trees.PADDED.replace("x + k - 1 >= 0 and ", "")), CORE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("= a[y, x]", "= mul(a[y, x], 100)", "does not fit out"),
+        ("for x < 8", "for x < 7", "nobody wrote all of out"),
+        ("= a[y, x]", "= add(out[y, x], 1)", "a number is used that nobody wrote"),
+        ("= a[y, x]", "= sat8(a[y, x - 1])", "a number is used that nobody wrote"),
+    ],
+)
+def test_the_interpreter_finds_what_has_no_meaning(old, new, message):
+    program = parse_program(trees.COPY.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        outputs(program, arrays_of(program))
+
+
+def test_the_interpreter_computes_each_operation():
+    text = "\n".join(
+        [
+            "a: i32[4] in in",
+            "out: i32[4, 8] in out",
+            "table: i8[8] in const",
+            "for x < 4:",
+            "  out[x, 0] = sat8(a[x] * 40)",
+            "  out[x, 1] = clamp(a[x], -2, 3)",
+            "  out[x, 2] = high(a[x] * 65536, 65536 * 2)",
+            "  out[x, 3] = scale32(a[x], 3, 1)",
+            "  out[x, 4] = asr(a[x], 1)",
+            "  out[x, 5] = max(a[x], 1) - 5",
+            "  out[x, 6] = sat16(a[x] * 10000)",
+            "  out[x, 7] = lookup(table[4], a[x])",
+        ]
+    )
+    a = np.array([-4, -1, 0, 3])
+    got = interpreted(parse_program(text), {"a": a, "table": np.arange(8)})["out"]
+    want = [
+        np.clip(a * 40, -128, 127),
+        np.clip(a, -2, 3),
+        2 * a,
+        (a * 3 + 1) >> 1,
+        a >> 1,
+        np.maximum(a, 1) - 5,
+        np.clip(a * 10000, -32768, 32767),
+        a + 4,
+    ]
+    np.testing.assert_array_equal(got, np.stack(want, axis=1))

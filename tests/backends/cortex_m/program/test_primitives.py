@@ -1,0 +1,108 @@
+"""Primitives: what the tree is behind each, that outputs stay what they were, and what is refused for which reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+from trees import body_of, stepped
+
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, parse_steps, print_steps, replayed
+from tosaic.backends.cortex_m.program.text import listing, parse_program
+from tosaic.backends.cortex_m.program.tree import RefusedError
+
+CASES = Path(__file__).with_name("steps.txt").read_text().split("\n\n")
+"""Each the name of a program of `trees`, steps, and the listing behind them."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.partition("\n")[0])
+def test_steps_make_that_tree(case):
+    head, _, want = case.partition("\n")
+    name, _, steps = head.partition(": ")
+    assert body_of(stepped(getattr(trees, name), steps.replace("; ", "\n"))).strip() == want.strip()
+
+
+def test_every_primitive_has_a_case():
+    used = {step.primitive for case in CASES for step in parse_steps(_steps_of(case))}
+    assert used == set(PRIMITIVES.known())
+
+
+def _steps_of(case: str) -> str:
+    return case.partition("\n")[0].partition(": ")[2].replace("; ", "\n")
+
+
+REFUSED = {
+    "COPY: split(z, zi, 2)": "there is no loop `z`",
+    "COPY: split(x, y, 2)": "`y` is taken, or no name",
+    "COPY: split(x, xi, 3)": "3 does not divide 8",
+    "COPY: split(x, xi, 9)": "`x` of 8 by 1 is not split by 9",
+    "COPY: split(x, xi, 4, early)": "4 divides 8: no turn is early",
+    "COPY: split(x, xi, 4, late)": "`late` is none of exact, early",
+    "COPY: split(x, xi)": "`split` takes 3 to 4 arguments: loop, name, number, word",
+    "COPY: split(x, 4, xi)": "`4` is no name",
+    "COPY: unroll(x); split(x, xi, 4)": "`x` is no plain loop",
+    "SUMS: split(k, ki, 3, early)": "a turn of `k` adds to, or reads, what it did not begin of out",
+    "COPY: reorder(x, y)": "`y` does not stand right inside of `x`",
+    "SUMS: reorder(n, k)": "`k` does not stand right inside of `n`",
+    "COPY: distribute(x)": "`x` holds one statement",
+    "SUMS: fuse(y, n)": "a does not lie so that `y` and `n` count as one",
+    "COPY: drop(x)": "`x` has 8 turns",
+    "COPY: cut(x, 8)": "`x` of 8 by 1 is not cut at 8",
+    "COPY: split(y, yi, 6); write_out(y)": "`y` has 1 turns",
+    "COPY: block(x)": "`x` holds what is no instruction: select some first",
+    "COPY: stage(a, y, t, q)": "a is not staged in `q` as `i8`",
+    "SUMS: stage(out, y, t, r, i16)": "out is not staged in `r` as `i16`",
+    "COPY: split(x, xi, 2); stage(a, x, t, r)": "[2] of i8 is no whole register `r`",
+    "WINDOWS: stage(out, y, t, r)": "a turn of `y` does not touch out",
+    "PADDED: stage(a, x, t, scratch)": "a window of `x` reaches outside of a[6]",
+    "TABLE: stage(table, x, t, scratch)": "values say what is read of table",
+    "TABLE: pack(table)": "values say what is read of table",
+    "COPY: place(a, r)": "a in in is not placed in `r`",
+    "WINDOWS: place(S, r)": "S[6, 6] takes more registers `r` than any core has",
+    "COPY: compute_at(out, y)": "out is not computed beside what reads it",
+    "WINDOWS: compute_at(S, y)": "`y` is not in the statement that reads S",
+    "PADDED: inline(P)": "P is no plain copy",
+    "SUMS: pack(a)": "a is no constant that one statement reads",
+    "SUMS: pack(w)": "w lies in that order",
+    "SUMS: pad(k, 3)": "a ends where it ends",
+    "SUMS: pad(n, 3)": "`n` counts what is written",
+    "SUMS: pad(k, 4)": "`k` of 8 is not padded to a multiple of 4",
+    "COPY: skew(y, x, t)": "`x` does not add up inside of `y`",
+    "SUMS: skew(n, k, t)": "`k` does not count one dimension of w alone",
+    "COPY: merge_dims(out, 1)": "out has no dimension behind 1",
+    "COPY: divide_dim(out, 1, 3)": "3 does not divide dimension 1 of out[6, 8]",
+    "COPY: divide_dim(out, 1, 4)": "out is read across its parts of 4: x",
+    "COPY: reorder_dims(a, d10)": "a lies as others want it",
+    "WINDOWS: reorder_dims(S, d11)": "`11` is no order of the dimensions of S[6, 6]",
+    "WINDOWS: reorder_dims(S, d01)": "`01` moves nothing in S[6, 6]",
+    "WINDOWS: lengthen(S, 2, 8)": "S has no dimension 2",
+    "COPY: lengthen(out, 1, 9)": "out ends where it ends",
+    "COPY: widen(a, i16)": "a of i8 in in is not widened to `i16`",
+    "COPY: rewrite(out, high)": "`high` finds nothing in out",
+    "COPY: rewrite(out, low)": "there is no rule `low`",
+    "COPY: select(x, dsp)": "no instruction of dsp does out[y, x] = a[y, x]",
+    "COPY: select(x, mmx)": "there is no instruction set `mmx`",
+    "DOT: select(k, dsp); select(k, dsp)": "`k` holds instructions already",
+    "DOT: select(k, dsp); block(k); unroll(k)": "`k` is no plain loop",
+    "DOT: select(k, dsp); stage(a, k, t, r)": "instructions hold a as it lies",
+    "DOT: select(k, scalar)": "no instruction of scalar does x[0] = a[2 * k]",
+    "DENSE: carry(c, V, h)": "`c` does not add up an even number of products",
+    "DENSE: bind(low, k, t, r, i16)": "a turn of `k` computes no `low` of one element",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_step_is_refused_with_its_reason(case):
+    name, _, steps = case.partition(": ")
+    with pytest.raises(RefusedError, match="is not legal") as error:
+        replayed(parse_program(getattr(trees, name)), parse_steps(steps.replace("; ", "\n")))
+    assert error.value.why == REFUSED[case]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.partition("\n")[0])
+def test_programs_and_steps_parse_as_they_print(case):
+    program = parse_program(getattr(trees, case.partition(":")[0]))
+    assert parse_program(listing(program)) == program
+    steps = parse_steps(_steps_of(case))
+    assert parse_steps(print_steps(steps)) == steps

@@ -1,0 +1,54 @@
+"""A slice of the long scans: no step that is legal changes what a program puts out, none of a schedule is ignored."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.nest_fuzz import walked as walked_nest
+from benchmarks.step_scan import CORTEX_M3, CORTEX_M4, Tried, run_on_board, scanned, shipped_schedules, summary, walked
+from tosaic.backends.cortex_m.program.text import listing
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return list(shipped_schedules())
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_steps_on_random_nests_change_no_outputs(seed):
+    found = walked_nest(random.Random(seed))
+    assert not found.wrong, "\n".join([found.wrong, *map(str, found.steps), listing(found.nest)])
+    assert found.steps
+
+
+def test_each_sketch_has_a_schedule_on_each_core(shipped):
+    names = {"conv2d 3x3", "conv2d 1x1", "dense", "depthwise", "matmul"}
+    assert {one.name for one in shipped} == {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
+
+
+def test_steps_more_are_refused_or_work(shipped, tmp_path):
+    rng = random.Random(0)
+    found = [each for one in shipped for each in scanned(one, 1000, 0.012, rng)]
+    found += [walked(one, rng) for one in shipped[::4]]
+    assert_sound(found)
+    assert sum(each.verdict == "works" for each in found) * 5 >= len(found)
+    for core in (CORTEX_M4, CORTEX_M3):
+        works = [each for each in found if each.verdict == "works" and each.shipped.core is core]
+        (tmp_path / core.name).mkdir()
+        assert run_on_board(rng.sample(works, 12), tmp_path / core.name).wrong == []
+
+
+def assert_sound(found: list[Tried]) -> None:
+    result = summary(found, [])
+    assert result["faults"] == []
+    assert all(each.why for each in found if each.verdict == "refused")
+
+
+def test_a_fault_of_a_primitive_is_found(monkeypatch):
+    legal = "tosaic.backends.cortex_m.program.primitives.loops.why_not_repeatable"
+    monkeypatch.setattr(legal, lambda program, loop: "")
+    found = walked_nest(random.Random(13))
+    assert found.wrong == "other outputs"
+    assert str(found.steps[-1]).endswith(", early)")

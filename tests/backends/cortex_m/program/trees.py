@@ -1,0 +1,151 @@
+"""Small programs for tests: texts of them, steps on them, and what they put out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
+from tosaic.backends.cortex_m.program.text import listing, parse_program
+from tosaic.backends.cortex_m.program.tree import Program
+
+COPY = """
+a: i8[6, 8] in in
+out: i8[6, 8] in out
+for y < 6:
+  for x < 8:
+    out[y, x] = a[y, x]
+"""
+SUMS = """
+a: i8[6, 8] in in
+out: i32[6, 4] in out
+w: i8[4, 8] in const
+for y < 6:
+  for n < 4:
+    out[y, n] = 3
+    for k < 8:
+      out[y, n] += a[y, k] * w[n, k]
+"""
+WINDOWS = """
+a: i8[6, 8] in in
+out: i32[6, 6] in out
+w: i8[3] in const
+S: i32[6, 6] in scratch
+for y < 6:
+  for x < 6:
+    S[y, x] = 0
+    for k < 3:
+      S[y, x] += a[y, x + k] * w[k]
+for oy < 6:
+  for ox < 6:
+    out[oy, ox] = S[oy, ox]
+"""
+PADDED = """
+a: i8[6] in in
+out: i8[6] in out
+P: i8[6, 3] in scratch
+for x < 6:
+  for k < 3:
+    if x + k - 1 >= 0 and 6 - x - k >= 0:
+      P[x, k] = a[x + k - 1]
+    else:
+      P[x, k] = 5
+for ox < 6:
+  out[ox] = 0
+  for ok < 3:
+    out[ox] += P[ox, ok]
+"""
+COPIED = """
+a: i8[6, 8] in in
+out: i8[6, 8] in out
+P: i8[6, 8] in scratch
+for y < 6:
+  for x < 8:
+    P[y, x] = a[y, x]
+for oy < 6:
+  for ox < 8:
+    out[oy, ox] = sat8(P[5 - oy, ox] + 100)
+"""
+SCALED = """
+a: i32[6] in in
+out: i8[6] in out
+multiplier: i32[6] in const
+shift: i32[6] in const
+zero: i32[] in const
+for x < 6:
+  out[x] = sat8(add(scale32(a[x], multiplier[x], shift[x]), zero))
+"""
+DOT = """
+a: i16[8] in in
+out: i32[] in out
+w: i16[8] in const
+S: i32[] in r
+S = 0
+for k < 4:
+  x: i16[2] in r
+  for x0 < 2:
+    x[x0] = a[2 * k + x0]
+  v: i16[2] in r
+  for v0 < 2:
+    v[v0] = w[2 * k + v0]
+  for l < 2:
+    S += x[l] * v[l]
+out = S
+"""
+DENSE = """
+a: i8[8] in in
+out: i8[2] in out
+w: i8[2, 8] in const
+bias: i32[2] in const
+multiplier: i32[2] in const
+shift: i32[2] in const
+zero: i32[] in const
+P: i8[8] in scratch
+for c < 8:
+  P[c] = a[c]
+S: i32[2] in scratch
+for sn < 2:
+  S[sn] = bias[sn]
+  for k < 8:
+    S[sn] += P[k] * w[sn, k]
+for n < 2:
+  out[n] = sat8(scale32(S[n], multiplier[n], shift[n]) + zero)
+"""
+TABLE = """
+a: i8[6] in in
+out: i8[6] in out
+table: i8[256] in const
+for x < 6:
+  out[x] = lookup(table[128], a[x])
+"""
+_LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37)}
+"""What a RESCALE takes."""
+
+
+def arrays_of(program: Program) -> dict[str, np.ndarray]:
+    """Small random numbers for what a program reads."""
+    rng = np.random.default_rng(0)
+    return {
+        b.name: rng.integers(*_LARGE.get(b.name, (-9, 10)), b.shape) for b in program.arguments if b.memory != "out"
+    }
+
+
+def outputs(program: Program, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The output, flat, given inputs and the constants of the algorithm."""
+    return interpreted(program, host_constants(program, arrays))["out"].ravel()
+
+
+def stepped(text: str, steps: str) -> Program:
+    """A program after steps, which change nothing of what it puts out."""
+    before = parse_program(text)
+    after = replayed(before, parse_steps(steps))
+    arrays = arrays_of(before)
+    np.testing.assert_array_equal(outputs(after, arrays), outputs(before, arrays))
+    return after
+
+
+def body_of(program: Program) -> str:
+    """The listing without arguments."""
+    return "\n".join(listing(program).splitlines()[len(program.arguments) :]) + "\n"
