@@ -176,7 +176,7 @@ def primitives() -> dict[str, str]:
 
 def _named(error: KeyError | NameError) -> str:
     """What an error says is not there."""
-    return str(error.args[0]) if isinstance(error, KeyError) else error.name
+    return str(error.args[0] if isinstance(error, KeyError) else error.name)
 
 
 def _first_sentence(text: str) -> str:
