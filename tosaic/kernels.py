@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program.interpret import host_constants, interpret
 from tosaic.backends.cortex_m.program.kernel import Built, scheduled
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, parse_steps
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import BYTES, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, Program
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
@@ -31,7 +31,8 @@ from tosaic.support.functions import functions_on
 from tosaic.targets import find_target
 from tosaic.tuner.measurement import Measurement
 
-_ORDER = ("in", "out", "const")
+_ARGUMENTS = ("in", "out", "const")
+_PLACES = f"in {', '.join((*_ARGUMENTS, 'scratch', *REGISTERS))}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Kernel:
         return Kernel(program, constants, examples(task.module, seed=0))
 
     @staticmethod
-    def written(program: Program | str, constants: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Kernel:
+    def written(
+        program: Program | str, constants: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]
+    ) -> Kernel:
         """A kernel written from nothing. What is right is what its program means, statement by statement.
 
         Args:
@@ -78,15 +81,20 @@ class Kernel:
         """
         try:
             parsed = parse_program(program) if isinstance(program, str) else program
-            tree = replace(parsed, arguments=tuple(sorted(parsed.arguments, key=lambda b: _ORDER.index(b.memory))))
         except (ValueError, SyntaxError) as error:
             raise Error("the text is no program", why=str(error)) from None
+        tree = replace(parsed, arguments=tuple(sorted(parsed.arguments, key=lambda b: _ARGUMENTS.index(b.memory))))
+        for b in tree.buffers.values():
+            if b.dtype not in BYTES or b.memory not in (*_ARGUMENTS, "scratch", *REGISTERS):
+                raise Error(f"`{b}` is no buffer", why=f"it holds {', '.join(BYTES)}, and lies {_PLACES}")
         known = _fitting(tree, "const", constants)
         given = _fitting(tree, "in", inputs)
         try:
             outputs = interpreted(tree, {**host_constants(tree, known), **given})
         except ValueError as error:
             raise Error("the program means nothing on these inputs", why=str(error)) from None
+        except (KeyError, NameError) as error:
+            raise Error("the program means nothing", why=f"there is no `{_named(error)}`") from None
         return Kernel(tree, known, [Example(tuple(given.values()), tuple(outputs.values()))])
 
     @property
@@ -166,6 +174,11 @@ def primitives() -> dict[str, str]:
     return {name: _first_sentence(primitive.__doc__ or "") for name, primitive in PRIMITIVES.known().items()}
 
 
+def _named(error: KeyError | NameError) -> str:
+    """What an error says is not there."""
+    return str(error.args[0] if isinstance(error, KeyError) else error.name)
+
+
 def _first_sentence(text: str) -> str:
     return " ".join(text.partition("\n\n")[0].split())
 
@@ -178,7 +191,9 @@ def _fitting(program: Program, memory: str, arrays: Mapping[str, np.ndarray]) ->
     """
     wanted = {b.name: b for b in program.arguments if b.memory == memory}
     if missing := [name for name in wanted if name not in arrays]:
-        raise Error(f"there is no array for `{missing[0]}`", why=f"the program has {', '.join(map(str, wanted.values()))}")
+        raise Error(
+            f"there is no array for `{missing[0]}`", why=f"the program has {', '.join(map(str, wanted.values()))}"
+        )
     if others := [name for name in arrays if name not in wanted]:
         raise unknown_name(f"buffer in `{memory}`", others[0], wanted)
     return {name: _of(b, np.asarray(arrays[name])) for name, b in wanted.items()}
