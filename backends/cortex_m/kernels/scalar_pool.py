@@ -35,21 +35,41 @@ class PoolProgram:
         return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
 
     def knobs(self, deep: bool) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `taps`, whether a window is written out; `scale`, the form of the RESCALE."""
+        """The numbers that are open: `taps`, whether a window is written out, where it has edges only inside of the
+        image; `scale`, the form of the RESCALE."""
         return {"taps": ("unrolled", "loops"), "scale": ("high", "wide") if deep and self.average else ("wide",)}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        taps = self.geometry.kernel[0] * self.geometry.kernel[1]
-        if knobs["taps"] == "unrolled" and (taps > _FEW or any(self.geometry.pad)):
-            raise RefusedError(f"a window of {taps} elements, or one with edges, is not written out")
-        return self._steps(knobs)
+        g = self.geometry
+        taps = g.kernel[0] * g.kernel[1]
+        if knobs["taps"] == "unrolled" and taps > _FEW:
+            raise RefusedError(f"a window of {taps} elements is not written out")
+        edges = [
+            _whole(*each) for each in zip(g.kernel, g.stride, (g.pad[0], g.pad[2]), (g.height, g.width), strict=True)
+        ]
+        counts = (g.rows, g.columns)
+        if any(g.pad) and any(first >= min(end, count) for (first, end), count in zip(edges, counts, strict=True)):
+            edges = []
+        if knobs["taps"] == "unrolled" and any(g.pad) and not edges:
+            raise RefusedError("no window lies inside of the image")
+        return self._steps(knobs, edges)
 
-    def _steps(self, knobs: Knobs) -> Iterator[str]:
+    def _steps(self, knobs: Knobs, whole: list[tuple[int, int]]) -> Iterator[str]:
         if knobs["scale"] == "high":
             yield "rewrite(out, high)"
         yield from ("compute_at(S, n)", "place(S, r)")
-        if knobs["taps"] == "unrolled":
-            yield from ("unroll(ky)", "unroll(kx)")
+        if knobs["taps"] == "loops":
+            return
+        suffix = ""
+        if any(self.geometry.pad):
+            for name, count, (first, end) in zip("yx", (self.geometry.rows, self.geometry.columns), whole, strict=True):
+                if first:
+                    yield f"cut({name}{suffix}, {first})"
+                    suffix += "_t"
+                if end < count:
+                    yield f"cut({name}{suffix}, {end - first})"
+            yield f"decide(x{suffix})"
+        yield from (f"unroll(ky{suffix})", f"unroll(kx{suffix})")
 
     def cost(self, knobs: Knobs) -> float:
         return (knobs["scale"] == "wide") + (knobs["taps"] == "loops") / 2
@@ -70,6 +90,11 @@ def constants_of(geometry: Geometry, constants: Mapping[str, np.ndarray], by_pla
     multiplier, shift = normalized(multiplier, shift)
     zero = np.array(constants["zero_point"].item(), np.int32)
     return {"multiplier": multiplier, "shift": shift, "offset": offset.astype(np.int32), "zero": zero}
+
+
+def _whole(taps: int, stride: int, before: int, extent: int) -> tuple[int, int]:
+    """The first result along an axis whose window lies inside of the image, and the one behind the last."""
+    return -(-before // stride), (extent - taps + before) // stride + 1
 
 
 def _counts(geometry: Geometry) -> np.ndarray:

@@ -1,0 +1,40 @@
+"""Primitives on conditions: decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.primitives.loops import with_loop
+from tosaic.backends.cortex_m.program.rewriting import mapped_down, under
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.tree import For, If, Program, RefusedError, Statement
+
+
+@PRIMITIVES.register
+class Decide(Primitive):
+    """`decide(x)`: conditions in loop `x` that always hold, or never, are none."""
+
+    name = "decide"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = program.loop(str(arguments[0]))
+        known = {id(s): self._known(s, around) for s, around in under(program.body) if isinstance(s, If)}
+
+        def one(s: Statement) -> Statement | None:
+            if not isinstance(s, If) or known[id(s)] is None:
+                return None
+            return mapped_down(s.then if known[id(s)] else s.otherwise, one)
+
+        body = mapped_down(loop.body, one)
+        if not any(isinstance(s, If) and known[id(s)] is not None for s, _ in under(loop)):
+            raise RefusedError(f"no condition in `{loop.var}` is decided")
+        return with_loop(program, loop, replace(loop, body=body))
+
+    def _known(self, s: If, around: tuple[For | If, ...]) -> bool | None:
+        """Whether a condition holds; None where that depends on the turn."""
+        bounds = [bounds_of(condition, around) for condition in s.conditions]
+        if all(low >= 0 for low, _ in bounds):
+            return True
+        return False if any(high < 0 for _, high in bounds) else None
