@@ -27,8 +27,9 @@ import click
 import numpy as np
 
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
+from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.scalar import Conv2dProgram, DepthwiseProgram, MatmulProgram
+from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
@@ -87,15 +88,18 @@ def shipped_schedules() -> Iterator[Shipped]:
     """The first schedule of each sketch on each core, for small layers."""
     plain, activated = Epilogue(False, False), Epilogue(True, True)
     window = Geometry(1, 3, 5, 4, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 3, 5)
+    row = Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
+    # Constants of which every form of a RESCALE, and of weights, can be made.
+    likely = {"shift": np.full(4, 37), "zero": np.array(0), "w": np.zeros((4, 16)), "bias": np.zeros(4)}
     kinds = {
-        "conv2d 3x3": Conv2dProgram(window, 4, plain),
-        "conv2d 1x1": Conv2dProgram(Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6), 4, activated),
-        "dense": Conv2dProgram(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain),
-        "depthwise": DepthwiseProgram(window, 1, plain),
-        "matmul": MatmulProgram(1, 6, 8, 4, plain),
+        "conv2d 3x3": Conv2dSketch(window, 4, plain, likely),
+        "conv2d 1x1": Conv2dSketch(row, 4, activated, likely),
+        "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
+        "depthwise": DepthwiseSketch(window, 1, plain, likely),
+        "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
-        knobs = what.knobs(core, True, True)
+        knobs = what.knobs(core)
         possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
         costs = list[tuple[float, int]]()
         for number, each in enumerate(possible):

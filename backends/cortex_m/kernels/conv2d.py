@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels import scalar
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
@@ -18,10 +17,14 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
@@ -30,10 +33,10 @@ from tosaic.tuner.space import Schedule, Variant
 
 
 @FAMILIES.register
-class Conv2d(KernelFamily):
+class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of `nest.sketches` with MVE, and a program's (`kernels.scalar`) without.
+    Its variants are the sketches of `nest.sketches` with MVE, and a program's (`kernels.product_sketch`) without.
     """
 
     name = "conv2d"
@@ -61,14 +64,16 @@ class Conv2d(KernelFamily):
         }
         return workload(self.name, attributes, constants)
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            return scalar.offered(workload, core, self.site)
+    def sketch(self, workload: Workload) -> Sketched | None:
+        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
+        if epilogue is None:
+            return None
+        return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_contraction(workload, core), self.site)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        if not core.mve:
-            return scalar.source_of(workload, schedule, core)
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants
         kernel = scheduled(what, schedule, core)
         weights = constants["weights"].reshape(what.channels, -1)
@@ -77,17 +82,10 @@ class Conv2d(KernelFamily):
         packed = kernel.pack_weights(weights), kernel.pack_factors(bias, constants["multiplier"], constants["shift"])
         return kernel.source("conv2d", header, *packed, constants.get("table"))
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        return None if core.mve else scalar.algorithm_of(workload)
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).steps
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).features
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel = scheduled(_contraction(workload, core), schedule, core)
         counts = kernel.counts()
         return self.site.priced(counts, estimate(counts), kernel.walks(), core.pipeline)

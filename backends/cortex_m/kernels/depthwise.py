@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, Algorithm, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels import scalar
+from tosaic.backends.cortex_m.kernel import ANYWHERE, FAMILIES, KernelSource, Site, Workload
+from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, lookup_order, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -25,11 +25,14 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
 from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
 from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -47,11 +50,11 @@ _STRIPS = (*range(1, 15), 16, 20, 24, 32)
 
 
 @FAMILIES.register
-class Depthwise(KernelFamily):
+class Depthwise(ProgramFamily):
     """DEPTHWISE_CONV2D, int8 times constant int8, any multiplier, RESCALE to int32, or to int8 with optional CLAMP and
     TABLE.
 
-    Without MVE it is a program's (`kernels.scalar`).
+    Without MVE it is a program's (`kernels.depthwise_sketch`).
 
     Knobs of variant `patches`: `tile` is rows x columns of outputs per patch, `strips` how many strips of input are
     packed before the channels are walked, `loop` what the hardware loop walks over (`of 4`: with parts of a row, four
@@ -86,9 +89,13 @@ class Depthwise(KernelFamily):
         }
         return workload(self.name, attributes, constants)
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            return scalar.offered(workload, core, self.site)
+    def sketch(self, workload: Workload) -> Sketched | None:
+        geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
+        if epilogue is None:
+            return None
+        return DepthwiseSketch(geometry, number(workload, "multiples"), epilogue, constants_of(workload))
+
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         what = _problem(workload)
         parts = [n for n in (8, 6, 4, 3, 2) if n < what.geometry.columns]
         knobs: dict[str, tuple[Choice, ...]] = {
@@ -114,9 +121,7 @@ class Depthwise(KernelFamily):
             return ()
         return (beginning_with(first, "patches", knobs, partial(_distinct, what)),)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        if not core.mve:
-            return scalar.source_of(workload, schedule, core)
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants, params = _problem(workload), workload.constants, Params()
         kernel = PatchKernel(what, _verified(what, schedule.knobs).nest, core.pipeline)
         bias = fold_zero_point(constants["bias"], constants["weights"], int(constants["input_zero_point"].item()))
@@ -128,17 +133,10 @@ class Depthwise(KernelFamily):
         symbol, text = with_symbol("depthwise", PRELUDE + "\n".join(lines))
         return KernelSource(symbol, "c", text, bytes(params), kernel.scratch_bytes, weights=weights)
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        return None if core.mve else scalar.algorithm_of(workload)
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).steps
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return _verified(_problem(workload), schedule.knobs).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).features
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel = _verified(_problem(workload), schedule.knobs)
         counts = kernel.counts()
         return self.site.priced(counts, _estimate(counts), kernel.walks(), core.pipeline)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels import scalar
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -23,11 +22,15 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.kernels.product_sketch import MatmulSketch
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import GROUP, Finish
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
 from tosaic.backends.cortex_m.nest.tiled import Tiled
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
@@ -40,7 +43,7 @@ _WIDEST = (1 << 16) // 8
 
 
 @FAMILIES.register
-class Matmul(KernelFamily):
+class Matmul(ProgramFamily):
     """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE."""
 
     name = "matmul"
@@ -62,14 +65,17 @@ class Matmul(KernelFamily):
         constants = {"a_zero_point": a_zero, "b_zero_point": b_zero, **epilogue.constants}
         return workload(self.name, attributes, constants)
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            return scalar.offered(workload, core, self.site)
+    def sketch(self, workload: Workload) -> Sketched | None:
+        batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
+        epilogue = epilogue_of(workload)
+        if epilogue is None:
+            return None
+        return MatmulSketch(batch, rows, depth, columns, epilogue, constants_of(workload))
+
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_contraction(workload, core), self.site.inside)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        if not core.mve:
-            return scalar.source_of(workload, schedule, core)
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         constants, params = workload.constants, Params()
         kernel = scheduled(_contraction(workload, core), schedule, core)
         header = np.concatenate([constants["range"], constants["a_zero_point"], constants["b_zero_point"], [0, 0, 0]])
@@ -82,17 +88,10 @@ class Matmul(KernelFamily):
         symbol, text = with_symbol("matmul", PRELUDE + text)
         return KernelSource(symbol, "c", text, bytes(params), scratch)
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        return None if core.mve else scalar.algorithm_of(workload)
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).steps
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        if not core.mve:
-            return scalar.kernel_of(workload, schedule, core).features
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
         packed = float(batch * kernel.what.channels * kernel.what.depth)

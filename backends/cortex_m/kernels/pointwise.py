@@ -10,13 +10,15 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Site, Workload
-from tosaic.backends.cortex_m.kernels import scalar_pointwise
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Site, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import number
+from tosaic.backends.cortex_m.kernels.pointwise_sketch import PointwiseSketch
 from tosaic.backends.cortex_m.nest import lanes, reals
 from tosaic.backends.cortex_m.nest.elementwise import LOOKUPS, Elementwise, ElementwiseKernel, scheduled
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, float_of, int_of
@@ -37,7 +39,7 @@ _NEAR = 1.03
 
 
 @FAMILIES.register
-class Pointwise(KernelFamily):
+class Pointwise(ProgramFamily):
     """Pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE, and on floats all
     but those that TOSA defines up to an error bound.
 
@@ -61,9 +63,11 @@ class Pointwise(KernelFamily):
         names = "+".join(op.name.removeprefix("tosa.") for op in body)
         return Workload(self.name, f"{names} {shape_of(results[0])}", attributes, {})
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            return scalar_pointwise.offered(_program(workload), core, self.site)
+    def sketch(self, workload: Workload) -> Sketched | None:
+        function = str(workload.attributes["function"])
+        return PointwiseSketch.of(function, _elementwise(function), number(workload, "arguments"))
+
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         text = str(workload.attributes["function"])
         what = _elementwise(text)
         knobs: dict[str, tuple[Choice, ...]] = {
@@ -78,30 +82,17 @@ class Pointwise(KernelFamily):
             return ()
         return (beginning_with(first, "lanes", knobs, partial(_printed, text, core)),)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        if not core.mve:
-            return scalar_pointwise.source_of(_program(workload), schedule, core)
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         function = str(workload.attributes["function"])
         return _printed(function, core, schedule.knobs).source("pointwise", number(workload, "arguments"))
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        return None if core.mve else scalar_pointwise.algorithm_of(_program(workload))
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        if not core.mve:
-            return scalar_pointwise.kernel_of(_program(workload), schedule, core).steps
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return _printed(str(workload.attributes["function"]), core, schedule.knobs).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        if not core.mve:
-            return scalar_pointwise.kernel_of(_program(workload), schedule, core).features
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel = _printed(str(workload.attributes["function"]), core, schedule.knobs)
         counts = kernel.counts()
         return self.site.priced(counts, _cycles(counts), kernel.walks(), core.pipeline)
-
-
-def _program(workload: Workload) -> scalar_pointwise.PointwiseProgram:
-    return scalar_pointwise.program_of(workload, _elementwise)
 
 
 def _cycles(counts: Mapping[str, float]) -> float:

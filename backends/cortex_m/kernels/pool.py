@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, Algorithm, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve_i16 import widened
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -19,13 +19,13 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     numbers,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.scalar import is_deep
-from tosaic.backends.cortex_m.kernels.scalar_pool import PoolProgram, constants_of
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of
 from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.nest.joins import Average
 from tosaic.backends.cortex_m.nest.joins import Pool as PoolJoin
 from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
-from tosaic.backends.cortex_m.program.kernel import of_schedule, variants
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, ints_of
@@ -40,7 +40,7 @@ _HALF_WINDOW = 255
 
 
 @FAMILIES.register
-class Pool(KernelFamily):
+class Pool(ProgramFamily):
     """Pooling of int8 or int16 NHWC tensors; averages are of what windows have inside of the image.
 
     An average may also be a convolution by ones, of each channel or of columns, with a RESCALE behind it. Its variants
@@ -56,29 +56,23 @@ class Pool(KernelFamily):
             return None
         return _match_pool(*ops) if len(ops) == 1 else _match_sum(*ops) if len(ops) == 2 else None
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not core.mve:
-            what = _program(workload)
-            return variants("program", what, what.knobs(is_deep(_scalar_constants(workload))), core, self.site)
+    def sketch(self, workload: Workload) -> Sketched | None:
+        geometry, average = _geometry(workload), bool(workload.attributes["average"])
+        dtypes = (str(workload.attributes["element"]), str(workload.attributes["result_element"]))
+        by_place = average and any(geometry.pad)
+        constants = constants_of(geometry, workload.constants, by_place)
+        return PoolSketch(geometry, dtypes, average, by_place, constants)
+
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_windows(workload), self.site, core.pipeline)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        if not core.mve:
-            kernel = of_schedule(_program(workload), schedule, core)
-            return kernel.source(self.name, _scalar_constants(workload))
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         return scheduled(_windows(workload), schedule, core.pipeline).source(self.name)
 
-    def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        return None if core.mve else Algorithm(_program(workload).program(), _scalar_constants(workload))
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        if not core.mve:
-            return of_schedule(_program(workload), schedule, core).steps
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        if not core.mve:
-            return of_schedule(_program(workload), schedule, core).features
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         return self.site.promised(scheduled(_windows(workload), schedule, core.pipeline), core.pipeline)
 
 
@@ -159,16 +153,6 @@ def _geometry(workload: Workload) -> Geometry:
     kernel, stride, pad = (numbers(workload, name) for name in ("kernel", "stride", "pad"))
     rows, columns = numbers(workload, "result")[1:3]
     return Geometry(batch, height, width, channels, kernel, stride, pad, (1, 1), rows, columns)  # type: ignore[arg-type]
-
-
-def _program(workload: Workload) -> PoolProgram:
-    geometry, average = _geometry(workload), bool(workload.attributes["average"])
-    dtypes = (str(workload.attributes["element"]), str(workload.attributes["result_element"]))
-    return PoolProgram(geometry, dtypes, average, average and any(geometry.pad))
-
-
-def _scalar_constants(workload: Workload) -> dict[str, np.ndarray]:
-    return constants_of(_geometry(workload), workload.constants, _program(workload).by_place)
 
 
 def _windows(workload: Workload) -> Windows:

@@ -38,7 +38,7 @@ Knobs = Mapping[str, Choice]
 class Sketched(Hashable, Protocol):
     """A workload with a sketch: what it computes, the numbers that its schedules leave open, and their steps.
 
-    It is hashable, and its `repr` says all that the code depends on.
+    It is hashable, and its `repr` says all that the code depends on, which constants are not.
     """
 
     def program(self) -> Program:
@@ -55,6 +55,15 @@ class Sketched(Hashable, Protocol):
 
     def cost(self, knobs: Knobs) -> float:
         """A cheap guess of what a schedule costs, to order guesses by."""
+        ...
+
+    def knobs(self, core: Core) -> Mapping[str, Sequence[Choice]]:
+        """The numbers that are open, and their choices on a core with these constants."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """The constants that the program names."""
         ...
 
 
@@ -127,8 +136,9 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found))
 
 
-def variants(name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site) -> list[Variant]:
+def variants(name: str, what: Sketched, core: Core, site: Site) -> list[Variant]:
     """The space of a sketch: one variant, its best guess first; none where no schedule is legal."""
+    knobs = what.knobs(core)
     first = _first(name, what, knobs, core, site)
     if first is None:
         return []

@@ -133,12 +133,15 @@ def test_what_it_cannot_do_exactly_it_does_not_match(changes):
     assert FAMILY.match(function) is None
 
 
-def test_a_core_without_mve_gets_no_variant():
+def test_a_core_without_mve_gets_a_program():
     function, _graph = _function()
     workload = FAMILY.match(function)
     assert workload is not None
-    assert FAMILY.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
-    assert FAMILY.variants(workload, CORTEX_M55)
+    without, with_vectors = (
+        FAMILY.variants(workload, core) for core in (replace(CORTEX_M55, isa=("dsp",)), CORTEX_M55)
+    )
+    assert [variant.name for variant in without] == ["program"]
+    assert "program" not in [variant.name for variant in with_vectors]
 
 
 def test_the_guess_reads_a_slow_memory_once_where_there_is_room():

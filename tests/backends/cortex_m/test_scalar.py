@@ -12,7 +12,7 @@ from board import M3, M4, Bench, run_cases
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
-from tosaic.backends.cortex_m.kernels.scalar import normalized
+from tosaic.backends.cortex_m.kernels.sketch_constants import normalized
 from tosaic.tuner.space import Schedule
 
 BENCHES = pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])

@@ -9,11 +9,12 @@ from mve_layers import Layer
 
 from tosaic.backends.cores.cortex_m4 import CORE
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
-from tosaic.backends.cortex_m.kernels import scalar
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
+from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.backends.cortex_m.program.tree import Program
 from tosaic.backends.target import Core
 
@@ -46,7 +47,7 @@ def algorithm(workload: Workload) -> Program:
 
 def put_out(program: Program, layer: Layer, workload: Workload) -> np.ndarray:
     inputs = dict(zip("ab", layer.inputs, strict=False))
-    constants = host_constants(program, scalar.constants_of(workload))
+    constants = host_constants(program, constants_of(workload))
     return interpreted(program, {**inputs, **constants})["out"].ravel()
 
 
@@ -58,7 +59,5 @@ def test_a_program_puts_out_what_the_reference_model_does(name):
     (want,) = layer.expected
     np.testing.assert_array_equal(put_out(algorithm(workload), layer, workload), want.ravel())
     for core in (CORE, CORTEX_M3):
-        (variant,) = [v for v in layer.space(family, core).variants if v.name == "program"]
-        schedule = next(s for s in layer.space(family, core).schedules() if s.variant == variant.name)
-        program = scalar.kernel_of(workload, schedule, core).program
-        np.testing.assert_array_equal(put_out(program, layer, workload), want.ravel())
+        kernel = of_schedule(family.sketch(workload), layer.space(family, core).default(), core)
+        np.testing.assert_array_equal(put_out(kernel.program, layer, workload), want.ravel())

@@ -1,24 +1,25 @@
-"""Pools on cores without vectors, as programs."""
+"""MAX_POOL2D and AVG_POOL2D with the numbers that their schedules leave open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.kernels.scalar import normalized
+from tosaic.backends.cortex_m.kernels.sketch_constants import normalized, scales
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
 _FEW = 16
 
 
 @dataclass(frozen=True)
-class PoolProgram:
+class PoolSketch:
     """MAX_POOL2D or AVG_POOL2D.
 
     Args:
@@ -30,14 +31,15 @@ class PoolProgram:
     dtypes: tuple[str, str]
     average: bool
     by_place: bool
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
     def program(self) -> Program:
         return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
 
-    def knobs(self, deep: bool) -> dict[str, tuple[Choice, ...]]:
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `taps`, whether a window is written out, where it has edges only inside of the
         image; `scale`, the form of the RESCALE."""
-        return {"taps": ("unrolled", "loops"), "scale": ("high", "wide") if deep and self.average else ("wide",)}
+        return {"taps": ("unrolled", "loops"), "scale": scales(self.constants) if self.average else ("wide",)}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         g = self.geometry

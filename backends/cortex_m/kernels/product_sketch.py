@@ -1,0 +1,145 @@
+"""CONV2D and MATMUL with the numbers that their schedules leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.backends.cortex_m.isa.isa import extends, sets_of
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.sketch_constants import scales
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.rules import DERIVED
+from tosaic.backends.cortex_m.program.sketches import products
+from tosaic.backends.cortex_m.program.sketches.products import Tile
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_TILES = (
+    "4x2",
+    "2x4",
+    "3x2",
+    "2x3",
+    "2x2",
+    "6x1",
+    "5x1",
+    "4x1",
+    "3x1",
+    "2x1",
+    "1x8",
+    "1x6",
+    "1x4",
+    "1x2",
+    "1x1",
+)
+_UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
+
+
+@dataclass(frozen=True)
+class Conv2dSketch:
+    """CONV2D of int8 to int8."""
+
+    geometry: Geometry
+    channels: int
+    epilogue: Epilogue
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `unroll`, steps of the depth
+        in a block; `isa`; `scale`, the form of the RESCALE; `windows`, whether they are copied, or read in place;
+        `weights`, whether they lie as bytes, or as pairs of which each is one half."""
+        pointwise = self.geometry.kernel == (1, 1) and not any(self.geometry.pad)
+        return {
+            "isa": tuple(sets_of(core)),
+            "tile": _TILES,
+            "unroll": _UNROLLED,
+            "scale": scales(self.constants),
+            "windows": ("copied", "in place") if pointwise else ("copied",),
+            "weights": ("pairs", "bytes") if self.geometry.pixels == 1 and is_small(self.constants) else ("bytes",),
+        }
+
+    def tile(self, knobs: Knobs) -> Tile:
+        pixels, channels = map(int, str(knobs["tile"]).split("x"))
+        g = self.geometry
+        if pixels > g.columns or self.channels % channels:
+            raise RefusedError(f"{g.columns} pixels and {self.channels} channels have no tile of {knobs['tile']}")
+        return _tile(pixels, channels, g.columns, g.depth, knobs)
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        tile, high, g = self.tile(knobs), knobs["scale"] == "high", self.geometry
+        if tile.halves:
+            if knobs["windows"] != "copied" or tile.unroll > -(-tile.depth // 4):
+                raise RefusedError("halves are made of copies")
+            if knobs["weights"] == "pairs":
+                if tile.depth % (4 * tile.unroll) or not high:
+                    raise RefusedError("pairs are no whole blocks")
+                return products.carried_dense(tile)
+            return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
+        if tile.depth % tile.unroll or knobs["weights"] == "pairs":
+            raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
+        return products.scalar_conv2d(tile, high, knobs["windows"] == "copied")
+
+    def cost(self, knobs: Knobs) -> float:
+        pairs = 0.8 if knobs["weights"] == "pairs" else 1.0
+        return self.tile(knobs).cost * pairs + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
+
+
+@dataclass(frozen=True)
+class MatmulSketch:
+    """MATMUL of two int8 tensors to int8."""
+
+    batch: int
+    rows: int
+    depth: int
+    columns: int
+    epilogue: Epilogue
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open, as of `Conv2dSketch`."""
+        isa, scale = tuple(sets_of(core)), scales(self.constants)
+        return {"isa": isa, "tile": _TILES, "unroll": _UNROLLED, "scale": scale}
+
+    def tile(self, knobs: Knobs) -> Tile:
+        rows, columns = map(int, str(knobs["tile"]).split("x"))
+        if rows > self.rows or self.columns % columns:
+            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        return _tile(rows, columns, self.rows, self.depth, knobs)
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        tile, high = self.tile(knobs), knobs["scale"] == "high"
+        halves = tile.halves
+        steps = tile.depth // 2 if halves else tile.depth
+        if (halves and tile.depth % 2) or steps % tile.unroll:
+            raise RefusedError(f"{tile.unroll} steps do not divide a depth of {tile.depth}")
+        return products.dsp_matmul(tile, high) if halves else products.scalar_matmul(tile, high)
+
+    def cost(self, knobs: Knobs) -> float:
+        return self.tile(knobs).cost + (knobs["scale"] == "wide")
+
+
+def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) -> Tile:
+    isa = str(knobs["isa"])
+    return Tile(pixels, channels, columns, depth, int(knobs["unroll"]), isa, extends(isa, "dsp"))
+
+
+def is_small(constants: Mapping[str, np.ndarray]) -> bool:
+    """Whether sums are so small that weights may lie in pairs."""
+    if "w" not in constants:
+        return False
+    weights, bias = (constants[name].astype(np.int64) for name in ("w", "bias"))
+    rows = weights.reshape(len(weights), -1)
+    if len(scales(constants)) == 1 or rows.shape[1] % 2 or DERIVED["carried"](rows) is None:
+        return False
+    return DERIVED["carried_bias"](bias, rows) is not None and bool((constants["shift"] <= 54).all())

@@ -1,0 +1,48 @@
+"""The constants that algorithms name, of what the families recognize, and which forms of a RESCALE they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import Workload
+from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.rules import DERIVED
+
+
+def epilogue_of(workload: Workload) -> Epilogue | None:
+    """How a sum becomes a result; None where the result is no int8."""
+    if workload.attributes.get("result", "int8") != "int8":
+        return None
+    return Epilogue(bool(workload.attributes["clamped"]), bool(workload.attributes["table"]))
+
+
+def scales(constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """The forms that a RESCALE may have, given its `shift` and `zero`: of high words, or of products of 64 bits."""
+    shift, zero = (constants[name].astype(np.int64) for name in ("shift", "zero"))
+    return ("wide",) if DERIVED["round"](shift, zero) is None else ("high", "wide")
+
+
+def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int32 multipliers and shifts that scale alike, each multiplier as large as int32 and a shift of 62 allow."""
+    bits = np.frexp(np.maximum(multiplier, 1).astype(np.float64))[1]
+    up = np.minimum(31 - bits, 62 - shift.astype(np.int32))
+    return (multiplier.astype(np.int64) << up).astype(np.int32), (shift + up).astype(np.int32)
+
+
+def constants_of(workload: Workload) -> dict[str, np.ndarray]:
+    """The constants that the algorithms name."""
+    constants = dict(workload.constants)
+    zero, low, upper = (np.array(value, np.int32) for value in constants["range"])
+    multiplier, shift = normalized(constants["multiplier"], constants["shift"])
+    found = {"zero": zero, "low": low, "upper": upper, "multiplier": multiplier, "shift": shift}
+    if "table" in constants:
+        found["table"] = constants["table"]
+    if "weights" not in constants:
+        names = ("a_zero", "b_zero")
+        return found | {name: np.array(constants[f"{name}_point"].item(), np.int32) for name in names}
+    edge = int(constants["input_zero_point"].item())
+    found["bias"] = fold_zero_point(constants["bias"], constants["weights"], edge)
+    return found | {"w": constants["weights"], "edge": np.array(edge, np.int32)}
