@@ -69,7 +69,7 @@ def register(b: Buffer, access: Access) -> str:
     where = b.address(access.index)
     if where.terms:
         raise RefusedError(f"a loop counts registers of {b.name}: {access}")
-    return f"{b.name}_{where.const // b.lanes}"
+    return f"{b.name}__{where.const // b.lanes}"
 
 
 def assembled(body: Statement, buffers: Mapping[str, Buffer]) -> Assembly:

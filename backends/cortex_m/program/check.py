@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tosaic.backends.cortex_m.isa.isa import rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -36,6 +37,7 @@ def check(program: Program, core: Core) -> None:
         RefusedError: the message says what does not hold.
     """
     rows = {row for name in sets_of(core) for row in rows_of(name)}
+    _named(program)
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
         match s:
@@ -50,6 +52,13 @@ def check(program: Program, core: Core) -> None:
                     raise RefusedError(f"{s.row.name} stands outside of a block")
                 _windows_inside(program, s, around)
     _registers_counted(program)
+
+
+def _named(program: Program) -> None:
+    """Guard: names that are free, and no buffer's that is a loop's too."""
+    for name in (*program.buffers, *program.loops):
+        if not is_free(name) or (name in program.buffers and name in program.loops):
+            raise RefusedError(f"`{name}` is no name of a loop, or of a buffer")
 
 
 def _in_scope(s: Statement, known: set[str]) -> None:

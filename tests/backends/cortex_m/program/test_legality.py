@@ -96,8 +96,8 @@ def test_names_are_fresh_over_the_whole_tree():
 
 
 CHECKED = {
-    "COPY: stage(a, y, t, r)": "no instruction reads or writes t[t0] alone",
-    "SUMS: stage(a, y, t, r, i32)": "a loop counts registers of t: t[t0]",
+    "COPY: stage(a, y, u, r)": "no instruction reads or writes u[u0] alone",
+    "SUMS: stage(a, y, u, r, i32)": "a loop counts registers of u: u[u0]",
     "DOT: select(k, dsp)": "ldr.2h stands outside of a block",
 }
 
