@@ -7,8 +7,13 @@ import re
 
 from tosaic.backends.cortex_m.program.ops import OPS
 
-_C = """auto break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm""".split()
+# fmt: off
+_C = (
+    "asm", "auto", "case", "char", "const", "default", "do", "double", "enum", "extern", "float", "goto", "inline",
+    "int", "long", "register", "restrict", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+    "union", "unsigned", "void", "volatile",
+)
+# fmt: on
 _PRINTED = ("params", "scratch", "packed", "INLINE", "INT32_MAX", "INT32_MIN")
 _HELPERS = {name for op in OPS.values() for name in re.findall(r"(\w+)\(", op.c + op.helper)}
 _INTERPRETED = ("OPS", "arrays", "fits", "mul", "run")

@@ -25,7 +25,7 @@ def test_steps_on_random_nests_change_no_outputs(seed):
 
 
 def test_each_sketch_has_a_schedule_on_each_core(shipped):
-    names = {"conv2d 3x3", "conv2d 1x1", "dense", "depthwise", "matmul"}
+    names = {"conv2d 3x3", "conv2d 1x1", "dense", "depthwise", "matmul", "max pool", "average pool"}
     assert {one.name for one in shipped} == {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
 
 
