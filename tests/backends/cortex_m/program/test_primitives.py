@@ -35,6 +35,8 @@ def _steps_of(case: str) -> str:
 REFUSED = {
     "COPY: split(z, zi, 2)": "there is no loop `z`",
     "COPY: split(x, y, 2)": "`y` is taken, or no name",
+    "COPY: split(x, t0, 4)": "`t0` is taken, or no name",
+    "COPY: split(x, short, 4)": "`short` is taken, or no name",
     "COPY: split(x, xi, 3)": "3 does not divide 8",
     "COPY: split(x, xi, 9)": "`x` of 8 by 1 is not split by 9",
     "COPY: split(x, xi, 4, early)": "4 divides 8: no turn is early",
