@@ -24,7 +24,7 @@ MOST_STEPS = 8
 _LARGEST, _OUT = 15, 12
 _CHANGED = ("copied", "backwards", "window", "added", "in_place", "overlapping", "guarded", "both_ways", "summed_last")
 _MADE = ("straight", "summed", "unfolded")
-_LIKELY = ("stage", "compute_at", "inline", "split", "reorder", "distribute", "skew", "pack", "pad", "fuse")
+LIKELY = ("stage", "compute_at", "inline", "split", "reorder", "distribute", "skew", "pack", "pad", "fuse")
 
 
 class Walked(NamedTuple):
@@ -160,7 +160,7 @@ def walked(rng: random.Random) -> Walked:
     want = outputs(nest, arrays)
     primitives = PRIMITIVES.known()
     for _ in range(40 * MOST_STEPS):
-        name = rng.choice(_LIKELY if rng.random() < 0.6 else list(primitives))
+        name = rng.choice(LIKELY if rng.random() < 0.6 else list(primitives))
         choices = list(moves(program, primitives[name]))
         if not choices or len(steps) == MOST_STEPS:
             continue

@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,12 +29,13 @@ import numpy as np
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
-from tosaic.backends.cortex_m.program.kernel import Built, scheduled
+from tosaic.backends.cortex_m.program.kernel import Built, Sketched, scheduled
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
@@ -42,9 +43,10 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied,
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backends" / "cortex_m"))
-import board
+import board  # pyright: ignore[reportMissingImports]
 
 Verdict = Literal["refused", "works", "ignored", "wrong"]
 VERDICTS: tuple[Verdict, ...] = ("refused", "works", "ignored", "wrong")
@@ -97,20 +99,27 @@ def shipped_schedules() -> Iterator[Shipped]:
         "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
         "depthwise": DepthwiseSketch(window, 1, plain, likely),
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
+        "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
+        "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
-        knobs = what.knobs(core)
-        possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
-        costs = list[tuple[float, int]]()
-        for number, each in enumerate(possible):
-            with suppress(RefusedError):
-                costs.append((what.cost(each), number))
-        for _, number in sorted(costs):
-            with suppress(RefusedError):
-                steps = parse_steps("\n".join(what.steps(possible[number])))
-                scheduled(what.program(), steps, core)
-                yield Shipped(f"{core.name} {name}", core, what.program(), steps)
-                break
+        yield _first(f"{core.name} {name}", core, what)
+
+
+def _first(name: str, core: Core, what: Sketched) -> Shipped:
+    """The legal schedule that a sketch thinks cheapest."""
+    knobs = what.knobs(core)
+    possible = [dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values())]
+    costs = list[tuple[float, int]]()
+    for number, each in enumerate(possible):
+        with suppress(RefusedError):
+            costs.append((what.cost(each), number))
+    for _, number in sorted(costs):
+        with suppress(RefusedError):
+            steps = parse_steps("\n".join(what.steps(possible[number])))
+            scheduled(what.program(), steps, core)
+            return Shipped(name, core, what.program(), steps)
+    raise ValueError(f"there is no schedule of {name}")
 
 
 class Tried(NamedTuple):
@@ -211,7 +220,7 @@ def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
     return Ran(len(outcomes) - len(wrong), wrong, uncompiled)
 
 
-def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> dict[str, object]:
+def summary(found: Sequence[Tried], ran: Sequence[Ran]) -> Mapping[str, object]:
     """Counts, and each step that is no good."""
     counts = Counter(each.verdict for each in found)
     faults = [f"{each.shipped.name}, {each.step}: {each.why}" for each in found if each.verdict in ("ignored", "wrong")]

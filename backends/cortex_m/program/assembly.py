@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +68,7 @@ def register(b: Buffer, access: Access) -> str:
     where = b.address(access.index)
     if where.terms:
         raise RefusedError(f"a loop counts registers of {b.name}: {access}")
-    return f"{b.name}_{where.const // b.lanes}"
+    return f"{b.name}__{where.const // b.lanes}"
 
 
 def assembled(body: Statement, buffers: Mapping[str, Buffer]) -> Assembly:
@@ -156,14 +155,32 @@ def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> lis
 def _side_by_side_loads(
     made: Sequence[tuple[Row, list[Instruction]]],
 ) -> tuple[tuple[Row, ...], tuple[Instruction, ...]]:
-    """The instructions in order, each with its row; of equal rows of several lines that follow each other, first all
-    first lines, so that their loads may pair."""
+    """The instructions in order, each with its row; of equal rows of several lines that follow each other, and of which
+    none writes a register of another, first all first lines, so that their loads may pair."""
+    groups = list[list[tuple[Row, list[Instruction]]]]()
+    for each in made:
+        if not groups or groups[-1][0][0] != each[0] or _share(groups[-1], each[1]):
+            groups.append([])
+        groups[-1].append(each)
     rows, code = list[Row](), list[Instruction]()
-    for row, group in itertools.groupby(made, key=lambda each: each[0]):
+    for group in groups:
         for line in zip(*(lines for _, lines in group), strict=True):
             code += line
-            rows += [row] * len(line)
+            rows += [group[0][0]] * len(line)
     return tuple(rows), tuple(code)
+
+
+def _share(group: Sequence[tuple[Row, list[Instruction]]], lines: Sequence[Instruction]) -> bool:
+    """Whether some lines and a group of others write a register of each other."""
+    before = [line for _, others in group for line in others]
+    return _writes(before, lines) or _writes(lines, before)
+
+
+def _writes(some: Sequence[Instruction], others: Sequence[Instruction]) -> bool:
+    """Whether some lines write a register that is in others."""
+    return not {name for line in some for name in line.writes}.isdisjoint(
+        name for line in others for name in line.names
+    )
 
 
 @lru_cache(maxsize=1024)

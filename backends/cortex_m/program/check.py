@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tosaic.backends.cortex_m.isa.isa import rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under
+from tosaic.backends.cortex_m.program.names import is_free
+from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, tables_of, touches, under
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -22,6 +23,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     children,
+    walk,
 )
 from tosaic.backends.target import Core
 
@@ -36,10 +38,16 @@ def check(program: Program, core: Core) -> None:
         RefusedError: the message says what does not hold.
     """
     rows = {row for name in sets_of(core) for row in rows_of(name)}
+    _named(program)
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
         match s:
+            case For() if s.kind == "block":
+                _instructions_only(s)
             case Assign() | Reduce():
+                for name in tables_of(s):
+                    if program.buffers[name].memory not in ("in", "const"):
+                        raise RefusedError(f"values say what is read of {name}, which changes")
                 for _, access in touches(s):
                     _inside(program, access, around)
                     _whole(program, access)
@@ -52,6 +60,13 @@ def check(program: Program, core: Core) -> None:
     _registers_counted(program)
 
 
+def _named(program: Program) -> None:
+    """Guard: names that are free, and no buffer's that is a loop's too."""
+    for name in (*program.buffers, *program.loops):
+        if not is_free(name) or (name in program.buffers and name in program.loops):
+            raise RefusedError(f"`{name}` is no name of a loop, or of a buffer")
+
+
 def _in_scope(s: Statement, known: set[str]) -> None:
     if isinstance(s, Alloc):
         known = known | {s.buffer.name}
@@ -61,6 +76,13 @@ def _in_scope(s: Statement, known: set[str]) -> None:
         for _, access in touches(s):
             if access.buffer not in known:
                 raise RefusedError(f"{access.buffer} is used where it does not live")
+
+
+def _instructions_only(block: For) -> None:
+    """Guard: a block is instructions in loops that are written out."""
+    for s in walk(block.body):
+        if isinstance(s, Assign | Reduce | If) or (isinstance(s, For) and s.kind != "unroll"):
+            raise RefusedError(f"the block `{block.var}` holds what is no instruction")
 
 
 def _inside(program: Program, access: Access, around: Sequence[For | If]) -> None:

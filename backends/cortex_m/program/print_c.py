@@ -111,7 +111,7 @@ class Printer:
             start = f"({_TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
             return [f"{pad}{_TYPES[b.dtype]} *const {b.name} = {start};"]
         kind = "int32_t" if b.lanes == 1 else "uint32_t"
-        return [f"{pad}{kind} {', '.join(f'{b.name}_{i}' for i in range(b.size // b.lanes))};"]
+        return [f"{pad}{kind} {', '.join(f'{b.name}__{i}' for i in range(b.size // b.lanes))};"]
 
     def _loop(self, s: For, depth: int) -> list[str]:
         pad, early = "  " * depth, s.early

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
+from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.support.registry import Registry
 
@@ -134,5 +135,5 @@ def fresh(program: Program, *names: str) -> None:
         RefusedError: one is taken, or is no name.
     """
     for name in names:
-        if name in program.loops or name in program.buffers or not re.fullmatch(r"[A-Za-z]\w*", name):
+        if name in program.loops or name in program.buffers or not is_free(name):
             raise RefusedError(f"`{name}` is taken, or no name")

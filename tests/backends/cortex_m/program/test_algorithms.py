@@ -9,7 +9,7 @@ from mve_layers import Layer
 
 from tosaic.backends.cores.cortex_m4 import CORE
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry, number
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
@@ -39,10 +39,11 @@ def algorithm(workload: Workload) -> Program:
     epilogue = Epilogue(bool(found["clamped"]), bool(found["table"]))
     match workload.kind:
         case "conv2d":
-            return algorithms.conv2d(Geometry.of(found), found["out_channels"], epilogue)
+            return algorithms.conv2d(Geometry.of(found), number(workload, "out_channels"), epilogue)
         case "depthwise_conv2d":
-            return algorithms.depthwise(Geometry.of(found), found["multiples"], epilogue)
-    return algorithms.matmul(found["batch"], found["rows"], found["depth"], found["columns"], epilogue)
+            return algorithms.depthwise(Geometry.of(found), number(workload, "multiples"), epilogue)
+    batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
+    return algorithms.matmul(batch, rows, depth, columns, epilogue)
 
 
 def put_out(program: Program, layer: Layer, workload: Workload) -> np.ndarray:

@@ -158,6 +158,28 @@ def test_a_row_that_means_something_else_is_found(tmp_path):
     assert not outcome.exact
 
 
+def test_rows_of_several_lines_that_need_each_other_keep_their_order(tmp_path):
+    text = "add {d}, {a}, {a}; add {d}, {d}, {a}"
+    thrice = Row("thrice", 1, "d = a + a + a", formals(d="i32 r", a="i32 r"), text)
+    load, store = moved("i32", load=True), moved("i32", load=False)
+    at = (Affine.of("i"),)
+    parts = [
+        Instr(load, (Access("u"), Access("a", at))),
+        Instr(thrice, (Access("v"), Access("u"))),
+        Instr(thrice, (Access("x"), Access("v"))),
+        Instr(store, (Access("out", at), Access("x"))),
+    ]
+    block = seq(*parts)
+    for name in "uvx":
+        block = Alloc(Buffer(name, "i32", (), "r"), block)
+    tensors = (Buffer("a", "i32", (TURNS,), "in"), Buffer("out", "i32", (TURNS,), "out"))
+    program = Program(tensors, For("i", TURNS, block, kind="block"))
+    a = np.arange(TURNS, dtype=np.int32) - 3
+    source = Built(program, (), Printer(program).text, 0, 0).source("thrice", {})
+    (outcome,) = run_cases([Case(source, [a], [9 * a])], tmp_path, bench=M3)
+    assert outcome.exact
+
+
 def test_names_of_rows_are_unique():
     for name in ISAS.known():
         names = [row.name for row in rows_of(name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ import trees
 from trees import arrays_of, body_of, outputs, stepped
 
 from tosaic.backends.cores.cortex_m4 import CORE
+from tosaic.backends.cortex_m.program.canonical import same_kernel
 from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import interpreted
+from tosaic.backends.cortex_m.program.kernel import scheduled
+from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.schedule import parse_steps, replayed
 from tosaic.backends.cortex_m.program.text import parse_program
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -96,8 +100,8 @@ def test_names_are_fresh_over_the_whole_tree():
 
 
 CHECKED = {
-    "COPY: stage(a, y, t, r)": "no instruction reads or writes t[t0] alone",
-    "SUMS: stage(a, y, t, r, i32)": "a loop counts registers of t: t[t0]",
+    "COPY: stage(a, y, u, r)": "no instruction reads or writes u[u0] alone",
+    "SUMS: stage(a, y, u, r, i32)": "a loop counts registers of u: u[u0]",
     "DOT: select(k, dsp)": "ldr.2h stands outside of a block",
 }
 
@@ -115,6 +119,50 @@ def test_a_core_without_the_instructions_is_refused():
     check(program, CORE)
     with pytest.raises(RefusedError, match=re.escape("a cortex-m3 has no ldr.2h")):
         check(program, CORTEX_M3)
+
+
+@pytest.mark.parametrize("name", ["t0", "p12", "short", "for", "params", "S__1", "x_", "scale32"])
+def test_names_that_c_or_the_printer_takes_are_refused(name):
+    program = parse_program(trees.COPY)
+    loop = program.loop("x")
+    renamed = replace(program, body=with_loop(program, loop, replace(loop, var=name)).body)
+    with pytest.raises(RefusedError, match=f"`{name}` is no name of a loop, or of a buffer"):
+        check(renamed, CORE)
+
+
+def test_a_table_that_changes_is_refused():
+    text = trees.TABLE.replace("table: i8[256] in const", "table: i8[256] in scratch")
+    with pytest.raises(RefusedError, match="values say what is read of table, which changes"):
+        check(parse_program(text), CORE)
+
+
+def test_a_block_of_other_statements_is_refused():
+    program = parse_program(trees.COPY)
+    loop = program.loop("x")
+    with pytest.raises(RefusedError, match="the block `x` holds what is no instruction"):
+        check(with_loop(program, loop, replace(loop, kind="block")), CORE)
+
+
+NOTHING = ["COPY: merge_dims(out, 0)", "COPY: split(x, z, 4); divide_dim(a, 1, 4)", "COPY: split(y, z, 6)"]
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_a_schedule_does_not_end_in_a_step_that_changes_nothing(case):
+    name, _, steps = case.partition(": ")
+    program, steps = parse_program(getattr(trees, name)), parse_steps(steps.replace("; ", "\n"))
+    with pytest.raises(RefusedError, match=re.escape(f"`{steps[-1]}` changes nothing of the kernel")):
+        scheduled(program, steps, CORE)
+    scheduled(program, (*steps, *parse_steps("unroll(x)")), CORE)
+
+
+def test_kernels_are_the_same_by_addresses_and_params_not_by_names():
+    program = parse_program(trees.SUMS)
+    moved = replayed(program, parse_steps("distribute(n)\nreorder(nb, k)"))
+    packed = replayed(moved, parse_steps("pack(w)"))
+    assert not same_kernel(moved, packed)
+    assert same_kernel(packed, replayed(moved, parse_steps("reorder_dims(w, d10)")))
+    renamed = parse_program(trees.SUMS.replace("for k", "for kk").replace("y, k]", "y, kk]").replace("n, k]", "n, kk]"))
+    assert same_kernel(program, renamed)
 
 
 def test_accesses_outside_of_a_buffer_are_refused():
