@@ -80,6 +80,7 @@ def _negation(shape: tuple[int, ...]) -> KernelTask:
 def _searched(task: KernelTask, trials: int) -> tuple[TuningResult, list[Record]]:
     """A search in this process, which knows the page's package, and its records."""
     here = Environment("here", "here", "here", "here", "here")
+    executor: Any
     with Database(":memory:", here) as database, ThreadPoolExecutor(1) as executor:
         found = tune(
             [(task, 1.0)], MEASURE, database, trials=trials, objective="instructions", executor=executor, workers=1
