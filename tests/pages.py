@@ -24,8 +24,9 @@ def named_blocks(text: str, language: str) -> dict[str, str]:
 def executed(text: str, names: dict[str, Any]) -> str:
     """The text of a page with what its blocks print now, in the working directory.
 
-    A block of `python` is executed with `names`, which it adds to; `text` is what the block before it printed; each line
-    of `sh` is a command of tosaic's that must succeed. Blocks with names are files; those that are no Python are written.
+    A block of `python` is executed with `names`, which it adds to; `text` is what the block before it printed; each
+    line of `sh` is a command of tosaic's that must succeed. Blocks with names are files: those of Python the caller
+    writes, others are written here.
     """
     printed = ""
 

@@ -29,6 +29,7 @@ from tosaic.build import Build
 from tosaic.support.errors import Error, unknown_name
 from tosaic.support.functions import functions_on
 from tosaic.targets import find_target
+from tosaic.trial_inputs import model_inputs, wide_kernel_inputs
 from tosaic.tuner.measurement import Measurement
 
 _ARGUMENTS = ("in", "out", "const")
@@ -61,9 +62,11 @@ class Kernel:
         known = functions_on("cpu", found.placed)
         if name not in known:
             raise unknown_name("kernel", name, known)
-        task = KernelTask.of(known[name], found.manifest.target.core)
+        sample = model_inputs(found.placed, [*found.samples[0].inputs, *found.states], seed=0)
+        wide = wide_kernel_inputs(found.placed, sample).get(name, ())
+        task = KernelTask.of(known[name], found.manifest.target.core, inputs=[array.tobytes() for array in wide])
         program, constants = task.algorithm
-        return Kernel(program, constants, examples(task.module, seed=0))
+        return Kernel(program, constants, examples(task.module, seed=0, data=task.inputs))
 
     @staticmethod
     def written(

@@ -129,8 +129,8 @@ class Schedules:
         try:
             given.generate(given.default())
         except BackendError as error:
-            what = f"the steps are legal, but their kernel does not run on a {task.core.name}"
-            raise Error(what, where=begins, why=error.what, hint=error.hint) from None
+            why = ": ".join(filter(None, (error.what, error.why)))
+            raise Error(f"the steps make no kernel for a {task.core.name}", where=begins, why=why) from None
         return given
 
 

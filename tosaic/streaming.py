@@ -441,7 +441,11 @@ class Fitter:
         return self._program.storage(self._program.inputs[0].buffer)
 
     def _not_by_rows(self) -> Error:
-        call = self._program.calls[min(self._fed_calls)]
+        first = min(self._fed_calls)
+        call, task = self._program.calls[first], self._tasks.get(self._names[first])
+        if task is not None and task.steps is not None:
+            why = f"the schedule of `{self._names[first]}` is given by hand, and a kernel that makes rows takes none"
+            return Error("the input cannot be taken row by row", where=call.where, why=why)
         why = f"`{call.name}` is not made of rows of the input, or they are not all that reads it"
         hint = "an image comes in rows with --input-layout nhwc"
         if self._sliding:

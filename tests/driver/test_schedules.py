@@ -70,9 +70,9 @@ def test_a_step_that_is_not_legal_is_named_with_its_line_and_reason(tasks):
     )
 
 
-def test_steps_whose_kernel_the_core_cannot_run_are_refused(tasks):
+def test_legal_steps_that_make_no_kernel_are_refused(tasks):
     assert _refusal("[cpu_0_conv2d]\ncompute_at(S, b)\nplace(S, r)\n", tasks) == (
-        "the steps are legal, but their kernel does not run on a cortex-m4\n"
+        "the steps make no kernel for a cortex-m4\n"
         "  at: mine.txt:1, the schedule of `cpu_0_conv2d`\n"
         "  because: a loop counts registers of S: S[0, 0, 0, sn]"
     )
@@ -112,6 +112,15 @@ def test_a_file_that_is_not_there(refused, tmp_path):
     message = refused("compile", f"{NETS}:small", "--schedule", tmp_path / "absent.txt", "-o", tmp_path / "build")
     assert f"cannot read the schedules `{tmp_path / 'absent.txt'}`" in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_with_steps_of_its_own_takes_no_rows_as_they_come(refused, tmp_path):
+    (tmp_path / "mine.txt").write_text("[cpu_0_conv2d]\n")
+    message = refused(
+        "compile", f"{NETS}:net", "--target", "stm32f446", "--input-layout", "nhwc", "--stream-input",
+        "--kernels", "generic", "--schedule", tmp_path / "mine.txt", "-o", tmp_path / "build",
+    )  # fmt: skip
+    assert "the schedule of `cpu_0_conv2d` is given by hand, and a kernel that makes rows takes none" in message
 
 
 def test_a_schedule_that_is_refused_ends_the_compilation_and_leaves_nothing(refused, tmp_path_factory):
