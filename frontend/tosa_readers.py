@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import subprocess
@@ -24,6 +25,8 @@ Shapes = Mapping[str, Sequence[int]]
 _BOUNDS = Bounds(seconds=120, bytes=2 << 30)
 _DEPTH = 256
 _BRACKET = re.compile(r"[\[\]{}()<>]")
+_PLAIN_CRASHES = {"LLVM_DISABLE_SYMBOLIZATION": "1"}
+"""Where a tool of LLVM crashes, it takes seconds to name the functions on its stack, which nobody reads here."""
 _NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
 
 
@@ -85,8 +88,9 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
         empty.write_text("module {}")
         option = f"--tosa-deserialize=tosa-flatbuffer-filename={Path(path).absolute()}"
         done = subprocess.run(
-            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made], capture_output=True, text=True
-        )
+            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made],
+            capture_output=True, text=True, env=os.environ | _PLAIN_CRASHES,
+        )  # fmt: skip
         if done.returncode or not made.exists():
             why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
             raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)

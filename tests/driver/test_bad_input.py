@@ -205,6 +205,8 @@ def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
         ('"dtype": "int8"', '"dtype": "iNt8"', "$.firmware.inputs[0].dtype"),
         ('"format": 6', '"format": 5', ""),
         ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
+        ('"load-store"', '"lead-store"', "$.target.core.pipeline.vector[0][1][0]"),
+        ('"v(ld|st)[24]', '"v(ld|st[24]', "no regular expression: missing ), unterminated subpattern"),
     ],
 )
 def test_a_manifest_that_was_written_by_hand(refused, build, tmp_path, old, new, where):
