@@ -150,11 +150,12 @@ class Pipeline:
     def __post_init__(self) -> None:
         """Raise ValueError where a pattern is no regular expression, or an instruction may match none."""
         for timings, any_of_them in ((self.vector, "v"), (self.scalar, "")):
-            try:
-                patterns = [re.compile(pattern) for pattern, _ in timings]
-            except re.error as error:
-                raise ValueError(f"`{error.pattern}` is no regular expression: {error}") from None
-            if not patterns or not patterns[-1].match(any_of_them):
+            for pattern, _ in timings:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"`{pattern}` is no regular expression: {error}") from None
+            if not timings or not re.match(timings[-1][0], any_of_them):
                 raise ValueError("the last timing of a list must match every mnemonic")
 
 
