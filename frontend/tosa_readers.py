@@ -16,7 +16,7 @@ from tosaic.frontend.tflite_ops.expansion import expand_calls
 from tosaic.support.child import Bounds, in_child
 from tosaic.support.errors import ModelError, PassError
 from tosaic.support.functions import retype
-from tosaic.support.mlir import bytecode, functions, ir, parse, run_pipeline
+from tosaic.support.mlir import bytecode, functions, ir, parse, parse_file, run_pipeline
 from tosaic.support.names import word
 from tosaic.support.tosa_tools import tosa_tool
 
@@ -79,7 +79,7 @@ def _read(path: str, shapes: Shapes) -> Read:
 
 
 def _parsed(path: str, _: Shapes) -> tuple[ir.Module]:
-    return (parse(Path(path).read_bytes()),)
+    return (parse_file(Path(path).read_bytes()),)
 
 
 def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
@@ -94,7 +94,7 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
         if done.returncode or not made.exists():
             why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
             raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)
-        return (parse(made.read_bytes()),)
+        return (parse_file(made.read_bytes()),)
 
 
 def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
+from tosaic.support.mlir_texts import holds_text
 
 if TYPE_CHECKING:
     # Without a stub, the compiled module is of type Any.
@@ -64,6 +65,17 @@ def parse(source: str | bytes) -> ir.Module:
     except ir.MLIRError as error:
         where, why = diagnosis(error)
         raise PassError("this is not valid MLIR", where=where, why=why) from None
+
+
+def parse_file(source: bytes) -> ir.Module:
+    """Parse MLIR from outside.
+
+    Raises:
+        PassError: as `parse`, or a text in it is not UTF-8: what MLIR says of it then cannot be read.
+    """
+    if not holds_text(source):
+        raise PassError("this is not valid MLIR", why="it is damaged: a text in it is not UTF-8")
+    return parse(source)
 
 
 def copy_of(module: ir.Module) -> ir.Module:

@@ -19,7 +19,7 @@ from tosaic.backends.firmware.build import Firmware, Tensor
 from tosaic.console import quiet_libraries, stderr
 from tosaic.manifest import FILE, Manifest
 from tosaic.support.errors import Error
-from tosaic.support.mlir import functions, ir, parse
+from tosaic.support.mlir import functions, ir, parse_file
 from tosaic.support.named_arrays import read_arrays
 from tosaic.support.scratch import held
 
@@ -165,7 +165,7 @@ class Build:
 
     def _module(self, name: str) -> ir.Module:
         try:
-            module = parse((self.folder / name).read_bytes())
+            module = parse_file((self.folder / name).read_bytes())
             if "main" not in functions(module):
                 raise Error("it has no function `main`")
         except (OSError, Error) as error:

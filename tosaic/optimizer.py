@@ -22,7 +22,7 @@ from tosaic.passes import (
     run_passes,
 )
 from tosaic.support.errors import Error
-from tosaic.support.mlir import ir, parse
+from tosaic.support.mlir import ir, parse_file
 from tosaic.verdicts import know_targets
 
 
@@ -77,7 +77,7 @@ def read_module(file: Path) -> ir.Module:
         Error: there is no such file, or it is not valid MLIR.
     """
     try:
-        return parse(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
+        return parse_file(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
     except OSError as error:
         raise Error(f"cannot read `{file}`", why=error.strerror or str(error)) from None
 

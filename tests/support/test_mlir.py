@@ -42,6 +42,33 @@ def test_parse_takes_text_and_rejects_nonsense_with_the_line():
     assert caught.value.where == "-:2"
 
 
+NAMED = """func.func @"größe"(%x: tensor<1x300xi8>) -> tensor<1x300xi8> {
+  %y = tosa.clamp %x {max_val = 5 : i8, min_val = -3 : i8} : (tensor<1x300xi8>) -> tensor<1x300xi8>
+  return %y : tensor<1x300xi8>
+}"""
+
+
+@pytest.mark.parametrize("name", [b"tosa", b"clamp", "größe".encode()])
+@pytest.mark.parametrize("form", ["text", "bytecode"])
+def test_a_file_whose_names_are_no_text(name, form):
+    sound = mlir.bytecode(mlir.parse(NAMED)) if form == "bytecode" else NAMED.encode()
+    assert name in sound
+    with pytest.raises(PassError, match="it is damaged: a text in it is not UTF-8"):
+        mlir.parse_file(sound.replace(name, name[:-1] + b"\xff"))
+
+
+def test_escaped_bytes_are_a_text_or_not():
+    assert list(mlir.functions(mlir.parse_file(rb'func.func @"gr\C3\B6\C3\9Fe"() { return }'))) == ["größe"]
+    with pytest.raises(PassError, match="it is damaged: a text in it is not UTF-8"):
+        mlir.parse_file(rb'func.func @"gr\F6\DFe"() { return }')
+
+
+@pytest.mark.parametrize("form", ["text", "bytecode"])
+def test_names_of_a_file_may_have_any_letters(form):
+    sound = mlir.bytecode(mlir.parse(NAMED)) if form == "bytecode" else NAMED.encode()
+    assert list(mlir.functions(mlir.parse_file(sound))) == ["größe"]
+
+
 def test_parse_reports_what_the_verifier_says():
     with pytest.raises(PassError) as caught:
         mlir.parse(ADD.replace("-> tensor<2x3xi32> {", "-> tensor<2x4xi32> {"))
