@@ -18,7 +18,6 @@ import numpy as np
 
 from tosaic.support.errors import PassError
 from tosaic.support.locations import describe
-from tosaic.support.mlir_texts import holds_text
 
 if TYPE_CHECKING:
     # Without a stub, the compiled module is of type Any.
@@ -71,11 +70,14 @@ def parse_file(source: bytes) -> ir.Module:
     """Parse MLIR from outside.
 
     Raises:
-        PassError: as `parse`, or a text in it is not UTF-8: what MLIR says of it then cannot be read.
+        PassError: as `parse`, or a name in it is not UTF-8, so that neither it nor what MLIR says of it can be read.
     """
-    if not holds_text(source):
-        raise PassError("this is not valid MLIR", why="it is damaged: a text in it is not UTF-8")
-    return parse(source)
+    try:
+        module = parse(source)
+        functions(module)
+    except RuntimeError:
+        raise PassError("this is not valid MLIR", why="it is damaged: a name in it is not UTF-8") from None
+    return module
 
 
 def copy_of(module: ir.Module) -> ir.Module:
