@@ -15,6 +15,7 @@ import torch
 from conftest import NETS
 
 from tosaic.build import seal
+from tosaic.support.mlir import parse
 
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"
 
@@ -227,6 +228,26 @@ def test_a_module_without_main(refused, build, tmp_path):
     seal(folder)
     message = refused("verify", folder)
     assert "placed.mlirbc" in message and "no function `main`" in message and "compile again" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("@cpu_0_", "@other_0_", "it does not call `cpu_0_"),
+        ('tosaic.processor = "cpu"', 'tosaic.processor = "npu"', "tosaic.op"),
+        ('tosaic.processor = "cpu"', "tosaic.other", "has no processor"),
+        ("func.func private", "func.func", "is not private"),
+    ],
+)
+def test_a_placed_module_of_another_build(refused, build, tmp_path, old, new, words):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    text = str(parse((folder / "placed.mlirbc").read_bytes()))
+    assert old in text
+    (folder / "placed.mlirbc").write_text(text.replace(old, new))
+    seal(folder)
+    message = refused("verify", folder)
+    assert "placed.mlirbc" in message and words in message and "compile again" in message
 
 
 @pytest.mark.parametrize(
