@@ -66,20 +66,6 @@ def parse(source: str | bytes) -> ir.Module:
         raise PassError("this is not valid MLIR", where=where, why=why) from None
 
 
-def parse_file(source: bytes) -> ir.Module:
-    """Parse MLIR from outside.
-
-    Raises:
-        PassError: as `parse`, or a name in it is not UTF-8, so that neither it nor what MLIR says of it can be read.
-    """
-    try:
-        module = parse(source)
-        functions(module)
-    except RuntimeError:
-        raise PassError("this is not valid MLIR", why="it is damaged: a name in it is not UTF-8") from None
-    return module
-
-
 def copy_of(module: ir.Module) -> ir.Module:
     """Another module of copies of the same ops."""
     copy = ir.Module.create(module.operation.location)

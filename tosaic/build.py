@@ -22,7 +22,8 @@ from tosaic.passes.invariants import check_placed
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Error
 from tosaic.support.functions import called
-from tosaic.support.mlir import functions, ir, parse_file
+from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir_file import read_mlir
 from tosaic.support.named_arrays import read_arrays
 from tosaic.support.scratch import held
 
@@ -173,7 +174,7 @@ class Build:
 
     def _module(self, name: str, check: Callable[[ir.Module], None] = lambda module: None) -> ir.Module:
         try:
-            module = parse_file((self.folder / name).read_bytes())
+            module = read_mlir((self.folder / name).read_bytes())
             if "main" not in functions(module):
                 raise Error("it has no function `main`")
             check(module)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from tosaic.support import mlir
-from tosaic.support.child import in_child
 from tosaic.support.errors import PassError
 from tosaic.support.mlir import ir
 
@@ -41,34 +40,6 @@ def test_parse_takes_text_and_rejects_nonsense_with_the_line():
     with pytest.raises(PassError, match="not valid MLIR") as caught:
         mlir.parse('func.func @main() {\n  "tosa.nonsense"(%x) : () -> ()\n}')
     assert caught.value.where == "-:2"
-
-
-NAMED = """func.func @"größe"(%x: tensor<1x300xi8>) -> tensor<1x300xi8> {
-  %y = tosa.clamp %x {max_val = 5 : i8, min_val = -3 : i8} : (tensor<1x300xi8>) -> tensor<1x300xi8>
-  return %y : tensor<1x300xi8>
-}"""
-
-
-@pytest.mark.parametrize("name", [b"tosa", b"clamp", "größe".encode()])
-@pytest.mark.parametrize("form", ["text", "bytecode"])
-def test_a_file_whose_names_are_no_text(name, form):
-    """In a child: where MLIR's message is no text, it leaves a lock behind."""
-    sound = mlir.bytecode(mlir.parse(NAMED)) if form == "bytecode" else NAMED.encode()
-    assert name in sound
-    with pytest.raises(PassError, match="this is not valid MLIR"):
-        in_child(mlir.parse_file, sound.replace(name, name[:-1] + b"\xff"))
-
-
-def test_values_in_a_file_need_not_be_text():
-    module = mlir.parse_file(rb'module attributes {a.of = "\F6"} { func.func @"gr\C3\B6\C3\9Fe"() { return } }')
-    assert list(mlir.functions(module)) == ["größe"]
-    assert list(mlir.functions(mlir.parse_file(mlir.bytecode(module)))) == ["größe"]
-
-
-@pytest.mark.parametrize("form", ["text", "bytecode"])
-def test_names_of_a_file_may_have_any_letters(form):
-    sound = mlir.bytecode(mlir.parse(NAMED)) if form == "bytecode" else NAMED.encode()
-    assert list(mlir.functions(mlir.parse_file(sound))) == ["größe"]
 
 
 def test_parse_reports_what_the_verifier_says():
