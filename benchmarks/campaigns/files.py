@@ -1,7 +1,7 @@
 """Damaged files of every kind: a command that reads one says so, or gives what the sound file gives.
 
-It does so within 20 seconds of CPU time, and 2 GB of memory in each of its processes. A file that reads as one before it is not
-compiled again.
+It does so within 20 seconds of CPU time, and 2 GB of memory in each of its processes. A file that reads as one before
+it is not compiled again.
 """
 
 from __future__ import annotations
