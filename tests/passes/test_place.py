@@ -93,6 +93,17 @@ def test_on_the_cpu_a_rescale_of_two_roundings_is_two_of_one():
     assert [op.name for op in walk(functions(module)["main"]) if "tosaic.reason" in op.attributes] == ["tosa.conv2d"]
 
 
+def test_a_result_that_becomes_a_float_is_one():
+    """Kernels of integers write none, and floats behind it are one kernel with it."""
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 8, 8, 8)), ONES, np.arange(8, dtype=np.int32), pad=(1, 1, 1, 1))
+    y = graph.unary("cast", graph.requantize(y, "i32", scale=0.5), "f32")
+    module = graph.module(graph.unary("abs", y))
+    placed = place(module)
+    assert list(contents(placed).values()) == ["cpu: conv2d rescale", "cpu: cast abs"]
+    assert same(module, placed)
+
+
 def test_a_result_that_is_rescaled_again_is_one():
     graph = Graph()
     y = graph.conv2d(graph.input((1, 8, 8, 8)), ONES, np.arange(8, dtype=np.int32), pad=(1, 1, 1, 1))
