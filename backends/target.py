@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -12,6 +13,7 @@ Holds = Literal["data", "code", "both"]
 Policy = Literal["lru", "round-robin", "random"]
 Writes = Literal["back", "through"]
 NpuPort = Literal["sram", "ext"]
+Pipe = Literal["alu", "load-store", "int", "mul", "system", "either", "none"]
 _BASELINES = ("thumbv6m", "thumbv8m.base")
 
 
@@ -111,7 +113,7 @@ class Memory:
 class Timing(NamedTuple):
     """`pipe` is held for `occupancy` cycles, results are ready after `latency`. Pipe `either` is `int` or `mul`."""
 
-    pipe: str
+    pipe: Pipe
     occupancy: int
     latency: int
 
@@ -144,6 +146,17 @@ class Pipeline:
     offsets_ahead: int = 0
     into_interleaving_store: int = 0
     store_to_load: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a pattern is no regular expression, or an instruction may match none."""
+        for timings, any_of_them in ((self.vector, "v"), (self.scalar, "")):
+            for pattern, _ in timings:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"`{pattern}` is no regular expression: {error}") from None
+            if not timings or not re.match(timings[-1][0], any_of_them):
+                raise ValueError("the last timing of a list must match every mnemonic")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Long campaigns against tosaic itself; `make test` runs a slice of each.
 
     python benchmarks/campaign.py models --count 2000      # random PyTorch modules through the whole way
-    python benchmarks/campaign.py files --count 1000       # damaged files of every kind
+    python benchmarks/campaign.py files --count 17000      # damaged files of every kind
+    python benchmarks/campaign.py files --first 3 --step 17 --count 1000   # of the fourth kind
     python benchmarks/campaign.py targets                  # DS-CNN for every ready target
     python benchmarks/campaign.py bugs                     # bugs planted in the compiler
     python benchmarks/campaign.py kills --count 30         # a tuning run, killed at random moments
@@ -35,11 +36,12 @@ def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
     @main.command(name, help=(trial.__doc__ or "").splitlines()[0])
     @click.option("--first", default=0, show_default=True)
     @click.option("--count", default=count, show_default=True)
-    def run(first: int, count: int) -> None:
+    @click.option("--step", default=1, show_default=True, help="From one number to the next.")
+    def run(first: int, count: int, step: int) -> None:
         tally = Tally()
         with ended_by_sigterm(), temporary_files():
             try:
-                for number, outcome in run_all(trial, range(first, first + count)):
+                for number, outcome in run_all(trial, range(first, first + count * step, step)):
                     tally.note(f"{name} {number}", outcome)
             finally:
                 tally.print_counts()

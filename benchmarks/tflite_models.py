@@ -468,6 +468,20 @@ def _hotword() -> bytes:
     return file.bytes([x], [result])
 
 
+def _svdf_real() -> bytes:
+    """A layer of SVDF on floats."""
+    file, draw, (units, rank, times, size) = _File("svdf"), np.random.default_rng(6), (5, 2, 4, 7)
+    shapes = (units * rank, size), (units * rank, times), (units,)
+    constants = [draw.normal(0, 0.5, shape).astype(np.float32) for shape in shapes]
+    x, y = file.tensor((1, size), "FLOAT32"), file.tensor((1, units), "FLOAT32")
+    known = [file.tensor(array.shape, "FLOAT32", data=array) for array in constants]
+    options = schema.SVDFOptionsT()
+    options.rank, options.fusedActivationFunction = rank, schema.ActivationFunctionType.RELU6
+    kept = file.tensor((1, units * rank * times), "FLOAT32", isVariable=True)
+    file.op("SVDF", [x, *known, kept], [y], options, version=1)
+    return file.bytes([x], [y])
+
+
 def _one_op(
     kind: str, source: tuple, result: tuple, version: int, options: Any = None, *constants: np.ndarray
 ) -> bytes:
@@ -689,6 +703,7 @@ MAKERS |= {
     "op_lstm_projected": lambda: _lstm_layer(projected=True),
     "op_lstm_both": lambda: _lstm_layer(coupled=True, looking=True, projected=True),
     "op_lstm_real": lambda: _lstm_layer(coupled=True, looking=True, projected=True, real=True),
+    "op_svdf_real": _svdf_real,
     "op_bilinear": lambda: _resized("RESIZE_BILINEAR", (7, 9)),
     "op_bilinear_corners": lambda: _resized("RESIZE_BILINEAR", (7, 9), corners=True),
     "op_bilinear_centers": lambda: _resized("RESIZE_BILINEAR", (8, 3), centers=True),

@@ -46,6 +46,7 @@ from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
+from tosaic.frontend.tied_tables import FORMAT, split_tied_tables
 from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.support.errors import ModelError
 
@@ -84,6 +85,8 @@ def quantize(
         fold_affines(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
+        if not npu:  # whose compiler stores a matrix in a form of its own
+            split_tied_tables(module, quantizer.excluded)
         prepared = prepare_pt2e(module, quantizer)
         advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
@@ -116,7 +119,7 @@ class TosaQuantizer(Quantizer):
         self.exclude, self.int16, self.images = exclude, int16, images
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        found = pointwise_regions(model.graph, self._excluded)
+        found = pointwise_regions(model.graph, self.excluded)
         tables = [
             region for region in found if not (self._activations(region.nodes[-1]).symmetric and region.has_steps)
         ]
@@ -124,7 +127,7 @@ class TosaQuantizer(Quantizer):
         for node in model.graph.nodes:
             if node in regions:
                 self._region(node, regions[node])
-            elif ANNOTATION not in node.meta and not self._excluded(node):
+            elif ANNOTATION not in node.meta and not self.excluded(node):
                 self._annotate(node)
         inputs = [node for node in model.graph.nodes if node.op == "placeholder"]
         for image in (inputs[number] for number in self.images):
@@ -136,7 +139,8 @@ class TosaQuantizer(Quantizer):
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: `annotate` writes only what the importer reads."""
 
-    def _excluded(self, node: Node) -> bool:
+    def excluded(self, node: Node) -> bool:
+        """Whether a node stays float32."""
         return stays_float(node, self.exclude)
 
     def _activations(self, node: Node) -> Activations:
@@ -195,12 +199,16 @@ class TosaQuantizer(Quantizer):
             _note(node, inputs | dict.fromkeys(weights, row_format()), None)
 
     def _arithmetic(self, node: Node) -> None:
-        self._finish(node, dict.fromkeys(_float_operands(node), self._calibrated(node)))
+        calibrated = self._calibrated(node)
+        self._finish(
+            node,
+            {one: SharedQuantizationSpec(one) if FORMAT in one.meta else calibrated for one in _float_operands(node)},
+        )
 
     def _finish(self, node: Node, inputs: dict[Node, Format]) -> None:
         """Formats for the operands, and for the result or that of a clamp behind it."""
         user = next(iter(node.users)) if len(node.users) == 1 else None
-        op = op_quantization(user) if user and not self._excluded(user) else None
+        op = op_quantization(user) if user and not self.excluded(user) else None
         if user and isinstance(op, Clamp):
             _note(node, inputs, None)
             _note(user, {}, self._calibrated(node))
@@ -235,7 +243,8 @@ class TosaQuantizer(Quantizer):
         if not operands or not all(_is_quantized(source) for source in operands):
             return
         shared = SharedQuantizationSpec((operands[0], node))
-        inputs: dict[Node, Format] = {operands[0]: self._calibrated(node), **dict.fromkeys(operands[1:], shared)}
+        first = node.meta.get(FORMAT) or self._calibrated(node)
+        inputs: dict[Node, Format] = {operands[0]: first, **dict.fromkeys(operands[1:], shared)}
         _note(node, inputs, None if isinstance(node.meta.get("val"), list | tuple) else shared)
 
     def _item(self, node: Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 import struct
 import subprocess
 import tempfile
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from tosaic.frontend.tflite_graph import Edge, convert
 from tosaic.frontend.tflite_ops.expansion import expand_calls
-from tosaic.support.child import Bounds, in_child
+from tosaic.support.child import in_child
 from tosaic.support.errors import ModelError, PassError
 from tosaic.support.functions import retype
 from tosaic.support.mlir import bytecode, functions, ir, parse, run_pipeline
+from tosaic.support.mlir_file import BOUNDS, check_depth, parse_checked
 from tosaic.support.names import word
 from tosaic.support.tosa_tools import tosa_tool
 
 Shapes = Mapping[str, Sequence[int]]
 
-_BOUNDS = Bounds(seconds=120, bytes=2 << 30)
-_DEPTH = 256
-_BRACKET = re.compile(r"[\[\]{}()<>]")
+_PLAIN_CRASHES = {"LLVM_DISABLE_SYMBOLIZATION": "1"}
+"""Where a tool of LLVM crashes, it takes seconds to name the functions on its stack, which nobody reads here."""
 _NAMES = ("tosa.tensor_name", "tf_saved_model.index_path")
 
 
@@ -48,7 +48,7 @@ def read_module(path: Path, shapes: Shapes) -> Read:
     if shapes and path.suffix != ".tflite":
         raise ModelError(f"{path} has its own shapes", hint="leave out --shape")
     try:
-        return in_child(_read, str(path), dict(shapes), bounds=_BOUNDS)
+        return in_child(_read, str(path), dict(shapes), bounds=BOUNDS)
     except PassError as error:
         raise ModelError(f"{path} cannot be read", where=error.where, why=error.why or error.what) from None
     except ImportError:
@@ -56,7 +56,7 @@ def read_module(path: Path, shapes: Shapes) -> Read:
     except TimeoutError as error:
         raise ModelError(f"{path} cannot be read", why=str(error)) from None
     except (ChildProcessError, MemoryError):
-        why = f"what reads it crashed, or needed more than {_BOUNDS.bytes >> 30} GiB"
+        why = f"what reads it crashed, or needed more than {BOUNDS.bytes >> 30} GiB"
         raise ModelError(f"{path} cannot be read", why=why) from None
 
 
@@ -66,7 +66,7 @@ def _read(path: str, shapes: Shapes) -> Read:
     known = functions(module)
     if len(known) != 1:
         raise ModelError(f"{path} does not hold one function", why=f"it holds {', '.join(known) or 'none'}")
-    _check_depth(module)
+    check_depth(module)
     (main,) = known.values()
     inputs, outputs = edges or (_named(main, "arg_attrs"), _named(main, "res_attrs"))
     with module.context:
@@ -76,7 +76,7 @@ def _read(path: str, shapes: Shapes) -> Read:
 
 
 def _parsed(path: str, _: Shapes) -> tuple[ir.Module]:
-    return (parse(Path(path).read_bytes()),)
+    return (parse_checked(Path(path).read_bytes()),)
 
 
 def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
@@ -85,12 +85,13 @@ def _deserialized(path: str, _: Shapes) -> tuple[ir.Module]:
         empty.write_text("module {}")
         option = f"--tosa-deserialize=tosa-flatbuffer-filename={Path(path).absolute()}"
         done = subprocess.run(
-            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made], capture_output=True, text=True
-        )
+            [tosa_tool("tosa-opt"), empty, option, "--emit-bytecode", "-o", made],
+            capture_output=True, text=True, errors="replace", env=os.environ | _PLAIN_CRASHES,
+        )  # fmt: skip
         if done.returncode or not made.exists():
             why = (done.stderr.strip().splitlines() or [f"tosa-opt ended with {done.returncode}"])[0]
             raise ModelError(f"{path} cannot be read as a TOSA flatbuffer", why=why)
-        return (parse(made.read_bytes()),)
+        return (parse_checked(made.read_bytes()),)
 
 
 def _converted(path: str, shapes: Shapes) -> tuple[ir.Module, Sequence[Edge], Sequence[Edge]]:
@@ -119,15 +120,6 @@ READERS: dict[str, Callable[[str, Shapes], tuple[ir.Module] | tuple[ir.Module, S
     ".tflite": _converted,
 }
 """What reads a file in the child, by its suffix."""
-
-
-def _check_depth(module: ir.Module) -> None:
-    """Raise where brackets stand in brackets so deep that what reads the module anew could overflow its stack."""
-    depth = 0
-    for found in _BRACKET.finditer(module.operation.get_asm(large_elements_limit=8).replace("->", "")):
-        depth += 1 if found[0] in "[{(<" else -1
-        if depth > _DEPTH:
-            raise PassError(f"it is nested more than {_DEPTH} levels deep")
 
 
 def _named(main: ir.Operation, attributes: str) -> list[Edge]:

@@ -47,6 +47,12 @@ def functions_on(processor: str, placed: ir.Module) -> dict[str, ir.Operation]:
     }
 
 
+def called(placed: ir.Module) -> list[str]:
+    """The functions that the `main` of a placed module calls, in order."""
+    main = body_of(functions(placed)["main"])
+    return [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
+
+
 _STATES = "tosaic.states"
 
 

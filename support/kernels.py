@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tosaic.support.graph import Node, is_convex
+from tosaic.support.mlir import element_type, ir
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
 from tosaic.support.values import bit_width
 
@@ -62,11 +63,14 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
 def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Node) -> bool:
     """Whether a kernel that is not pointwise writes its results through `group`, too.
 
-    Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales.
+    Behind int8 of a convolution that may be one TABLE, the last of all: its gather hides behind what rescales. What
+    becomes a float there belongs to the floats behind it.
     """
     if any(node.op.name == "tosa.table" for node in joined) or (
         _bits(producer) <= 16 and _each_rescales(joined, group)
     ):
+        return False
+    if _is_float(reader) and not _is_float(producer):
         return False
     if all(node.op.name in _CONVERTERS for node in group):
         return _bits(reader) <= _bits(producer)
@@ -88,6 +92,10 @@ def _only_widens(node: Node, group_of: Mapping[Node, list[Node]]) -> bool:
 
 def _is_pointwise(node: Node) -> bool:
     return node.op.name in POINTWISE - MOVING
+
+
+def _is_float(node: Node) -> bool:
+    return isinstance(element_type(node.op.results[0]), ir.FloatType)
 
 
 def _bits(node: Node) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +18,12 @@ from tosaic.accuracy import Computed
 from tosaic.backends.firmware.build import Firmware, Tensor
 from tosaic.console import quiet_libraries, stderr
 from tosaic.manifest import FILE, Manifest
+from tosaic.passes.invariants import check_placed
+from tosaic.support.attributes import text_of
 from tosaic.support.errors import Error
-from tosaic.support.mlir import functions, ir, parse
+from tosaic.support.functions import called
+from tosaic.support.mlir import functions, ir
+from tosaic.support.mlir_file import read_mlir
 from tosaic.support.named_arrays import read_arrays
 from tosaic.support.scratch import held
 
@@ -77,7 +81,12 @@ class Build:
     @cached_property
     def placed(self) -> ir.Module:
         """The module as it was placed on the processors."""
-        return self._module("placed.mlirbc")
+        return self._module("placed.mlirbc", self._check_placed)
+
+    @property
+    def called(self) -> list[str]:
+        """The function of the placed module that each call of the firmware runs."""
+        return called(self.placed)
 
     @cached_property
     def samples(self) -> list[Computed]:
@@ -163,14 +172,24 @@ class Build:
         write_report(self, path, other)
         return path
 
-    def _module(self, name: str) -> ir.Module:
+    def _module(self, name: str, check: Callable[[ir.Module], None] = lambda module: None) -> ir.Module:
         try:
-            module = parse((self.folder / name).read_bytes())
+            module = read_mlir((self.folder / name).read_bytes())
             if "main" not in functions(module):
                 raise Error("it has no function `main`")
+            check(module)
         except (OSError, Error) as error:
             raise Error(f"cannot read `{self.folder / name}`", why=str(error), hint="compile again") from None
         return module
+
+    def _check_placed(self, module: ir.Module) -> None:
+        check_placed(module)
+        known, names = functions(module), called(module)
+        processors = [text_of(known[name], "tosaic.processor") for name in names]
+        if processors != [call.processor for call in self.manifest.firmware.calls]:
+            raise Error("its calls are not those of the firmware")
+        if missing := {op.function for op in self.manifest.ops} - set(names):
+            raise Error(f"it does not call `{min(missing)}`, whose ops `{FILE}` lists")
 
     def quantize_inputs(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """One sample as the firmware takes it: floats are quantized, integers of the firmware's dtype pass.

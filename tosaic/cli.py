@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import tosaic
 from tosaic import console
@@ -158,6 +160,32 @@ def _options(target: str, **given: Any) -> CompileOptions:
     )
 
 
+_PRECISION = ("activations", "exclude", "int16")
+
+
+def _asked(context: click.Context) -> list[str]:
+    """The words of a command that `compile` takes, too, but the model and what has which precision."""
+    taken = {parameter.name for parameter in compile_command.params if isinstance(parameter, click.Option)}
+    words = []
+    for option in context.command.params:
+        name = option.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE or name not in taken:
+            continue
+        given = context.params[name]
+        if isinstance(option, click.Option) and name not in (*_PRECISION, "as_json", "debug"):
+            values = [""] if option.is_flag else map(_written, given if option.multiple else [given])
+            words += [f"{option.opts[0]} {value}".rstrip() for value in values]
+    return words
+
+
+def _written(value: object) -> str:
+    """What an option was given, as a shell takes it."""
+    if isinstance(value, tuple):
+        name, sizes = value
+        value = f"{name}={','.join(map(str, sizes))}"
+    return shlex.quote(str(value))
+
+
 def _show_versions(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
@@ -273,7 +301,7 @@ def accuracy(
     from tosaic.report import print_sensitivity, sensitivity_result
     from tosaic.sensitivity import analyze
 
-    found = analyze(options, data, labels, metric, count, layers, least_db)
+    found = analyze(options, data, labels, metric, count, layers, least_db, _asked(click.get_current_context()))
     if as_json:
         console.print_json(sensitivity_result(found))
     else:

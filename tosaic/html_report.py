@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from tosaic import figures
 from tosaic.build import Build
 from tosaic.manifest import KernelRecord
-from tosaic.profile import OpProfile, called, of_model, profile, run_modules
+from tosaic.profile import OpProfile, of_model, profile, run_modules
 from tosaic.report import facts
 from tosaic.running import Run
 from tosaic.support.processes import run_tool
@@ -89,7 +89,7 @@ def _plots(run: Run) -> dict[str, Any]:
 
 def _page(run: Run, plots: Mapping[str, str]) -> Page:
     manifest = run.build.manifest
-    costs = dict(zip(called(run), run.board.calls, strict=True))
+    costs = dict(zip(run.build.called, run.board.calls, strict=True))
     sources = [(kernel, costs[kernel.name].cost, _source(run.build, kernel)) for kernel in manifest.kernels]
     return Page(
         build=run.build,
@@ -113,7 +113,7 @@ def flash_parts(run: Run) -> dict[str, tuple[int, int]]:
     build = run.build
     listed = run_tool("arm-none-eabi-nm", ["--print-size", "--defined-only", build.elf]).splitlines()
     sizes = {fields[3]: int(fields[1], 16) for line in listed if len(fields := line.split()) == 4}
-    calls = zip(called(run), build.manifest.firmware.calls, strict=True)
+    calls = zip(run.build.called, build.manifest.firmware.calls, strict=True)
     symbol = build.manifest.firmware.symbol
     parts = {name: (sizes.pop(symbol(call.name), 0), call.params_bytes) for name, call in calls}
     known = sum(map(sum, parts.values()))

@@ -22,7 +22,8 @@ from tosaic.passes import (
     run_passes,
 )
 from tosaic.support.errors import Error
-from tosaic.support.mlir import ir, parse
+from tosaic.support.mlir import ir
+from tosaic.support.mlir_file import read_mlir
 from tosaic.verdicts import know_targets
 
 
@@ -77,7 +78,7 @@ def read_module(file: Path) -> ir.Module:
         Error: there is no such file, or it is not valid MLIR.
     """
     try:
-        return parse(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
+        return read_mlir(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
     except OSError as error:
         raise Error(f"cannot read `{file}`", why=error.strerror or str(error)) from None
 

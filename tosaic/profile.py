@@ -10,8 +10,6 @@ from tosaic.backends.simulators.run import CallCost
 from tosaic.manifest import Manifest, PlacedOp
 from tosaic.running import Run
 from tosaic.support.errors import Error
-from tosaic.support.functions import body_of, callee_of
-from tosaic.support.mlir import functions
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -68,8 +66,10 @@ _COSTS = ("instructions", "cycles", "cycles_with_memory", "npu_cycles")
 def profile(run: Run) -> list[OpProfile]:
     """Each op of a run's build."""
     manifest = run.build.manifest
-    costs = {name: cost for name, cost in zip(called(run), run.board.calls, strict=True) if cost.processor == "cpu"}
-    number = {name: index for index, name in enumerate(called(run))}
+    costs = {
+        name: cost for name, cost in zip(run.build.called, run.board.calls, strict=True) if cost.processor == "cpu"
+    }
+    number = {name: index for index, name in enumerate(run.build.called)}
     worst: dict[str, float] = {}
     for layer in manifest.layers:
         for name in (*layer.names, _name(layer.module, layer.op)):
@@ -141,12 +141,6 @@ def _name(module: str, aten: str) -> str:
     """What `LayerAccuracy.names` call the op `aten.conv2d.default` of a module: `features.0:conv2d`."""
     op = aten.split(".")[1] if aten.startswith("aten.") else aten
     return f"{module}:{op}" if module else op
-
-
-def called(run: Run) -> list[str]:
-    """The function that each call of the firmware runs."""
-    main = body_of(functions(run.build.placed)["main"])
-    return [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
 
 
 def data_frame(run: Run) -> DataFrame:

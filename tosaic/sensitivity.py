@@ -82,12 +82,14 @@ class Sensitivity:
     """What an analysis showed.
 
     Args:
+        asked: the words of a compile command for this model, but for those that say what has which precision.
         cost: of the build as it was asked for.
         layers: worst first.
         advice: the cheapest choice that was found to meet what is asked; None where nothing was asked or found.
     """
 
     options: CompileOptions
+    asked: Sequence[str]
     samples: int
     exact: bool
     cost: Cost
@@ -99,7 +101,12 @@ class Sensitivity:
     @property
     def command(self) -> str:
         """The compile command of the advice."""
-        return _command(self.options, self.advice.quantization) if self.advice else ""
+        if self.advice is None:
+            return ""
+        chosen = self.advice.quantization
+        precision = ["--activations int16"] if chosen.activations == "int16" else []
+        precision += [f"--int16 {name}" for name in chosen.int16] + [f"--exclude {name}" for name in chosen.exclude]
+        return " ".join(["tosaic compile", self.options.model_name, *self.asked, *precision])
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,7 @@ def analyze(
     count: int = 256,
     layers: int = 4,
     least_db: float | None = None,
+    asked: Sequence[str] = (),
 ) -> Sensitivity:
     """Compile a model, run it on data, and measure what its noisiest layers would gain by int16 or f32.
 
@@ -134,6 +142,7 @@ def analyze(
         count: samples that are used at most.
         layers: how many of the noisiest layers are tried.
         least_db: what the worst output shall have; the cheapest set of layers is sought that gives it.
+        asked: see `Sensitivity`.
 
     Raises:
         Error: the model, the data or an option cannot be used.
@@ -154,7 +163,9 @@ def analyze(
         rows = worst(build.manifest.layers, len(build.manifest.layers))
         tried = list(_alternatives(trial, rows, layers))
         advice = trial.cheapest(tried, cost, least_db) if least_db is not None else None
-    return Sensitivity(options, len(samples), given.exact or not given.defined, cost, rows, tried, scores, advice)
+    return Sensitivity(
+        options, asked, len(samples), given.exact or not given.defined, cost, rows, tried, scores, advice
+    )
 
 
 @dataclass(frozen=True)
@@ -269,17 +280,3 @@ def _number(name: str, value: object) -> float:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise Error(f"`{name}` must return a number", why=f"it returned {type(value).__name__}") from None
-
-
-def _command(options: CompileOptions, quantization: QuantizationOptions) -> str:
-    words = ["tosaic compile", options.model_name, f"--target {options.target.name}"]
-    words += [f"--accelerator {options.target.accelerator}"] if options.target.accelerator else []
-    words += [f"--memory-mode {options.target.memory_mode}"] if options.target.memory_mode else []
-    words += [f"--system-config {options.target.system_config}"] if options.target.system_config else []
-    words += [f"--calibration {options.calibration}"] if options.calibration else []
-    words += ["--input-layout nhwc"] if options.input_layout == "nhwc" else []
-    words += ["--output-layout nhwc"] if options.output_layout == "nhwc" else []
-    words += ["--activations int16"] if quantization.activations == "int16" else []
-    words += [f"--int16 {name}" for name in quantization.int16]
-    words += [f"--exclude {name}" for name in quantization.exclude]
-    return " ".join(words)

@@ -10,7 +10,6 @@ from pathlib import Path
 from tosaic.backends.ethos_u.schedule import NpuTensor
 from tosaic.backends.firmware.memory_plan import scratch_name
 from tosaic.manifest import PlacedOp, RegionRecord
-from tosaic.profile import called
 from tosaic.running import Run
 
 
@@ -38,7 +37,7 @@ def slices(run: Run) -> list[Slice]:
     """
     found: list[Slice] = []
     now = 0
-    for name, cost in zip(called(run), run.board.calls, strict=True):
+    for name, cost in zip(run.build.called, run.board.calls, strict=True):
         if cost.processor == "npu":
             region = run.build.manifest.region(name)
             steps = [(_named(run, region, op.index), op.cycles, op.busy) for op in region.ops]
@@ -72,7 +71,7 @@ class Lying:
 def arena(run: Run) -> list[Lying]:
     """Everything that the memory plan places, and what Vela placed within the working memory of its regions."""
     manifest = run.build.manifest
-    names = called(run)
+    names = run.build.called
     regions = {number: manifest.region(name) for number, name in enumerate(names) if _is_region(run, name)}
     starts = [0.0]
     for number in range(len(names)):

@@ -32,7 +32,7 @@ from tosaic.measuring import LOCAL, bench
 from tosaic.options import KernelChoice, Tuning, default_records
 from tosaic.proof import KernelProof, prove_kernels, tried
 from tosaic.support.errors import Error, OutOfMemoryError
-from tosaic.support.functions import body_of, callee_of, functions_on, returned
+from tosaic.support.functions import body_of, called, functions_on, returned
 from tosaic.support.mlir import functions, ir
 from tosaic.trial_inputs import wide_kernel_inputs
 from tosaic.tuner.database import Database, Environment, Record
@@ -170,7 +170,7 @@ class Tuner:
         would let the arena grow beyond that of the defaults."""
         program = program_of(tasks, placed, regions)
         room: dict[str, int] = {}
-        for callee, most in zip(_called(placed), scratch_room(program), strict=True):
+        for callee, most in zip(called(placed), scratch_room(program), strict=True):
             if callee in tasks:
                 key = tasks[callee].key
                 room[key] = min(most, room.get(key, most))
@@ -181,7 +181,7 @@ class Tuner:
     ) -> dict[str, AnyTask]:
         """The tasks of a program's kernels at the places that a plan gives their tensors and working memory."""
         found = dict(tasks)
-        for number, (name, call) in enumerate(zip(_called(placed), program.calls, strict=True)):
+        for number, (name, call) in enumerate(zip(called(placed), program.calls, strict=True)):
             task = found.get(name)
             if isinstance(task, KernelTask) and isinstance(call, KernelCall):
                 blocks = [*map(program.storage, (*call.inputs, *call.outputs)), scratch_name(number)]
@@ -311,12 +311,6 @@ class Tuner:
     def _cost_of(self, chosen: Mapping[str, ChosenKernel]) -> float:
         records = (kernel.record for kernel in chosen.values())
         return sum(record.measurement.cost(self.objective) or 0 for record in records if record)
-
-
-def _called(placed: ir.Module) -> list[str]:
-    """The functions that `main` calls, in order."""
-    main = body_of(functions(placed)["main"])
-    return [callee_of(op.operation) for op in main.operations if op.operation.name == "func.call"]
 
 
 def program_of(tasks: Mapping[str, AnyTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> Program:

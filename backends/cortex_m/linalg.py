@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.phases import by_phases
 from tosaic.support.attributes import ints_of, text_of
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, retype, standalone
@@ -111,28 +112,31 @@ def _widen_i4(kernel: ir.Operation) -> None:
 
 def _decompose_transpose_conv2d(kernel: ir.Operation) -> None:
     """TRANSPOSE_CONV2D as CONV2D where upstream's decomposition pads with the wrong type, int16, or keeps a result that
-    is much larger than its input twice over.
-
-    The input is spread with zero points (stride - 1 between neighbors), the kernel reversed, and the convolution of
-    stride 1 padded by the kernel's size less one plus `out_pad`.
-    """
+    is much larger than its input twice over."""
     for op in walk(kernel):
         if op.name != "tosa.transpose_conv2d":
             continue
-        x, weights, *rest = op.operands
-        strides = ints_of(op, "stride")
+        x, strides = op.operands[0], ints_of(op, "stride")
         larger = math.prod(shape_of(op.results[0])) >= _MUCH_LARGER * math.prod(strides) * math.prod(shape_of(x))
-        if str(element_type(x)) != "i16" and not (larger and max(strides) > 1):
+        apart = max(strides) > 1
+        if str(element_type(x)) != "i16" and not (larger and apart):
             continue
-        kernel_size = shape_of(weights)[1:3]
-        out_pad = ints_of(op, "out_pad")
-        pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
         with ir.InsertionPoint(op), op.location:
-            operands = [_spread(x, rest[1], *strides), _reversed(_reversed(weights, 1), 2), *rest]
-            window = {"pad": pad, "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
-            conv = emit("conv2d", operands, shape_of(op.results[0]), element_type(op.results[0]), **window)
+            conv = by_phases(op) if apart and not larger else None
+            conv = _spread_conv2d(op) if conv is None else conv
         op.results[0].replace_all_uses_with(conv)
         op.erase()
+
+
+def _spread_conv2d(op: ir.Operation) -> ir.Value:
+    """The input is spread with zero points (stride - 1 between neighbors), the kernel reversed, and the convolution of
+    stride 1 padded by the kernel's size less one plus `out_pad`."""
+    x, weights, *rest = op.operands
+    kernel_size, out_pad = shape_of(weights)[1:3], ints_of(op, "out_pad")
+    pad = [out_pad[i] + kernel_size[i // 2] - 1 for i in range(4)]
+    operands = [_spread(x, rest[1], *ints_of(op, "stride")), _reversed(_reversed(weights, 1), 2), *rest]
+    window = {"pad": pad, "stride": (1, 1), "dilation": (1, 1), "acc_type": op.attributes["acc_type"]}
+    return emit("conv2d", operands, shape_of(op.results[0]), element_type(op.results[0]), **window)
 
 
 def _double_single_pixels(kernel: ir.Operation) -> None:

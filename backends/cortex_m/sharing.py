@@ -17,6 +17,9 @@ from tosaic.tuner.space import Schedule
 _WORTH_SHARING = 256
 """Bytes; another text of a kernel takes some itself."""
 
+_FEW = 64
+"""Schedules of a space."""
+
 KeyT = TypeVar("KeyT")
 
 
@@ -38,10 +41,14 @@ def pack_alike(kernel: KernelSource, other: KernelSource) -> bool:
 
 def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule) -> Schedule | None:
     """A schedule of a task that packs its weights as another kernel does, whose schedule is `like`; None where the
-    knobs that both have make none. It stays near the task's `own` schedule if that is of the same variant."""
+    knobs that both have make none. It stays near the task's `own` schedule if that is of the same variant.
+
+    Where the other kernel is of another kind, a small space is looked through.
+    """
     variant = task.space.variant(like.variant)
     if variant is None:
-        return None
+        few = task.space.schedules() if task.space.assignments <= _FEW else ()
+        return next((found for found in few if pack_alike(task.generate(found), other)), None)
     same = own.variant == like.variant
     choices = dict(own.knobs) if same else {name: known[0] for name, known in variant.knobs.items()}
     for name, choice in like.knobs:

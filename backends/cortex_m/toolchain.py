@@ -131,6 +131,7 @@ def llvm_ir(sources: Sequence[KernelSource]) -> str:
     """
     module = _merge(sources)
     run_pipeline(module, LOWER_TO_LLVM)
+    _round_by_newlib(module)
     for op in walk(module):
         # Translating any other operation ends the process.
         if not op.name.startswith("llvm."):
@@ -142,6 +143,17 @@ def llvm_ir(sources: Sequence[KernelSource]) -> str:
                 if any(isinstance(value.type, ir.F32Type) for inner in walk(op) for value in inner.results):
                     op.operation.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(_SCALAR_FLOATS)])
         return _hexadecimal_floats(str(dialect("llvm").translate_module_to_llvmir(module.operation)))
+
+
+def _round_by_newlib(module: ir.Module) -> None:
+    """Round to even by `rint`: cores without an instruction call a function, and newlib has no `roundeven`. Both are
+    one in the rounding mode that no kernel leaves."""
+    for op in walk(module):
+        if op.name == "llvm.intr.roundeven":
+            with module.context, ir.InsertionPoint(op), op.location:
+                same = ir.Operation.create("llvm.intr.rint", [op.results[0].type], list(op.operands))
+            op.results[0].replace_all_uses_with(same.results[0])
+            op.erase()
 
 
 _FLOAT = re.compile(r"\bf0x([0-9A-F]{8})\b|(?<![\w.])(?:-?\d+\.\d+e[+-]\d+|[+-](?:inf|qnan))\b")

@@ -48,7 +48,7 @@ class Constants:
         Args:
             to: a symbol; a word follows the data then, the distance from it to there.
         """
-        if not data:
+        if not data and not to:
             return "0"
         if (data, to) not in self._names:
             self._names[data, to] = name

@@ -91,7 +91,7 @@ class BatchMeasure:
         machine: runs the trials.
         core: the core to build for.
         layout: where they lie on its board, and how fast the memories are that these stand for; what does not fit its
-            memory of the arena lies in the largest.
+            memory of the arena lies in the largest, or where there is room.
         seed: of the random inputs.
         region_limit: instructions after which a candidate counts as hanging; more where it gives many elements.
         timeout: seconds of wall time for one candidate.
@@ -258,8 +258,9 @@ def _areas(layout: Layout) -> str:
 {sections}
 .section .rodata.areas, "a"
 .balign 4
-.global areas, largest_area
+.global areas, largest_area, area_count
 largest_area: .word {sizes.index(max(sizes))}
+area_count: .word {len(sizes)}
 areas:
 {table}
 """

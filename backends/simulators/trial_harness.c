@@ -3,8 +3,9 @@
  *
  * `task.bin` holds words: number of examples, of inputs, of outputs, the size of each tensor in bytes, and the number of
  * the memory in which each of them lies, and behind these the working memory; then for each example the inputs and the
- * expected outputs, each padded to 16 bytes. What does not fit its memory lies in the largest, as do the examples. A trial is a call for each example. It finds in
- * the caches what the kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
+ * expected outputs, each padded to 16 bytes. What does not fit its memory lies in the largest, as do the examples, and
+ * what does not fit there in any that has room. A trial is a call for each example. It finds in the caches what the
+ * kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
  * `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
 #include "semihosting.h"
@@ -37,7 +38,7 @@ struct area {
 };
 
 extern const struct area areas[];
-extern const uint32_t largest_area;
+extern const uint32_t largest_area, area_count;
 static uint32_t used[MAX_AREAS];
 
 static uint32_t padded(uint32_t size)
@@ -45,11 +46,18 @@ static uint32_t padded(uint32_t size)
     return (size + 15) & ~15u;
 }
 
+static int has_room(uint32_t area, uint32_t size)
+{
+    return size <= areas[area].size - used[area];
+}
+
 static void *allocate(uint32_t size, uint32_t area)
 {
-    if (size > areas[area].size - used[area])
+    if (!has_room(area, size))
         area = largest_area;
-    if (size > areas[area].size - used[area]) {
+    for (uint32_t other = 0; other < area_count && !has_room(area, size); other++)
+        area = other;
+    if (!has_room(area, size)) {
         host_print("its tensors and working memory do not fit the memory for trials\n");
         host_exit(2);
     }

@@ -16,17 +16,24 @@ from typing import Any, TypeVar
 import click
 
 _T = TypeVar("_T")
-_PER_PROCESS = 50
+_PER_PROCESS = 250
 _SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: `kind` is one word, and `fault` says whether it is one of tosaic's."""
+    """What became of a trial.
+
+    Args:
+        kind: one word or two.
+        fault: whether it is one of tosaic's.
+        subject: what was tried, whose outcomes are counted apart.
+    """
 
     kind: str
     detail: str = ""
     fault: bool = False
+    subject: str = ""
 
 
 class Here:
@@ -38,21 +45,31 @@ class Here:
 
 @dataclass
 class Tally:
-    """Outcomes by kind; the faults one by one on stdout, the others on stderr."""
+    """Outcomes by subject and kind; the faults one by one on stdout, the others on stderr."""
 
-    kinds: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def note(self, name: str, outcome: Outcome) -> None:
         """Count an outcome and print it at once."""
-        self.kinds[outcome.kind] += 1
-        click.echo(f"{name}: {outcome.kind}: {outcome.detail}", err=not outcome.fault)
+        self.kinds.setdefault(outcome.subject, Counter())[outcome.kind] += 1
+        click.echo(
+            ": ".join(part for part in (name, outcome.subject, outcome.kind, outcome.detail) if part),
+            err=not outcome.fault,
+        )
         if outcome.fault:
             self.faults.append(name)
 
     def print_counts(self) -> None:
-        """How many there were of each kind."""
-        click.echo(", ".join(f"{count} {kind}" for kind, count in self.kinds.most_common()))
+        """How many there were of each kind, a line for each subject and one for all."""
+        for subject, kinds in self.kinds.items():
+            if subject:
+                click.echo(f"{subject}: {_listed(kinds)}")
+        click.echo(_listed(sum(self.kinds.values(), Counter())))
+
+
+def _listed(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
 
 
 def run_all(trial: Callable[[_T], Outcome], subjects: Iterable[_T]) -> Iterator[tuple[_T, Outcome]]:

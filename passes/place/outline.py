@@ -27,14 +27,14 @@ class Group:
     nodes: list[Node]
 
 
-def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]) -> None:
+def outline(module: ir.Module, groups: Sequence[Group]) -> None:
     """Replace each group by a call of a new private function, in place.
 
     Afterwards `main` holds constants, reshapes and calls, ordered by their operands.
     """
     block = body_of(functions(module)["main"])
     for group in groups:
-        _outline_one(module, group, reasons)
+        _outline_one(module, group)
     for op in block.operations:
         if "tosaic.reason" in op.attributes:
             del op.attributes["tosaic.reason"]
@@ -42,10 +42,8 @@ def outline(module: ir.Module, groups: Sequence[Group], reasons: dict[Node, str]
     _drop_unused_constants(block)
 
 
-def _outline_one(module: ir.Module, group: Group, reasons: dict[Node, str]) -> None:
+def _outline_one(module: ir.Module, group: Group) -> None:
     ops = [node.op for node in group.nodes]
-    for node in group.nodes:
-        _annotate(node, group, reasons)
     inputs, inside = inputs_of(ops), set(ops)
     outputs = [value for op in ops for value in op.results if any(user not in inside for user in users(value))]
     extract(module, group.symbol, ops, inputs, outputs, sym_visibility=ir.StringAttr.get("private"),
@@ -62,13 +60,6 @@ def _outline_one(module: ir.Module, group: Group, reasons: dict[Node, str]) -> N
         old.replace_all_uses_with(new)
     for op in reversed(ops):
         op.erase()
-
-
-def _annotate(node: Node, group: Group, reasons: dict[Node, str]) -> None:
-    if group.processor == "npu":
-        node.op.attributes["tosaic.op"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.number)
-    elif reasons.get(node):
-        node.op.attributes["tosaic.reason"] = ir.StringAttr.get(reasons[node])
 
 
 def _sort(block: ir.Block) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.place.outline import Group, outline
 from tosaic.passes.place.processors import npu_regions, refusals
+from tosaic.passes.place.rounding import round_twice_on_cpu
 from tosaic.passes.place.verdicts import Verdict, verdict_of
-from tosaic.support.graph import nodes_of
+from tosaic.support.graph import Node, nodes_of
 from tosaic.support.kernels import anchor, cpu_kernels
 from tosaic.support.mlir import ir
 
@@ -40,11 +41,23 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         nodes = nodes_of(module)
         reasons = refusals(nodes, verdict, hop_cost)
         regions = npu_regions(nodes, reasons)
-        on_npu = {node for region in regions for node in region}
-        kernels = cpu_kernels([node for node in nodes if node not in on_npu])
-        named = [Group(f"npu_{index}", "npu", region) for index, region in enumerate(regions)]
+        _mark(nodes, {node for region in regions for node in region}, reasons)
+        round_twice_on_cpu(module)
+        placed = {node.op: node for node in nodes_of(module)}
+        on_npu = [[placed[node.op] for node in region] for region in regions]
+        kernels = cpu_kernels([node for node in placed.values() if "tosaic.op" not in node.op.attributes])
+        named = [Group(f"npu_{index}", "npu", region) for index, region in enumerate(on_npu)]
         named += [Group(f"cpu_{index}_{anchor(group).name}", "cpu", group) for index, group in enumerate(kernels)]
-        outline(module, sorted(named, key=lambda group: group.nodes[-1].number), reasons)
+        outline(module, sorted(named, key=lambda group: group.nodes[-1].number))
+
+
+def _mark(nodes: Iterable[Node], on_npu: Collection[Node], reasons: Mapping[Node, str]) -> None:
+    """Give ops on the NPU their number, others the reason."""
+    for node in nodes:
+        if node in on_npu:
+            node.op.attributes["tosaic.op"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), node.number)
+        elif reasons.get(node):
+            node.op.attributes["tosaic.reason"] = ir.StringAttr.get(reasons[node])
 
 
 def refuse(module: ir.Module, reasons: Mapping[int, str]) -> None:

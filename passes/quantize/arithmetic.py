@@ -87,14 +87,14 @@ def multiply(op: ir.Operation, out: Quantization) -> ir.Value | None:
     factors = [_term(operand) for operand in list(op.operands)[:2]]
     if factors[0] is None or factors[1] is None:
         return None
-    views = [factor for factor in factors if factor is not None and factor.quantization is not None]
-    storage = views[0].quantization.storage if views and views[0].quantization else ""
-    if storage not in _FACTOR_BITS or any(v.quantization and v.quantization.storage != storage for v in views):
+    storages = {factor.quantization.storage for factor in factors if factor and factor.quantization}
+    if not storages or not storages <= _FACTOR_BITS.keys():
         return None
+    bits = min(_FACTOR_BITS[storage] for storage in storages)
     integers, unit = [], 1.0
     for factor in factors:
         assert factor is not None
-        integer, scale = _factor(factor, _FACTOR_BITS[storage])
+        integer, scale = _factor(factor, bits)
         integers.append(integer)
         unit *= scale
     return requantize(mul(integers[0], integers[1], "i32"), [unit], out)

@@ -15,6 +15,7 @@ import torch
 from conftest import NETS
 
 from tosaic.build import seal
+from tosaic.support.mlir import parse
 
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"
 
@@ -205,6 +206,8 @@ def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
         ('"dtype": "int8"', '"dtype": "iNt8"', "$.firmware.inputs[0].dtype"),
         ('"format": 6', '"format": 5', ""),
         ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
+        ('"load-store"', '"lead-store"', "$.target.core.pipeline.vector[0][1][0]"),
+        ('"v(ld|st)[24]', '"v(ld|st[24]', "no regular expression: missing ), unterminated subpattern"),
     ],
 )
 def test_a_manifest_that_was_written_by_hand(refused, build, tmp_path, old, new, where):
@@ -225,6 +228,26 @@ def test_a_module_without_main(refused, build, tmp_path):
     seal(folder)
     message = refused("verify", folder)
     assert "placed.mlirbc" in message and "no function `main`" in message and "compile again" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("@cpu_0_", "@other_0_", "it does not call `cpu_0_"),
+        ('tosaic.processor = "cpu"', 'tosaic.processor = "npu"', "tosaic.op"),
+        ('tosaic.processor = "cpu"', "tosaic.other", "has no processor"),
+        ("func.func private", "func.func", "is not private"),
+    ],
+)
+def test_a_placed_module_of_another_build(refused, build, tmp_path, old, new, words):
+    folder = tmp_path / "build"
+    shutil.copytree(build, folder)
+    text = str(parse((folder / "placed.mlirbc").read_bytes()))
+    assert old in text
+    (folder / "placed.mlirbc").write_text(text.replace(old, new))
+    seal(folder)
+    message = refused("verify", folder)
+    assert "placed.mlirbc" in message and words in message and "compile again" in message
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.campaigns import files, kills, models, trials
+from benchmarks.campaigns import files, kills, known_compiles, models, trials
+
+CLAMPED = """func.func @main(%x: tensor<1x8xi8>) -> tensor<1x8xi8> {
+  %y = tosa.clamp %x {max_val = 5 : i8, min_val = -3 : i8} : (tensor<1x8xi8>) -> tensor<1x8xi8>
+  return %y : tensor<1x8xi8>
+}
+"""
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -24,6 +31,25 @@ def test_damaged_files():
     outcomes = [files.trial(number) for number in range(len(files.KINDS))]
     assert not [outcome for outcome in outcomes if outcome.fault]
     assert len({outcome.kind for outcome in outcomes}) > 1
+
+
+def test_a_file_that_reads_as_one_before_is_not_compiled_again(tmp_path):
+    known: list[str] = []
+
+    def compiled(text: str) -> str:
+        (tmp_path / "model.mlir").write_text(text)
+        (tmp_path / "records.db").unlink(missing_ok=True)
+        places = "-o", tmp_path / "build", "--records", tmp_path / "records.db"
+        command = partial(files.tosaic, "compile", tmp_path / "model.mlir", *places, "--no-prove")
+        result, digest = known_compiles.reading(known.__contains__, command)
+        assert result.exit_code == 0, result.output
+        known.append(digest)
+        return digest
+
+    first = compiled(CLAMPED)
+    with pytest.raises(known_compiles.Known, match=first):
+        compiled(f"{CLAMPED}// of the same module")
+    assert compiled(CLAMPED.replace("-3", "-4")) != first
 
 
 def test_a_tuning_run_that_is_killed():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import NETS
 
+BOARD = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
 CLASSIFIER = '''
 import torch
 from torch import nn
@@ -58,7 +61,8 @@ def model(tmp_path):
 def test_what_a_model_loses_and_what_would_cure_it(model, succeed, tmp_path):
     found = succeed(
         "accuracy", f"{model}:model", "--data", f"{model}:samples", "--labels", f"{model}:labels",
-        "--metric", f"{model}:largest", "--layers", 1, "--auto-exclude", 55,
+        "--metric", f"{model}:largest", "--layers", 1, "--auto-exclude", 55, "--target", BOARD,
+        "--kernels", "generic", "--arena-size", 60000,
     )  # fmt: skip
     ratios = [layer["sqnr_db"] for layer in found["layers"]]
     assert ratios == sorted(ratios) and found["samples"] == 24 and found["exact"]
@@ -71,7 +75,9 @@ def test_what_a_model_loses_and_what_would_cure_it(model, succeed, tmp_path):
     assert floating["cost"]["cycles"] > found["cost"]["cycles"]
     assert found["advice"]["cost"]["sqnr_db"] >= 55
     words = found["command"].split()
-    assert words[:2] == ["tosaic", "compile"]
+    assert words[:9] == [
+        "tosaic", "compile", f"{model}:model", "--target", str(BOARD), "--arena-size", "60000", "--kernels", "generic",
+    ]  # fmt: skip
     build = succeed(*words[1:], "-o", tmp_path / "build")
     assert build["accuracy"][0]["sqnr_db"] > 50
 

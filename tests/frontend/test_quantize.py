@@ -16,7 +16,7 @@ from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.normalization import fold_affines
 from tosaic.support.errors import ModelError
-from tosaic.support.mlir import walk
+from tosaic.support.mlir import constant_value, walk
 
 
 def captured(module: nn.Module, *shape: int) -> Capture:
@@ -224,6 +224,46 @@ def test_integer_tensors_are_not_quantized():
     module = import_program(quantize(model))
     assert "tensor<10x4x!quant.uniform<i8" in str(module)
     assert "tensor<1x3xi32>" in str(module)
+
+
+class Tied(nn.Module):
+    """A table of embeddings whose rows are of very different sizes, read by a linear layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(24, 8)
+        with torch.no_grad():
+            self.table.weight.mul_(torch.logspace(-2, 0, 24)[:, None])
+
+    def forward(self, tokens):
+        return F.linear(torch.tanh(self.table(tokens)), self.table.weight)
+
+
+def tied() -> Capture:
+    torch.manual_seed(0)
+    batches = tuple((torch.randint(0, 24, (1, 24)),) for _ in range(4))
+    return Capture("model", canonical(torch.export.export(Tied().eval(), batches[0])), batches[0], batches)
+
+
+def integers_of(program) -> list[np.ndarray]:
+    """The int8 constants of two axes or more, rows first."""
+    module = import_program(program)
+    found = [constant_value(op.results[0]) for op in walk(module) if op.name == "tosa.const"]
+    return [one.reshape(24, 8) for one in found if one is not None and one.dtype == np.int8 and one.size == 24 * 8]
+
+
+def test_a_table_that_is_a_matrix_has_its_integers():
+    model = tied()
+    rows = integers_of(quantize(model))
+    assert len(rows) == 2 and (rows[0] == rows[1]).all()
+    assert (np.abs(rows[0]).max(1) == 127).all()
+    assert sqnr(quantize(model), model) > sqnr(quantize(model, npu=True), model)
+
+
+@pytest.mark.parametrize("options", [{"npu": True}, {"exclude": ["embedding"]}, {"exclude": ["linear"]}])
+def test_a_table_is_scaled_as_a_whole_where_nothing_could_share_it(options):
+    program = quantize(tied(), **options)
+    assert not any(node.target is torch.ops.aten.mul.Tensor for node in program.graph.nodes)
 
 
 def test_numbers_and_integers_mix_with_quantized_tensors():

@@ -26,7 +26,7 @@ INTEGERS = (
     "op_nearest", "op_nearest_centers", "op_nearest_corners", "op_quantize", "op_quantize_uint8", "op_reverse",
     "op_tanh", "op_tanh_power", "hotword", "wake_word",
 )  # fmt: skip
-FLOATS = ("op_gelu", "op_gelu_tanh", "op_lstm_real")
+FLOATS = ("op_gelu", "op_gelu_tanh", "op_lstm_real", "op_svdf_real")
 
 
 def test_an_open_batch_is_one_and_names_and_scales_are_the_files():

@@ -7,7 +7,9 @@ from tosaic.passes import first_difference, random_inputs
 from tosaic.passes.invariants import check_placed
 from tosaic.passes.place.place import HOP_COST, divide, refuse
 from tosaic.passes.place.verdicts import Verdict, everything_on_cpu
+from tosaic.support.attributes import int_of
 from tosaic.support.errors import PassError
+from tosaic.support.functions import functions_on
 from tosaic.support.mlir import copy_of, functions, ir, parse, walk
 
 ONES = np.ones((8, 3, 3, 8), np.int8)
@@ -72,6 +74,33 @@ def test_without_an_npu_every_kernel_has_one_anchor():
         "cpu: rescale rescale add rescale",
     ]
     assert "tosaic.reason" not in str(placed)
+    assert same(module, placed)
+
+
+def test_on_the_cpu_a_rescale_of_two_roundings_is_two_of_one():
+    text = str(residual()).replace("SINGLE_ROUND", "DOUBLE_ROUND")
+    module = parse(text)
+    before = [op.name for op in walk(functions(module)["main"])]
+    placed = place(module, refusing("add"), hop_cost=0)
+    on_npu, on_cpu = (list(map(str, functions_on(name, placed).values())) for name in ("npu", "cpu"))
+    assert any("DOUBLE_ROUND" in one for one in on_npu)
+    assert on_cpu and not any("DOUBLE_ROUND" in one for one in on_cpu)
+    assert all("tosaic.reason" in line for one in on_cpu for line in one.splitlines() if "arithmetic_right" in line)
+    assert same(module, placed)
+    numbers = [int_of(op, "tosaic.op") for op in walk(placed) if "tosaic.op" in op.attributes]
+    refuse(module, dict.fromkeys(numbers[:1], "not this one"))
+    assert [op.name for op in walk(functions(module)["main"])] == before
+    assert [op.name for op in walk(functions(module)["main"]) if "tosaic.reason" in op.attributes] == ["tosa.conv2d"]
+
+
+def test_a_result_that_becomes_a_float_is_one():
+    """Kernels of integers write none, and floats behind it are one kernel with it."""
+    graph = Graph()
+    y = graph.conv2d(graph.input((1, 8, 8, 8)), ONES, np.arange(8, dtype=np.int32), pad=(1, 1, 1, 1))
+    y = graph.unary("cast", graph.requantize(y, "i32", scale=0.5), "f32")
+    module = graph.module(graph.unary("abs", y))
+    placed = place(module)
+    assert list(contents(placed).values()) == ["cpu: conv2d rescale", "cpu: cast abs"]
     assert same(module, placed)
 
 

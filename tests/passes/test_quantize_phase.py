@@ -283,6 +283,18 @@ def test_matmul_concat_and_reduction():
     assert off_by(got, ideal((stored - 1).sum(2, keepdims=True) * 0.4, ("", 1.0, 0)))[0] <= 1
 
 
+def test_a_product_of_int8_and_int16():
+    b = Casts()
+    x, y = b.input((2, 4, 8), X[0]), b.input((2, 4, 1), "i16:f32, 0.001")
+    module = b.module(
+        b.requantized(b.op("tosa.mul", [x, y, b.constant(np.zeros(1, np.int8))], (2, 4, 8)), "i8:f32, 0.2103:-3")
+    )
+    data = [integers(1, (2, 4, 8)), integers(2, (2, 4, 1)).astype(np.int16) * 200]
+    (got,) = run(module, data)
+    wide, narrow = data[1].astype(float) * 0.001, (data[0].astype(float) - 3) * 0.02
+    assert off_by(got, ideal(narrow * wide, ("", 0.2103, -3)))[0] == 0
+
+
 def test_comparison_with_a_constant_is_exact_and_argmax_needs_no_scale():
     b = Casts()
     x = b.input((4, 64), X[0])

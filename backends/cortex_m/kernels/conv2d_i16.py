@@ -54,7 +54,7 @@ class Conv2dI16(KernelFamily):
             return None
         bias = np.broadcast_to(bias, (len(weights),))
         form = "wide" if is_wide(weights, bias) else epilogue.form
-        if epilogue.element != INT16 and form not in ("round", "right"):
+        if epilogue.element != INT16 and (form == "wide" or is_wide(weights, bias, epilogue.left)):
             return None
         attributes = {**vars(geometry), "out_channels": len(weights), "form": form, "clamped": epilogue.clamped}
         if epilogue.element != INT16:

@@ -40,6 +40,11 @@ class EpilogueI16:
         return "left" if (self.shift < 16).any() else "right"
 
     @property
+    def left(self) -> int:
+        """Bits by which sums are shifted left before they are multiplied, at most."""
+        return max(0, 15 - int(self.shift.min()))
+
+    @property
     def clamped(self) -> bool:
         """Whether results are bound closer than by their type."""
         limits = np.iinfo(self.element)
@@ -56,7 +61,7 @@ def match_epilogue_i16(ops: list[ir.Operation], channels: int, wide: bool = Fals
     """The epilogue that `ops` (a RESCALE, perhaps a CLAMP) form, None where they are anything else.
 
     Args:
-        wide: whether it may be a RESCALE to int32 alone, by factors below 1.
+        wide: whether it may be a RESCALE to int32 alone.
     """
     if [op.name for op in ops] not in (["tosa.rescale"], ["tosa.rescale", "tosa.clamp"]):
         return None
@@ -70,7 +75,7 @@ def match_epilogue_i16(ops: list[ir.Operation], channels: int, wide: bool = Fals
     operands = constants_after_first(rescale)
     if operands is None or operands[2].any() or operands[3].any() or (operands[0] < 0).any():
         return None
-    if element != INT16 and (element != INT32 or (operands[1] < 15).any()):
+    if element not in (INT16, INT32):
         return None
     low, high = np.iinfo(element).min, np.iinfo(element).max
     for op in ops[1:]:
@@ -79,15 +84,15 @@ def match_epilogue_i16(ops: list[ir.Operation], channels: int, wide: bool = Fals
     return EpilogueI16(element, multiplier, shift, low, high)
 
 
-def is_wide(weights: np.ndarray, bias: np.ndarray) -> bool:
-    """Whether int16 inputs can bring a sum of products plus bias out of int32.
+def is_wide(weights: np.ndarray, bias: np.ndarray, left: int = 0) -> bool:
+    """Whether int16 inputs can bring a sum of products plus bias, shifted left by so many bits, out of int32.
 
     Args:
         weights: int8 (channels, ...).
         bias: int64 (channels,).
     """
     sums = np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1)
-    return bool((-_LOWEST * sums + np.abs(bias) > np.iinfo(np.int32).max).any())
+    return bool((-_LOWEST * sums + np.abs(bias) > np.iinfo(np.int32).max >> left).any())
 
 
 def widened(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

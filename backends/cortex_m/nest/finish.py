@@ -16,7 +16,7 @@ GROUP = 4
 
 # VQMOVNB/T narrow into even and odd lanes: two rounds of it put sum 4v + i of a vector of 16 into byte 4i + rank(v).
 _FACTORS = ["bias", "multiplier", "right"]
-_NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
+NARROWED = [4 * i + first for first in (0, 2, 1, 3) for i in range(4)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Finish:
         if self.element != 1:
             return np.arange(channels, dtype=np.int32)
         whole = channels // VECTOR
-        blocks = [VECTOR * block + lane for block in range(whole) for lane in _NARROWED]
+        blocks = [VECTOR * block + lane for block in range(whole) for lane in NARROWED]
         return np.array([*blocks, *range(VECTOR * whole, channels)], np.int32)
 
     def factors(self, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -145,6 +145,15 @@ EXACT |= {
             g.input((1, 4, 5, 3), "i16"), _weights(4, 3, 3, 3), _weights(4), stride=(2, 3), out_pad=(-1, 1, 0, -2)
         ), "i16",
     ),
+    "transpose_conv2d-i16-as-large-as-its-stride": lambda g: g.transpose_conv2d(
+        g.input((1, 2, 2, 4), "i16"), _weights(2, 1, 64, 4), _weights(2), stride=(1, 64), out_pad=(0, 0, -63, 0)
+    ),
+    "transpose_conv2d-i16-beyond-the-edges": lambda g: g.transpose_conv2d(
+        g.input((2, 3, 2, 3), "i16"), _weights(2, 4, 1, 3), _weights(2), stride=(3, 2), out_pad=(4, 2, 1, 5)
+    ),
+    "transpose_conv2d-i16-of-some-inputs": lambda g: g.transpose_conv2d(
+        g.input((1, 5, 6, 2), "i16"), _weights(3, 3, 5, 2), _weights(1), stride=(2, 2), out_pad=(-2, -1, -4, -3)
+    ),
     "transpose_conv2d-i8-of-many-channels": lambda g: g.transpose_conv2d(
         g.input((2, 3, 2, 1)), _weights(9, 3, 2, 1), _weights(9), stride=(2, 3), out_pad=(-1, 1, 0, -1), input_zero=9
     ),
@@ -284,6 +293,12 @@ def test_equals_the_reference(name, outcomes):
     (got,), (want,) = outcomes[name].outputs, outcomes[name].case.expected
     assert np.array_equal(got, want, equal_nan=got.dtype.kind == "f")
     assert outcomes[name].inside
+
+
+def test_a_transposed_convolution_multiplies_no_zeros_between_its_inputs(outcomes):
+    found = outcomes["transpose_conv2d-i16-as-large-as-its-stride"]
+    (result,) = found.outputs
+    assert found.instructions < 100 * result.size
 
 
 @pytest.mark.parametrize("name", CLOSE)

@@ -121,6 +121,19 @@ def test_each_tensor_lies_in_its_memory_and_what_does_not_fit_in_the_largest():
     assert waits((0, 0, 0, 0), size=256) == sram  # the first of the largest
 
 
+def test_what_does_not_fit_in_the_largest_memory_lies_in_another():
+    """Three tensors of 400 bytes as they are expected, and the same with guards around them."""
+    trials = simulation_of(find_target("cortex-m55")).trials
+    small = replace(trials, arena=tuple(replace(memory, size=1408) for memory in trials.arena))
+    (found,) = replace(MEASURE, layout=small)(MaximumTask(), [Schedule("good")])
+    assert found.ok, found
+    (found,) = replace(MEASURE, layout=replace(small, arena=small.arena[:1]))(MaximumTask(), [Schedule("good")])
+    assert (found.status, found.message) == (
+        "illegal",
+        "its tensors and working memory do not fit the memory for trials",
+    )
+
+
 def test_a_trial_finds_its_inputs_in_the_cache_and_nothing_else():
     """Of two inputs, just written, and a result of 400 bytes only the lines of the result are filled."""
     memory = find_target("cortex-m55", arena=["sram"]).trials

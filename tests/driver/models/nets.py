@@ -294,3 +294,21 @@ class Pyramid(nn.Module):
 def pyramid():
     torch.manual_seed(3)
     return Pyramid().eval(), (torch.randn(1, 3, 32, 32),)
+
+
+class Tied(nn.Module):
+    """A table of embeddings that is the matrix of the head, too: i32[1, 8] -> f32[1, 8, 256]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(256, 32)
+        self.inside = nn.Linear(32, 32)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return torch.relu(self.inside(self.table(tokens))) @ self.table.weight.T
+
+
+def tied():
+    torch.manual_seed(4)
+    batches = torch.randint(0, 256, (4, 1, 8), generator=torch.Generator().manual_seed(1))
+    return Tied().eval(), (batches[0],), [(batch,) for batch in batches]

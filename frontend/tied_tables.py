@@ -1,0 +1,79 @@
+"""A table of embeddings that is the matrix of a linear layer, too: both have the same integers, stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.observer import PerChannelMinMaxObserver
+from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec
+
+from tosaic.frontend.canonical import arguments, is_float
+from tosaic.frontend.lowerings.op_quantization import Weighted
+from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.parameters import add_buffer, parameter
+from tosaic.support.quantization import LEAST_SCALE
+
+FORMAT = "tosaic.format"
+"""Where a node has the format of what it reads, in its metadata, if that is known before calibration."""
+
+aten = torch.ops.aten
+_MOST, _MOST_SCALE = 127, 2**15 - 1
+_ROWS = FixedQParamsQuantizationSpec(torch.int8, 1.0, 0, -_MOST, _MOST, torch.per_tensor_symmetric)
+
+
+def split_tied_tables(module: GraphModule, stays_float: Callable[[Node], bool]) -> None:
+    """table[i] -> rows[i] * scales[i], in place, where a linear layer has the table for its matrix.
+
+    The rows are the integers that the matrix has, and each row's scale is that of the output channel: int16, so that a
+    product is less than a step of int16 away from the float row.
+    """
+    matrices = [arguments(node)[1] for node in module.graph.nodes if _is_linear(node) and not stays_float(node)]
+    for node in list(module.graph.nodes):
+        table = arguments(node)[0] if node.target is aten.embedding.default else None
+        if table is None or table.op != "get_attr" or stays_float(node):
+            continue
+        values = parameter(module, table)
+        if any(values.equal(parameter(module, matrix)) for matrix in matrices):
+            _split(module, node, *_quantized(values))
+    module.recompile()
+
+
+def _is_linear(node: Node) -> bool:
+    op = op_quantization(node)
+    if not isinstance(op, Weighted) or op.result_axis != -1:
+        return False
+    return is_float(arguments(node)[0]) and arguments(node)[1].op == "get_attr"
+
+
+def _quantized(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Its integers, and the scale of each row, as of a linear layer's matrix."""
+    observer = PerChannelMinMaxObserver(
+        0, torch.int8, torch.per_channel_symmetric, quant_min=-_MOST, quant_max=_MOST, eps=LEAST_SCALE
+    )
+    observer(table)
+    scales, zeros = observer.calculate_qparams()
+    quantize = torch.ops.quantized_decomposed.quantize_per_channel.default
+    return quantize(table, scales, zeros, 0, -_MOST, _MOST, torch.int8).float(), scales.float()[:, None]
+
+
+def _split(module: GraphModule, lookup: Node, rows: Tensor, scales: Tensor) -> None:
+    step = float(scales.max()) / _MOST_SCALE
+    of_scales = FixedQParamsQuantizationSpec(
+        torch.int16, step, 0, -_MOST_SCALE - 1, _MOST_SCALE, torch.per_tensor_symmetric
+    )
+    indices, found = arguments(lookup)[1], []
+    for values, known, role in ((rows, _ROWS, "rows"), (scales, of_scales, "scales")):
+        table = add_buffer(module, lookup, values, role)
+        with module.graph.inserting_before(lookup):
+            taken = module.graph.call_function(aten.embedding.default, (table, indices))
+        shape = (*lookup.meta["val"].shape[:-1], values.shape[1])
+        taken.meta = {**lookup.meta, "val": lookup.meta["val"].new_empty(shape), FORMAT: known}
+        found.append(taken)
+    with module.graph.inserting_before(lookup):
+        product = module.graph.call_function(aten.mul.Tensor, tuple(found))
+    product.meta = dict(lookup.meta)
+    lookup.replace_all_uses_with(product)
+    module.graph.erase_node(lookup)
