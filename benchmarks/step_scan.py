@@ -43,7 +43,6 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied,
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
-from tosaic.tuner.space import Choice
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "backends" / "cortex_m"))
 import board  # pyright: ignore[reportMissingImports]
