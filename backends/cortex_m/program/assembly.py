@@ -27,6 +27,7 @@ from tosaic.support.errors import BackendError
 GENERAL = 14
 """General registers that a block may use: r0 to r12 and lr. The compiler moves to the stack what else it holds."""
 _PAIR_REACH = 1020
+_OPERAND = re.compile(r"%\[(\w+)\]")
 _LOAD = re.compile(r"\S+ (\S+), \[(\S+), #(-?\d+)\]")
 
 
@@ -187,25 +188,21 @@ def _writes(some: Sequence[Instruction], others: Sequence[Instruction]) -> bool:
 def _allocated(
     code: tuple[Instruction, ...], rows: tuple[Row, ...], fixed: tuple[str, ...], free: int
 ) -> tuple[list[str], list[str]]:
-    """The lines of a block with as many temporaries as make it shortest, and their names.
+    """The lines of a block, and the names of the temporaries in it.
 
     Raises:
         RefusedError: there are too few registers.
     """
+    temporaries = [f"t{i}" for i in range(free)]
     names = {name: f"%[{name}]" for name in fixed}
-    best: tuple[list[str], list[str]] | None = None
-    for count in range(free + 1):
-        temporaries = [f"t{i}" for i in range(count)]
-        try:
-            turn = ordered(Block(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
-        except BackendError:
-            continue
-        lines = _paired(turn, rows)
-        if best is None or len(lines) < len(best[0]):
-            best = lines, temporaries
-    if best is None:
-        raise RefusedError(f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it")
-    return best
+    try:
+        lines = ordered(Block(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
+    except BackendError:
+        raise RefusedError(
+            f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it"
+        ) from None
+    used = {name for line in lines for name in _OPERAND.findall(line)}
+    return _paired(lines, rows), [t for t in temporaries if t in used]
 
 
 def _paired(lines: Sequence[str], rows: Sequence[Row]) -> list[str]:
