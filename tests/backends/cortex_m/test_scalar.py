@@ -8,11 +8,14 @@ import mve_layers
 import numpy as np
 import pytest
 from board import M3, M4, Bench, run_cases
+from golden_files import assert_golden_text
 
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.kernels.sketch_constants import normalized
+from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.text import listing
 from tosaic.tuner.space import Schedule
 
 BENCHES = pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
@@ -98,3 +101,20 @@ def test_multipliers_are_shifted_up_as_far_as_they_go():
         return values * m.astype(object) + (1 << (s.astype(object) - 1)) >> s.astype(object)
 
     assert (scaled(multiplier, shift) == scaled(up, further)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "layer"),
+    [
+        ("conv2d", Conv2d(), lambda draw: mve_layers.conv2d(draw, (1, 4, 4, 8), 4, (3, 3), pad=(1, 1, 1, 1))),
+        ("depthwise", Depthwise(), lambda draw: mve_layers.depthwise(draw, (1, 4, 4, 2), (3, 3), pad=(1, 1, 1, 1))),
+        ("matmul", Matmul(), lambda draw: mve_layers.matmul(draw, 1, 4, 8, 4)),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, family, layer):
+    made = layer(np.random.default_rng(5))
+    kernel = of_schedule(family.sketch(made.workload(family)), made.space(family, M4.core).default(), M4.core)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.instructions} instructions, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text(f"program_{name}.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
