@@ -71,7 +71,9 @@ class PoolSketch:
                 if end < count:
                     yield f"cut({name}{suffix}, {end - first})"
             yield f"decide(x{suffix})"
-        yield from (f"unroll(ky{suffix})", f"unroll(kx{suffix})")
+        for name, taps in zip("yx", self.geometry.kernel, strict=True):
+            if taps > 1:
+                yield f"unroll(k{name}{suffix})"
 
     def cost(self, knobs: Knobs) -> float:
         return (knobs["scale"] == "wide") + (knobs["taps"] == "loops") / 2

@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry, number
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.backends.cortex_m.program.tree import Program
@@ -56,9 +57,12 @@ def put_out(program: Program, layer: Layer, workload: Workload) -> np.ndarray:
 def test_a_program_puts_out_what_the_reference_model_does(name):
     layer = LAYERS[name](np.random.default_rng(0))
     family = FAMILIES.find(name.partition(" ")[0])()
+    assert isinstance(family, ProgramFamily)
     workload = layer.workload(family)
     (want,) = layer.expected
     np.testing.assert_array_equal(put_out(algorithm(workload), layer, workload), want.ravel())
     for core in (CORE, CORTEX_M3):
-        kernel = of_schedule(family.sketch(workload), layer.space(family, core).default(), core)
+        sketch = family.sketch(workload)
+        assert sketch is not None
+        kernel = of_schedule(sketch, layer.space(family, core).default(), core)
         np.testing.assert_array_equal(put_out(kernel.program, layer, workload), want.ravel())
