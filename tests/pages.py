@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import shlex
@@ -9,6 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from tosaic.cli import main
@@ -55,4 +57,5 @@ def assert_as_printed(page: Path, text: str, now: str, folder: Path) -> None:
     if now != text:
         better = folder / page.name
         better.write_text(page.read_text().replace(text, now))
-        raise AssertionError(f"the blocks of {page} print something else now; {better} is the page as it should be")
+        changed = "\n".join(difflib.unified_diff(text.splitlines(), now.splitlines(), n=0, lineterm=""))
+        pytest.fail(f"{page.name} prints something else now, {better} is as it should be:\n{changed}", pytrace=False)

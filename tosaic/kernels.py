@@ -65,7 +65,10 @@ class Kernel:
         sample = model_inputs(found.placed, [*found.samples[0].inputs, *found.states], seed=0)
         wide = wide_kernel_inputs(found.placed, sample).get(name, ())
         task = KernelTask.of(known[name], found.manifest.target.core, inputs=[array.tobytes() for array in wide])
-        program, constants = task.algorithm
+        (schedule,) = (kernel.schedule for kernel in found.manifest.kernels if kernel.name == name)
+        algorithms = task.algorithms
+        own = algorithms.get(schedule.partition(".")[0])
+        program, constants = own if own is not None else next(iter(algorithms.values()))
         return Kernel(program, constants, examples(task.module, seed=0, data=task.inputs))
 
     @staticmethod

@@ -97,7 +97,7 @@ def facts(build: Build) -> list[tuple[str, str]]:
         ("target", f"{target.name} ({target.core.name}, {_npu(target)})"),
         *_simulated(target),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
-        *([("by hand", f"{len(given)} schedules of {given[0].given}")] if given else []),
+        *([("by hand", f"{', '.join(kernel.name for kernel in given)} ({given[0].given})")] if given else []),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),

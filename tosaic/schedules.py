@@ -1,7 +1,7 @@
 """Schedules given by hand, for kernels by name: what `compile --schedule` reads, and a build folder holds.
 
 A kernel is named as in the manifest, `[cpu_2_conv2d]`; or all of a task are, `[conv2d+rescale 1x25x5x64]`. Its steps
-follow, one a line.
+follow, one a line. Where several families have a program for it, `[cpu_9_conv2d: pool]` says whose the steps rewrite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tosaic.backends.cortex_m.program.schedule import Step, applied, parse_steps, print_steps
-from tosaic.support.errors import BackendError, Error
+from tosaic.support.errors import BackendError, Error, nearest
 
 if TYPE_CHECKING:
     from tosaic.backends.cortex_m.task import KernelTask
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FILE = "schedules.txt"
 """The file of a build folder that holds the schedules of its kernels."""
-_HEADER = re.compile(r"\[(.+)\]")
+_HEADER = re.compile(r"\[([^:\]]+)(?::([^:\]]+))?\]")
 
 
 class NumberedStep(NamedTuple):
@@ -37,10 +37,12 @@ class Section:
 
     Args:
         name: of the kernel, or of all kernels of a task.
+        family: whose program the steps rewrite; empty for the first that has one.
         line: of its header.
     """
 
     name: str
+    family: str
     line: int
     steps: tuple[NumberedStep, ...]
 
@@ -82,7 +84,7 @@ class Schedules:
             if not line:
                 continue
             if header := _HEADER.fullmatch(line):
-                section = Section(header[1].strip(), number, ())
+                section = Section(header[1].strip(), (header[2] or "").strip(), number, ())
                 if section.name in found:
                     why = f"the first one begins in line {found[section.name].line}"
                     raise Error(f"`{section.name}` has two schedules", where=where, why=why)
@@ -116,16 +118,20 @@ class Schedules:
         """A task with the steps of a section, each of which is legal."""
         begins = f"{self.file}:{section.line}, the schedule of `{name}`"
         try:
-            program = task.algorithm.program
+            algorithms = task.algorithms
         except BackendError as error:
             raise Error(error.what, where=begins, why=error.why) from None
+        family = section.family or next(iter(algorithms))
+        if family not in algorithms:
+            raise Error(f"`{family}` has no program for it", where=begins, hint=nearest(family, algorithms))
+        program = algorithms[family].program
         for line, step in section.steps:
             try:
                 program = applied(program, step)
             except Error as error:
                 where = f"{self.file}:{line}, the schedule of `{name}`"
                 raise Error(f"`{step}` is not legal here", where=where, why=error.what, hint=error.hint) from None
-        given = replace(task, steps=print_steps(step for _, step in section.steps))
+        given = task.stepped([step for _, step in section.steps], family)
         try:
             given.generate(given.default())
         except BackendError as error:
@@ -150,7 +156,7 @@ def _step_of(line: str, where: str) -> Step:
 def schedules_text(kernels: Mapping[str, ChosenKernel]) -> str:
     """The schedules of the kernels that are programs, as `Schedules.read` takes them."""
     return "\n".join(
-        f"[{name}]  # {kernel.task.name}\n{print_steps(kernel.steps)}"
+        f"[{name}: {kernel.schedule.variant.partition('.')[0]}]  # {kernel.task.name}\n{print_steps(kernel.steps)}"
         for name, kernel in kernels.items()
         if kernel.steps is not None
     )

@@ -443,7 +443,7 @@ class Fitter:
     def _not_by_rows(self) -> Error:
         first = min(self._fed_calls)
         call, task = self._program.calls[first], self._tasks.get(self._names[first])
-        if task is not None and task.steps is not None:
+        if task is not None and task.given is not None:
             why = f"the schedule of `{self._names[first]}` is given by hand, and a kernel that makes rows takes none"
             return Error("the input cannot be taken row by row", where=call.where, why=why)
         why = f"`{call.name}` is not made of rows of the input, or they are not all that reads it"
@@ -967,7 +967,7 @@ def _read_by_rows(stages: Sequence[Stage], reads: Sequence[Sequence[str]], names
 
 def _may_stream(function: ir.Operation, task: KernelTask) -> bool:
     """Whether a function's kernels for strips can be proven, and their schedules are not given by hand."""
-    return task.exact and task.steps is None and _has_data(function, task)
+    return task.exact and task.given is None and _has_data(function, task)
 
 
 def _has_data(function: ir.Operation, task: KernelTask) -> bool:

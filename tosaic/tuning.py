@@ -78,7 +78,7 @@ class ChosenKernel:
     @property
     def given(self) -> bool:
         """Whether its schedule was given by hand."""
-        return isinstance(self.task, KernelTask) and self.task.steps is not None
+        return isinstance(self.task, KernelTask) and self.task.given is not None
 
 
 class Tuner:

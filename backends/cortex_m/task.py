@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import (
     Workload,
 )
 from tosaic.backends.cortex_m.linalg import kernel_module
-from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.schedule import Step, print_steps
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError, Error
 from tosaic.support.functions import computing_ops, is_exact, returned
@@ -41,7 +41,7 @@ class KernelTask:
         site: where the kernel will run.
         memories: the number of the arena's memory in which each input and output and the working memory lie; empty for
             the first.
-        steps: the one schedule of its space, step by step as text; None leaves the space to the families.
+        given: the one schedule of its space, of the variant `FAMILY.steps`; None leaves the space to the families.
     """
 
     function: str
@@ -51,7 +51,7 @@ class KernelTask:
     libraries: tuple[tuple[str, Path], ...] = ()
     site: Site = ANYWHERE
     memories: tuple[int, ...] = ()
-    steps: str | None = None
+    given: Schedule | None = None
 
     @staticmethod
     def of(
@@ -97,13 +97,25 @@ class KernelTask:
         return self._facts.space
 
     @property
-    def algorithm(self) -> Algorithm:
-        """What steps given by hand begin with.
+    def algorithms(self) -> Mapping[str, Algorithm]:
+        """What steps given by hand begin with, by family, the one that is asked first before the others.
 
         Raises:
             BackendError: no family that recognizes the function has a program for it on this core.
         """
-        return self._programmed(self._facts.matches)[1]
+        matches = self._facts.matches
+        found = {family.name: family.algorithm(workload, self.core) for family, workload in matches}
+        known = {name: algorithm for name, algorithm in found.items() if algorithm is not None}
+        if not known:
+            raise BackendError(
+                "the kernel takes no schedule by hand",
+                why=f"on a {self.core.name} it is no program of steps, but comes from {', '.join(found)}",
+            )
+        return known
+
+    def stepped(self, steps: Sequence[Step], family: str) -> KernelTask:
+        """The task with one schedule: steps on the program of a family."""
+        return replace(self, given=Schedule.of(f"{family}.{STEPS}", **{STEPS: print_steps(steps)}))
 
     def default(self) -> Schedule:
         """The best guess without a measurement."""
@@ -157,12 +169,12 @@ class KernelTask:
     def _key(self, found: Sequence[_Match]) -> str:
         parts = [f"core: {self.core.name}", *([f"families: {', '.join(self.families)}"] if self.families else [])]
         parts += [f"memories: {', '.join(map(str, self.memories))}"] if self.memories else []
-        parts += [] if self.steps is None else [f"steps: {self.steps}"]
+        parts += [] if self.given is None else [f"given: {self.given}"]
         return "\n".join([*parts, *(f"{family.name}: {workload.key}" for family, workload in found)])
 
     def _space(self, found: Sequence[_Match]) -> Space:
-        if self.steps is not None:
-            return Space((Variant(f"{self._programmed(found)[0].name}.{STEPS}", {STEPS: (self.steps,)}),))
+        if self.given is not None:
+            return Space((Variant(self.given.variant, {name: (value,) for name, value in self.given.knobs}),))
         offered = {
             family.name: [
                 Variant(f"{family.name}.{variant.name}", variant.knobs, self._fitting(family, workload, variant))
@@ -172,17 +184,6 @@ class KernelTask:
         }
         chosen = [variant for name in self.families for variant in offered.get(name, [])]
         return Space(tuple(chosen or [variant for variants in offered.values() for variant in variants]))
-
-    def _programmed(self, found: Sequence[_Match]) -> tuple[KernelFamily, Algorithm]:
-        """The family that has a program for the function, and the program."""
-        for family, workload in found:
-            if (algorithm := family.algorithm(workload, self.core)) is not None:
-                return family, algorithm
-        made = ", ".join(family.name for family, _ in found)
-        raise BackendError(
-            "the kernel takes no schedule by hand",
-            why=f"on a {self.core.name} it is no program of steps, but comes from {made}",
-        )
 
     def _fitting(
         self, family: KernelFamily, workload: Workload, variant: Variant

@@ -47,7 +47,21 @@ def test_a_kernel_has_exactly_its_steps_and_the_others_their_spaces(tasks):
 def test_the_name_of_a_task_means_all_its_kernels_but_those_with_steps_of_their_own(tasks):
     text = "[conv2d+rescale 1x1x1x8]\ncompute_at(S, n)\n[cpu_0_conv2d]\n"
     given = Schedules.parse(text).given_to(tasks)
-    assert (given["cpu_0_conv2d"].steps, given["cpu_1_conv2d"].steps) == ("", "compute_at(S, n)\n")
+    schedules = [given[name].default() for name in ("cpu_0_conv2d", "cpu_1_conv2d")]
+    assert [schedule["steps"] for schedule in schedules] == ["", "compute_at(S, n)\n"]
+
+
+def test_a_section_says_whose_program_the_steps_rewrite(tasks):
+    g = Graph()  # a sum that is a convolution, and an average
+    y = g.conv2d(g.input((1, 6, 16, 1)), np.ones((1, 6, 1, 1)), np.zeros(1))
+    module = g.module(g.requantize(y, "i8", [0.05]))
+    task = KernelTask.of(functions(module)["main"], CORE)
+    assert list(task.algorithms) == ["pool", "conv2d"]
+    for header, variant in (("sum", "pool.steps"), ("sum: conv2d", "conv2d.steps"), ("sum:pool", "pool.steps")):
+        assert Schedules.parse(f"[{header}]\n").given_to({"sum": task})["sum"].default().variant == variant
+    assert _refusal("[cpu_0_conv2d: pol]\n", tasks) == (
+        "`pol` has no program for it\n  at: mine.txt:1, the schedule of `cpu_0_conv2d`\n  try: one of conv2d"
+    )
 
 
 def _refusal(text: str, tasks: dict[str, KernelTask]) -> str:

@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.kernel import Algorithm, KernelFamily, KernelSourc
 from tosaic.backends.cortex_m.program.kernel import Sketched, of_schedule, variants
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
+from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule, Variant
 
 VARIANT = "program"
@@ -17,24 +18,25 @@ VARIANT = "program"
 class ProgramFamily(KernelFamily):
     """A family whose kernels are schedules of a program on cores without vectors, and come from a generator with MVE.
 
-    With MVE, `vector_variants` and the others say what `variants` and its like say of all cores.
+    With MVE, `vector_variants` and the others say what `variants` and its like say of all cores; by default there are
+    none.
     """
 
     @abstractmethod
     def sketch(self, workload: Workload) -> Sketched | None:
         """What a workload computes, with its schedules; None where no program does."""
 
-    @abstractmethod
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]: ...
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        return ()
 
-    @abstractmethod
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource: ...
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        raise BackendError(f"the family `{self.name}` has no kernels for a {core.name}")
 
-    @abstractmethod
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]: ...
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        return ()
 
-    @abstractmethod
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]: ...
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        return {}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if core.mve:

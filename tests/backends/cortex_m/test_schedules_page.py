@@ -22,6 +22,9 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
+from tosaic.build import Build
+from tosaic.schedules import Schedules
+from tosaic.support.functions import functions_on
 from tosaic.support.mlir import functions
 from tosaic.tuner.database import Database, Environment, Record
 from tosaic.tuner.tune import TuningResult, tune
@@ -41,6 +44,16 @@ def read(tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         return names, executed(BY_HAND, names), folder
+
+
+def test_the_steps_of_a_build_can_be_given_back(read):
+    build = Build.load(read[2] / "build" / "dense")
+    tasks = {name: KernelTask.of(function, M4.core) for name, function in functions_on("cpu", build.placed).items()}
+    given = Schedules.read(build.folder / "schedules.txt").given_to(tasks)
+    (kernel,) = build.manifest.kernels
+    task = given[kernel.name]
+    assert tuple(map(str, task.trace(task.default()))) == kernel.trace
+    assert task.generate(task.default()).symbol == kernel.symbol
 
 
 @pytest.fixture
