@@ -61,6 +61,14 @@ def written(folder: Path, text: str, suffix: str) -> Path:
     return path
 
 
+def test_a_flatbuffer_whose_names_are_no_text(tmp_path):
+    path = written(tmp_path, ADD, ".tosa")
+    before, name, after = path.read_bytes().rpartition(b"TosaOutput_0")
+    path.write_bytes(before + name.replace(b"p", b"\xf0") + after)
+    with pytest.raises(ModelError, match="cannot be read as a TOSA flatbuffer"):
+        read_tosa(path)
+
+
 @pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".tosa"])
 def test_a_module_is_read_as_it_is(tmp_path, suffix):
     file = read_tosa(written(tmp_path, ADD, suffix))
