@@ -54,7 +54,7 @@ def test_the_name_of_a_task_means_all_its_kernels_but_those_with_steps_of_their_
 def test_a_section_says_whose_program_the_steps_rewrite(tasks):
     g = Graph()  # a sum that is a convolution, and an average
     y = g.conv2d(g.input((1, 6, 16, 1)), np.ones((1, 6, 1, 1)), np.zeros(1))
-    module = g.module(g.requantize(y, "i8", [0.05]))
+    module = g.module(g.requantize(y, "i8", np.array([0.05])))
     task = KernelTask.of(functions(module)["main"], CORE)
     assert list(task.algorithms) == ["pool", "conv2d"]
     for header, variant in (("sum", "pool.steps"), ("sum: conv2d", "conv2d.steps"), ("sum:pool", "pool.steps")):

@@ -59,16 +59,18 @@ def test_families_can_be_restricted_where_they_apply():
     assert len(_conv(0, families=("pool",)).space.variants) == len(_conv(0).space.variants)
 
 
-def test_a_core_without_mve_gets_a_library_and_the_generic_kernel_both_proven_on_its_board():
+def test_a_core_without_mve_gets_a_program_a_library_and_the_generic_kernel_all_proven_on_its_board():
     library = CmsisNn.find()
     assert library is not None
     task = replace(_conv(0, core=M4.core), libraries=((LIBRARY, library.root),))
-    schedules = list(task.space.schedules())
-    assert [str(schedule) for schedule in schedules] == ["cmsis_nn.arm_convolve_wrapper_s8()", "linalg.loops()"]
+    names = ["conv2d.program", "cmsis_nn.arm_convolve_wrapper_s8", "linalg.loops"]
+    assert [variant.name for variant in task.space.variants] == names
+    schedules = [schedule for variant in task.space.variants if (schedule := variant.first())]
     include, libraries = tuple(library.include), (library.archive(M4.core),)
     measure = BatchMeasure(Qemu(M4.core, M4.board), M4.core, M4.layout, include=include, libraries=libraries)
-    fast, slow = measure(task, schedules)
-    assert fast.ok and slow.ok and fast.cycles is None and 2 * fast.instructions < slow.instructions
+    program, library_kernel, slow = measure(task, schedules)
+    assert program.ok and library_kernel.ok and slow.ok and program.cycles is None
+    assert program.instructions < library_kernel.instructions and 2 * library_kernel.instructions < slow.instructions
 
 
 def test_a_task_travels_to_another_process():
