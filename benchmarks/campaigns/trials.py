@@ -33,7 +33,7 @@ class Outcome:
     kind: str
     detail: str = ""
     fault: bool = False
-    subject: str = ""
+    subject: str = field(default="", kw_only=True)
 
 
 class Here:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosaic.passes.fuse.round_twice import two_roundings
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
+from tosaic.passes.two_roundings import two_roundings
 from tosaic.support.mlir import ir
 from tosaic.support.tosa_ops import is_constant
 from tosaic.support.values import producer
