@@ -25,8 +25,8 @@ from tosaic.backends.cortex_m.task import KernelTask
 
 _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS), str(_TESTS / "backends" / "cortex_m")]
-import mve_layers  # noqa: E402
-from board import M3, M4, Bench, Case, run_cases  # noqa: E402
+import mve_layers  # noqa: E402  # pyright: ignore[reportMissingImports]
+from board import M3, M4, Bench, Case, run_cases  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 CORES = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m3")
 
