@@ -46,7 +46,7 @@ def test_the_autoencoder_on_a_cortex_m4_that_one_file_declares(succeed, tosaic, 
 
 
 def test_tuning_minimizes_instructions_where_no_cycles_are_known(succeed, refused, tmp_path):
-    options = ("zoo:autoencoder", "--target", AN386, "--records", tmp_path / "records.db", "--tune-trials", 30)
+    options = (f"{NETS}:net", "--target", AN386, "--records", tmp_path / "records.db", "--tune-trials", 6)
     for best in succeed("tune", *options)["best"]:
         assert best["cycles"] is None and best["milliseconds"] is None
     message = refused("tune", *options, "--objective", "cycles")

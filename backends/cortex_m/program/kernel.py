@@ -28,7 +28,7 @@ from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
 # Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
-_COMPARED = 4
+_COMPARED = 8
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
