@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
@@ -22,7 +23,6 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Instr,
     Op,
-    Pack,
     Program,
     Reduce,
     RefusedError,

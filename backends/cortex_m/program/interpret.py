@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
 from tosaic.backends.cortex_m.program.rules import DERIVED
@@ -20,7 +21,6 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Instr,
     Op,
-    Pack,
     Program,
     Reduce,
     RefusedError,

@@ -6,6 +6,7 @@ import ast
 import re
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -15,7 +16,6 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Kind,
     Op,
-    Pack,
     Program,
     Reduce,
     Seq,

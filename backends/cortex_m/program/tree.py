@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
@@ -226,37 +227,6 @@ class Seq:
 
 
 Statement: TypeAlias = "For | If | Assign | Reduce | Alloc | Instr | Seq"
-
-
-@dataclass(frozen=True)
-class Pack:
-    """What the host makes of a constant: element `v0, v1, ...` of the new `name` is element `where` of `source`.
-
-    Where `where` lies outside of the source, the element is 0.
-
-    Args:
-        was: the shape of the source.
-    """
-
-    name: str
-    source: str
-    was: tuple[int, ...]
-    shape: tuple[int, ...]
-    where: tuple[Affine, ...]
-
-
-@dataclass(frozen=True)
-class Derive:
-    """What the host computes of constants: `name` = `rule` of `sources`, from `rules.DERIVED`.
-
-    Args:
-        was: the shapes of the sources.
-    """
-
-    name: str
-    rule: str
-    sources: tuple[str, ...]
-    was: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.legal import uses, window_of
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.constants import uses_of
@@ -25,7 +26,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Alloc,
     Assign,
     Buffer,
-    Derive,
     For,
     Op,
     Program,

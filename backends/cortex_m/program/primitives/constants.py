@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
@@ -17,7 +18,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     Instr,
     Op,
-    Pack,
     Program,
     Reduce,
     RefusedError,

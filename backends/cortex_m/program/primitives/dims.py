@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.rewriting import mapped, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
@@ -17,7 +18,6 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     If,
     Instr,
-    Pack,
     Program,
     RefusedError,
     Seq,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.rewriting import mapped, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
@@ -11,7 +12,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Access,
     Assign,
     Buffer,
-    Derive,
     Op,
     Program,
     RefusedError,
