@@ -12,7 +12,7 @@ from tosaic.support.tosa_builder import emit, reshape, transpose
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """Rows or columns: result `stride * (i + t) + p + before` takes weight `stride * t + p` of input i.
 
     Args:
@@ -58,7 +58,7 @@ def by_phases(op: ir.Operation) -> ir.Value | None:
         return None
     n, *results, outputs = whole = shape_of(op.results[0])
     sizes = shape_of(x)[1:3], weights.shape[1:3], ints_of(op, "stride"), ints_of(op, "out_pad")[::2], results
-    down, along = axes = [_Axis(*each) for each in zip(*sizes, strict=True)]
+    down, along = axes = [Axis(*each) for each in zip(*sizes, strict=True)]
     phases, kind = down.stride * along.stride, element_type(op.results[0])
     if shape_of(bias) != (1,):
         bias = emit("tile", [bias, constant_shape([phases])], (phases * outputs,), element_type(bias))
@@ -76,7 +76,7 @@ def by_phases(op: ir.Operation) -> ir.Value | None:
     return emit("slice", [y, constant_shape([0, down.cropped, along.cropped, 0]), constant_shape(whole)], whole, kind)
 
 
-def _arranged(weights: np.ndarray, axes: list[_Axis], zero: int) -> np.ndarray:
+def _arranged(weights: np.ndarray, axes: list[Axis], zero: int) -> np.ndarray:
     """(row of a group x column of a group x outputs, taps, taps, channels) of weights (outputs, rows, columns,
     channels)."""
     down, along = axes

@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     numbers,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of, reciprocal, sizes_inside
 from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.nest.joins import Average
 from tosaic.backends.cortex_m.nest.joins import Pool as PoolJoin
@@ -87,15 +87,9 @@ def _match_pool(op: ir.Operation) -> Workload | None:
     constants = {}
     if zeros:
         count = kernel[0] * kernel[1]
-        constants = _constants(*_reciprocal(count), count * int(zeros[0].item()), zeros[1])
+        constants = _constants(*reciprocal(count), count * int(zeros[0].item()), zeros[1])
     shapes = (shape_of(op.operands[0]), shape_of(op.results[0]))
     return _workload((element, element), shapes, (kernel, stride, pad), constants)
-
-
-def _reciprocal(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The scale that divides by a count: `reciprocal_scale` of TOSA 1.0, AVG_POOL2D."""
-    k = (count - 1).bit_length()
-    return np.array((((1 << 30) + 1) << k) // count), np.array(30 + k)
 
 
 def _match_sum(op: ir.Operation, rescale: ir.Operation) -> Workload | None:
@@ -171,10 +165,6 @@ def _windows(workload: Workload) -> Windows:
 
 def _by_count(geometry: Geometry, average: Average, taps: int) -> tuple[tuple[int, Average], ...]:
     """The average of each number of elements that windows have inside of the image."""
-    sizes = []
-    for axis, (count, extent) in enumerate(((geometry.rows, geometry.height), (geometry.columns, geometry.width))):
-        starts = [at * geometry.stride[axis] - geometry.pad[2 * axis] for at in range(count)]
-        sizes.append({min(at + geometry.kernel[axis], extent) - max(at, 0) for at in starts})
-    counts = sorted({rows * columns for rows, columns in itertools.product(*sizes)})
+    counts = sorted({rows * columns for rows, columns in itertools.product(*sizes_inside(geometry))})
     zero, zero_point = average.offset // taps, np.array(average.zero_point)
-    return tuple((count, Average.of(*_reciprocal(count), np.array(count * zero), zero_point)) for count in counts)
+    return tuple((count, Average.of(*reciprocal(count), np.array(count * zero), zero_point)) for count in counts)

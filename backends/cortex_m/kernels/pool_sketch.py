@@ -87,10 +87,10 @@ def constants_of(geometry: Geometry, constants: Mapping[str, np.ndarray], by_pla
         np.array(constants[name].item(), np.int64) for name in ("multiplier", "shift", "offset")
     )
     if by_place:
-        counts = _counts(geometry)
+        counts = np.multiply.outer(*map(np.array, sizes_inside(geometry)))
         offset = counts * (offset // (geometry.kernel[0] * geometry.kernel[1]))
-        bits = np.array([(int(count) - 1).bit_length() for count in counts.ravel()]).reshape(counts.shape)
-        multiplier, shift = (((1 << 30) + 1) << bits) // counts, 30 + bits
+        scales_of = [reciprocal(int(count)) for count in counts.ravel()]
+        multiplier, shift = (np.reshape(each, counts.shape) for each in zip(*scales_of, strict=True))
     multiplier, shift = normalized(multiplier, shift)
     zero = np.array(constants["zero_point"].item(), np.int32)
     return {"multiplier": multiplier, "shift": shift, "offset": offset.astype(np.int32), "zero": zero}
@@ -101,10 +101,16 @@ def _whole(taps: int, stride: int, before: int, extent: int) -> tuple[int, int]:
     return -(-before // stride), (extent - taps + before) // stride + 1
 
 
-def _counts(geometry: Geometry) -> np.ndarray:
-    """int64 (rows, columns): the elements of each window that lie inside of the image."""
-    sizes = []
+def reciprocal(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The scale that divides by a count: `reciprocal_scale` of TOSA 1.0, AVG_POOL2D."""
+    k = (count - 1).bit_length()
+    return np.array((((1 << 30) + 1) << k) // count), np.array(30 + k)
+
+
+def sizes_inside(geometry: Geometry) -> list[list[int]]:
+    """The rows and the columns of each window that lie inside of the image, by row and by column of the result."""
+    found = []
     for axis, (count, extent) in enumerate(((geometry.rows, geometry.height), (geometry.columns, geometry.width))):
         starts = [at * geometry.stride[axis] - geometry.pad[2 * axis] for at in range(count)]
-        sizes.append([min(at + geometry.kernel[axis], extent) - max(at, 0) for at in starts])
-    return np.array([[rows * columns for columns in sizes[1]] for rows in sizes[0]], np.int64)
+        found.append([min(at + geometry.kernel[axis], extent) - max(at, 0) for at in starts])
+    return found

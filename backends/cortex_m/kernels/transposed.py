@@ -20,6 +20,7 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.mve import COPY, PORTABLE_COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain
+from tosaic.backends.cortex_m.phases import Axis
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.sharing import as_one
 from tosaic.backends.cortex_m.task import KernelTask
@@ -96,38 +97,8 @@ class TransposedConvolution(KernelFamily):
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One axis of a TRANSPOSE_CONV2D (TOSA 1.0, 2.3): where weight k of input i goes is `stride * i + k + before`.
-
-    Args:
-        size, result: of the input and of the result.
-    """
-
-    size: int
-    result: int
-    kernel: int
-    stride: int
-    before: int
-
-    @property
-    def taps(self) -> int:
-        """Inputs of which a result is made."""
-        return -(-self.kernel // self.stride)
-
-    @property
-    def first(self) -> int:
-        """The group of results, `stride` of them, with which they begin; it may be before the first input."""
-        return -self.before // self.stride
-
-    @property
-    def groups(self) -> int:
-        return (self.result - 1 - self.before) // self.stride - self.first + 1
-
-    @property
-    def skipped(self) -> int:
-        """Pixels of the first group that are no results."""
-        return -self.before - self.first * self.stride
+class _Axis(Axis):
+    """One axis of a TRANSPOSE_CONV2D (TOSA 1.0, 2.3), whose convolution also reads inputs that make no result."""
 
     @property
     def pad(self) -> tuple[int, int]:
@@ -204,8 +175,8 @@ class _Problem:
         (_, tall, wide, _), stride, out_pad = shape_of(op.operands[1]), ints_of(op, "stride"), ints_of(op, "out_pad")
         _, rows, columns, results = shape_of(op.results[0])
         sizes = [numpy_dtype(element_type(value)).itemsize for value in (op.operands[0], last.results[0])]
-        down = _Axis(height, rows, tall, stride[0], out_pad[0])
-        along = _Axis(width, columns, wide, stride[1], out_pad[2])
+        down = _Axis(height, tall, stride[0], out_pad[0], rows)
+        along = _Axis(width, wide, stride[1], out_pad[2], columns)
         zero_point = constant_value(op.operands[3])
         assert zero_point is not None
         geometry = _Geometry(batch, down, along, channels, results, *sizes)
@@ -320,7 +291,7 @@ class _Parts:
         row, result = geometry.out_row, f"out + y * {geometry.out_row}"
         if geometry.writes_whole:
             return [call % (result, f"scratch + {inner}")]
-        skipped = geometry.along.skipped * geometry.results * geometry.result
+        skipped = geometry.along.cropped * geometry.results * geometry.result
         return [
             call % (f"scratch + {made}", f"scratch + {inner}"),
             f"copy({result}, scratch + {made + skipped}, {row});",

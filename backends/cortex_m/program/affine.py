@@ -44,6 +44,10 @@ class Affine:
         """The variables in it."""
         return {name for name, _ in self.terms}
 
+    def is_multiple(self, unit: int) -> bool:
+        """Whether it is one of `unit`, whatever its variables are."""
+        return all(number % unit == 0 for number in (self.const, *(factor for _, factor in self.terms)))
+
     def at(self, values: Mapping[str, Affine | int]) -> Affine:
         """With variables replaced."""
         if not any(name in values for name, _ in self.terms):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import seq, touches
+from tosaic.backends.cortex_m.program.rewriting import nested, seq, touches
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -68,18 +68,18 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
     """
     g = geometry
     outer, window = (g.batch, g.rows, g.columns), (*g.kernel, g.channels)
-    windows = _loops(_window(g), cb=g.batch, cy=g.rows, cx=g.columns, cky=g.kernel[0], ckx=g.kernel[1])
-    add = _loops(
+    windows = nested(_window(g), cb=g.batch, cy=g.rows, cx=g.columns, cky=g.kernel[0], ckx=g.kernel[1])
+    add = nested(
         parse_statement("S[sb, sy, sx, sn] += P[sb, sy, sx, ky, kx, k] * w[sn, ky, kx, k]"),
         **dict(zip(("ky", "kx", "k"), window, strict=True)),
     )
-    sums = _loops(
+    sums = nested(
         seq(parse_statement("S[sb, sy, sx, sn] = bias[sn]"), add),
         **dict(zip(("sb", "sy", "sx"), outer, strict=True)),
         sn=channels,
     )
     result = Assign(_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
-    finish = _loops(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
+    finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
     arguments = (
         Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", "i8", (*outer, channels), "out"),
@@ -106,11 +106,11 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program
     read = Access("P", (Affine.of("sb"), Affine.of("sn"), row, column))
     total = _access("S[sb, sn, sm, sy, sx]")
     add = Reduce(total, Op("mul", (read, _access("w[sn, sm, ky, kx]"))))
-    each = seq(Assign(total, _access("bias[sn, sm]")), _loops(add, ky=g.kernel[0], kx=g.kernel[1]))
-    sums = _loops(each, **{f"s{name}": extent for name, extent in results.items()})
+    each = seq(Assign(total, _access("bias[sn, sm]")), nested(add, ky=g.kernel[0], kx=g.kernel[1]))
+    sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
     result = Assign(_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
-    finish = _loops(result, **results)
-    image = _loops(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
+    finish = nested(result, **results)
+    image = nested(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
         Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", "i8", (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
@@ -129,12 +129,12 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) 
 
     `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns.
     """
-    left = _loops(parse_statement("P[cb, cx, ck] = a[cb, cx, ck] - a_zero"), cb=batch, cx=rows, ck=depth)
-    right = _loops(parse_statement("Q[db, dn, dk] = b[db, dk, dn] - b_zero"), db=batch, dn=columns, dk=depth)
+    left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck] - a_zero"), cb=batch, cx=rows, ck=depth)
+    right = nested(parse_statement("Q[db, dn, dk] = b[db, dk, dn] - b_zero"), db=batch, dn=columns, dk=depth)
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
-    sums = _loops(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
+    sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
     result = Assign(_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
-    finish = _loops(result, v=batch, x=rows, n=columns)
+    finish = nested(result, v=batch, x=rows, n=columns)
     arguments = (
         Buffer("a", "i8", (batch, rows, depth), "in"),
         Buffer("b", "i8", (batch, depth, columns), "in"),
@@ -167,14 +167,14 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
     row = For("kx", g.kernel[1], _inside(add, x, g.width, g.pad[2:]))
     window = For("ky", g.kernel[0], _inside(row, y, g.height, g.pad[:2]))
     least = 0 if average else -(1 << (8 * BYTES[dtype] - 1))
-    sums = _loops(seq(Assign(total, least), window), **dict(zip(("sb", "sy", "sx", "sn"), shape, strict=True)))
+    sums = nested(seq(Assign(total, least), window), **dict(zip(("sb", "sy", "sx", "sn"), shape, strict=True)))
     value: Value = _access("S[b, y, x, n]")
     if average:
         factors = (_access(f"{name}[y, x]") if by_place else Access(name) for name in ("offset", "multiplier", "shift"))
         offset, multiplier, shift = factors
         scaled = Op("scale32", (Op("sub", (value, offset)), multiplier, shift))
         value = Op("sat8" if result == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
-    finish = _loops(Assign(_access("out[b, y, x, n]"), value), **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
+    finish = nested(Assign(_access("out[b, y, x, n]"), value), **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     places = (g.rows, g.columns) if by_place else ()
     arguments = (
         Buffer("a", dtype, (g.batch, g.height, g.width, g.channels), "in"),
@@ -188,13 +188,6 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
 def _inside(body: Statement, at: Affine, extent: int, pads: tuple[int, ...]) -> Statement:
     """A statement where a row or a column lies inside of the image."""
     return If((at, at * -1 + (extent - 1)), body, Seq(())) if any(pads) else body
-
-
-def _loops(body: Statement, **extents: int) -> Statement:
-    """Loops around a statement, outermost first."""
-    for var, extent in reversed(list(extents.items())):
-        body = For(var, extent, body)
-    return body
 
 
 def _access(text: str) -> Access:

@@ -111,9 +111,8 @@ def _windows_inside(program: Program, instr: Instr, around: Sequence[For | If]) 
             raise RefusedError(f"{instr.row.name} reaches outside of {b.name}{list(b.shape)}: {low} to {high}")
     for formal, operand in zip(instr.row.formals, instr.operands, strict=True):
         b = program.buffers[operand.buffer]
-        if formal.memory == "m" and any(
-            number * BYTES[b.dtype] % instr.row.align for number in _numbers(b.address(operand.index))
-        ):
+        where = b.address(operand.index) * BYTES[b.dtype]
+        if formal.memory == "m" and not where.is_multiple(instr.row.align):
             raise RefusedError(f"{instr.row.name} takes addresses of {b.name} that {instr.row.align} divides")
 
 
@@ -123,10 +122,6 @@ def _reached(b: Buffer, access: Access, around: Sequence[For | If]) -> tuple[int
     ends = [bounds_of(i, around) for i in access.index]
     first, last = (b.address(tuple(Affine.of(end[side]) for end in ends)).const for side in (0, 1))
     return max(low, first), min(high, last)
-
-
-def _numbers(where: Affine) -> list[int]:
-    return [where.const, *(factor for _, factor in where.terms)]
 
 
 def _registers_counted(program: Program) -> None:

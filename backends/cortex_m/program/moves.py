@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS
-from tosaic.backends.cortex_m.program.rewriting import parts_of, touches
+from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Access, Assign, For, Instr, Op, Program, Reduce
@@ -50,7 +50,7 @@ def _choices(
     match kind:
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
-            inside = _nest(outer[-1]) if outer else program.statements
+            inside = nest_of(outer[-1].body)[0] if outer else program.statements
             names = {name for name in map(str, before) if name in program.buffers}
             found = (s for s in inside if isinstance(s, For))
             yield from dict.fromkeys(s.var for s in found if names <= {a.buffer for _, a in touches(s)})
@@ -81,12 +81,6 @@ def _choices(
             yield from ISAS.known()
         case "word":
             yield from primitive.words
-
-
-def _nest(loop: For) -> Iterator[For]:
-    """The loops right inside of each other, below a loop."""
-    while isinstance(loop.body, For):
-        yield (loop := loop.body)
 
 
 def _orders(dims: int) -> Iterator[str]:

@@ -30,13 +30,27 @@ from tosaic.backends.cortex_m.program.tree import (
 
 How = Literal["read", "write", "add"]
 
-parsed = lru_cache(maxsize=4096)(parse_statement)
-
 
 def seq(*parts: Statement) -> Statement:
     """Statements one after another; sequences inside are flat."""
     flat = [p for part in parts for p in (part.body if isinstance(part, Seq) else (part,))]
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def nested(body: Statement, /, **extents: int) -> Statement:
+    """Loops around a statement, outermost first."""
+    for var, extent in reversed(list(extents.items())):
+        body = For(var, extent, body)
+    return body
+
+
+def nest_of(statement: Statement) -> tuple[list[For], Statement]:
+    """The loops that stand right inside of each other, outermost first, and what the last of them holds."""
+    loops = list[For]()
+    while isinstance(statement, For):
+        loops.append(statement)
+        statement = statement.body
+    return loops, statement
 
 
 def mapped(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
@@ -139,7 +153,7 @@ def with_part(value: Value, old: Value, new: Value) -> Value:
 @lru_cache(maxsize=256)
 def meaning(row: Row) -> Assign | Reduce:
     """What an instruction does in lane `l`, on its formal operands."""
-    return parsed(row.meaning)
+    return parse_statement(row.meaning)
 
 
 def meaning_of(instr: Instr, lane: str = "l") -> For:

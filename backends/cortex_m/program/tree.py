@@ -21,8 +21,6 @@ BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
 REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4})
 """Bytes of a register, by class. A buffer in registers ends in a dimension of whole registers."""
 
-Memory = Literal["in", "out", "const", "scratch", "r"]
-
 
 class RefusedError(BackendError):
     """A step is not legal on a tree, or a core cannot run it; the message says why."""

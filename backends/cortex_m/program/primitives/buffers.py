@@ -14,6 +14,8 @@ from tosaic.backends.cortex_m.program.rewriting import (
     at,
     exchanged,
     mapped,
+    nest_of,
+    nested,
     own_buffers,
     seq,
     tables_of,
@@ -98,9 +100,7 @@ class Stage(Primitive):
 
 def _copied(to: Access, source: Access, extents: Mapping[str, int], names: Mapping[str, str]) -> Statement:
     """Loops that copy an element each; `names` are other names for them."""
-    found: Statement = Assign(to, source)
-    for var, extent in reversed(list(extents.items())):
-        found = For(var, extent, found)
+    found = nested(Assign(to, source), **extents)
     if not names:
         return found
     renamed = at(found, {old: Affine.of(new) for old, new in names.items()})
@@ -188,10 +188,8 @@ class ComputeAt(Primitive):
             raise RefusedError(f"what computes {name} writes more than that")
         if any(a.buffer in home.changed() for how, a in touches(made) if how == "read"):
             raise RefusedError(f"what computes {name} reads what changes before")
-        nest, inner = list[For](), made
-        while isinstance(inner, For):
-            nest.append(plain(inner))
-            inner = inner.body
+        loops, inner = nest_of(made)
+        nest = list(map(plain, loops))
         counted = self._counted(b, made, nest)
         windows = [window_of([(u.access.index[dim], u.loops) for u in reads]) for dim in range(len(b.shape))]
         windows_inside(program, loop, b, windows)
@@ -237,10 +235,7 @@ class Inline(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
         home = home_of(program, b.name)
-        inner, loops = home.maker, list[For]()
-        while isinstance(inner, For):
-            loops.append(inner)
-            inner = inner.body
+        loops, inner = nest_of(home.maker)
         if not isinstance(inner, Assign) or not isinstance(inner.value, Access):
             raise RefusedError(f"{b.name} is no plain copy")
         source, index = inner.value, inner.target.index

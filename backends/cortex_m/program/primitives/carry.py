@@ -13,6 +13,7 @@ from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     exchanged,
     mapped,
+    nested,
     parts_of,
     seq,
     touches,
@@ -33,6 +34,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    walk,
 )
 
 
@@ -143,24 +145,18 @@ class Carry(Primitive):
         outer, k = tuple(map(Affine.of, names[:-1])), Affine.of(names[-1])
         even, odd = Access(p.name, (*outer, k * 2)), Access(p.name, (*outer, k * 2 + 1))
         both = Op("sub", (Op("add", (Op("mul", (even, 256)), 127)), odd))
-        made: Statement = seq(
+        made = seq(
             Assign(Access(new, (*outer, k, Affine.of(0))), both), Assign(Access(new, (*outer, k, Affine.of(1))), odd)
         )
-        for name, extent in reversed(list(zip(names, (*p.shape[:-1], p.shape[-1] // 2), strict=True))):
-            made = For(name, extent, made)
-        return made
+        return nested(made, **dict(zip(names, (*p.shape[:-1], p.shape[-1] // 2), strict=True)))
 
     def _beside(self, body: Statement, p: Buffer, new: Buffer, made: Statement) -> Statement:
         """The tree with a buffer made right behind what makes another one."""
-        (home,) = [s for s in _all(body) if isinstance(s, Alloc) and s.buffer.name == p.name]
+        (home,) = [s for s in walk(body) if isinstance(s, Alloc) and s.buffer.name == p.name]
         if not isinstance(home.body, Seq) or p.name not in written_by(home.body.body[0]):
             raise RefusedError(f"{p.name} is not made beside what reads it")
         first, *rest = home.body.body
         return exchanged(body, home, Alloc(p, seq(first, Alloc(new, seq(made, *rest)))))
-
-
-def _all(body: Statement) -> tuple[Statement, ...]:
-    return Program((), body).statements
 
 
 @PRIMITIVES.register
@@ -174,7 +170,7 @@ class Bind(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         op, var, new, memory, dtype = map(str, arguments)
         loop = program.loop(var)
-        found = {part for s in _all(loop.body) if isinstance(s, Assign | Reduce) for part in parts_of(s.value)}
+        found = {part for s in walk(loop.body) if isinstance(s, Assign | Reduce) for part in parts_of(s.value)}
         values = [v for v in found if isinstance(v, Op) and v.name == op]
         if not values or any(len(v.args) != 1 or not isinstance(v.args[0], Access) for v in values):
             raise RefusedError(f"a turn of `{var}` computes no `{op}` of one element")
@@ -183,7 +179,7 @@ class Bind(Primitive):
         if any(a.buffer != name for a in reads) or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{op}` in `{var}` takes several buffers")
         b = program.buffers[name]
-        around = [u._replace(loops=u.loops[1:]) for u in uses(loop, name) if u.access in reads]
+        around = [u for u in uses(loop.body, name) if u.access in reads]
         windows = [window_of([(u.access.index[dim], u.loops) for u in around]) for dim in range(len(b.shape))]
         kept = [dim for dim, window in enumerate(windows) if window.extent > 1]
         buffer = Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory)
@@ -191,9 +187,8 @@ class Bind(Primitive):
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, new, *names.values())
         source = Access(name, tuple(w.base + names[d] if d in names else w.base for d, w in enumerate(windows)))
-        made: Statement = Assign(Access(new, tuple(Affine.of(names[d]) for d in kept)), Op(op, (source,)))
-        for dim in reversed(kept):
-            made = For(names[dim], windows[dim].extent, made)
+        made = Assign(Access(new, tuple(Affine.of(names[d]) for d in kept)), Op(op, (source,)))
+        copies = nested(made, **{names[dim]: windows[dim].extent for dim in kept})
 
         def one(s: Statement) -> Statement:
             if not isinstance(s, Assign | Reduce):
@@ -212,7 +207,7 @@ class Bind(Primitive):
         if any(name in written_by(part) for part in parts[first:]):
             raise RefusedError(f"{name} changes in `{var}`")
         after = [mapped(part, one) for part in parts[first:]]
-        changed: Statement = seq(*parts[:first], Alloc(buffer, seq(made, *after)))
+        changed: Statement = seq(*parts[:first], Alloc(buffer, seq(copies, *after)))
         for home in reversed(homes):
             changed = Alloc(home.buffer, changed)
         return with_loop(program, loop, replace(loop, body=changed))

@@ -115,7 +115,7 @@ class _Match:
             return False
         start = where.at({self.var: 0}) - index.const
         unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])
-        if any(number % unit for number in (start.const, *(factor for _, factor in start.terms))):
+        if not start.is_multiple(unit):
             return False
         base = tuple(i.at({self.var: 0}) for i in actual.index)
         if index.const:

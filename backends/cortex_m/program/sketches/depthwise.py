@@ -44,10 +44,9 @@ def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Ite
     yield "place(S, r)"
     if strip.pixels > 1:
         yield "distribute(sx)"
-    padding = ["cx"] if min(g.width, strip.copied) > 1 else []
-    for loop in padding:
-        yield f"split({loop}, {loop}i, {strip.copied}{', early' * (_copied(g) % strip.copied > 0)})"
-        yield f"unroll({loop}i)"
+    if min(g.width, strip.copied) > 1:
+        yield f"split(cx, cxi, {strip.copied}{', early' * (_copied(g) % strip.copied > 0)})"
+        yield "unroll(cxi)"
 
 
 def _copied(g: Geometry) -> int:

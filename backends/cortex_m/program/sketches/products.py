@@ -71,7 +71,7 @@ class Tile:
             yield f"split({self.outer}, sp, 2)"
 
 
-def finished(tile: Tile, high: bool, batch: str = "b") -> Iterator[str]:
+def _finished(tile: Tile, high: bool) -> Iterator[str]:
     """Tiles of results, with the constants of a channel in registers."""
     if high:
         yield "rewrite(out, high)"
@@ -132,7 +132,7 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i16)")
     if depth > tile.depth:
         yield f"pad(k, {4 * tile.unroll})"
-    yield from finished(tile, high)
+    yield from _finished(tile, high)
     yield from _summed(tile, "P")
     channels = tile.channels > 1
     yield from ("split(k, kl, 4)", "split(kl, ke, 2)")
@@ -149,7 +149,6 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
         yield from ("divide_dim(w, 1, 4)", "divide_dim(w, 2, 2)", *(() if whole else ("reorder_dims(w, d0132)",)))
     if whole:
         yield from _whole_words(tile, padded)
-    if whole:
         yield from tile.pairs()
     yield from tile.operands(phase, "stage(w, @, wh, r, i16)", "stage(P, @, ph, r)")
     yield f"write_out({phase})"
@@ -160,7 +159,7 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
 def carried_dense(tile: Tile) -> Iterator[str]:
     """A dense layer whose weights lie two in a half, so that one instruction widens four of them."""
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "carry(k, V, w16)")
-    yield from finished(tile, True)
+    yield from _finished(tile, True)
     yield from ("compute_at(S, n)", "place(S, r)")
     if tile.channels > 1:
         yield from ("distribute(sn)", "reorder(snb, k)", "unroll(sn)")
@@ -195,7 +194,7 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
         copied: whether windows are copied first; else they are pixels, which are read where they lie.
     """
     yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
-    yield from finished(tile, high)
+    yield from _finished(tile, high)
     yield from _summed(tile, "P" if copied else "")
     yield from tile.turned()
     if tile.channels > 1:
@@ -207,7 +206,7 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
 
 def dsp_matmul(tile: Tile, high: bool) -> Iterator[str]:
     """MATMUL with products of halves, of an even depth: words of the rows, and of the columns, of a tile alternate."""
-    yield from finished(tile, high)
+    yield from _finished(tile, high)
     yield from ("compute_at(S, v)", "compute_at(Q, v)")
     yield from _summed(tile, "P")
     pixels, channels = tile.pixels > 1, tile.channels > 1
@@ -228,7 +227,7 @@ def dsp_matmul(tile: Tile, high: bool) -> Iterator[str]:
 
 def scalar_matmul(tile: Tile, high: bool) -> Iterator[str]:
     """MATMUL with products of words: halves are widened as they are loaded."""
-    yield from finished(tile, high)
+    yield from _finished(tile, high)
     yield from ("compute_at(S, v)", "compute_at(Q, v)")
     yield from _summed(tile, "P")
     yield from tile.turned()
