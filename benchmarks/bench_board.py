@@ -30,7 +30,7 @@ from tosaic.backends.bench.board import BAUD
 from tosaic.backends.bench.monitor import build_monitor
 from tosaic.backends.target import Target
 from tosaic.support.processes import ends_with_parent
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 
 @contextmanager

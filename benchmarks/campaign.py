@@ -23,8 +23,8 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.campaigns import files, kills, models, planted_bugs, targets
 from benchmarks.campaigns.trials import Outcome, Tally, run_all
-from tosaic.console import ended_by_sigterm
 from tosaic.support.scratch import temporary_files
+from tosaic.terminal.console import ended_by_sigterm
 
 
 @click.group()

@@ -170,8 +170,8 @@ def _floats(build: Any) -> int:
 
 def _row(name: str, target: str, folder: Path) -> str:
     import tosaic
-    from tosaic.build import Build
-    from tosaic.running import random_samples, run_build
+    from tosaic.api import Build
+    from tosaic.runs.running import random_samples, run_build
 
     begin = time.monotonic()
     build = Build.load(tosaic.compile(f"{__file__}:{name}", target=target, output=folder).folder)
@@ -195,7 +195,7 @@ def _alone(function: Callable[..., str], *arguments: Any) -> str:
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/networks"), show_default=True)
 def main(networks: str, targets: str, folder: Path) -> None:
     """Print a Markdown table, a row for each network and target; networks that fail are named on stderr."""
-    for package in ("timm", "torchvision", "transformers", "tosaic.api", "tosaic.running"):
+    for package in ("timm", "torchvision", "transformers", "tosaic.api", "tosaic.runs.running"):
         import_module(package)
     folder.mkdir(parents=True, exist_ok=True)
     rows, failed = folder / "rows.md", []

@@ -32,14 +32,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import tosaic
 from benchmarks.campaigns.lowering import difference, failure, lowering
 from benchmarks.campaigns.trials import Here, Outcome, run_all
-from tosaic.console import ended_by_sigterm, quiet_libraries
+from tosaic.compiler.options import Tuning
 from tosaic.frontend import Capture, capture, run_float
 from tosaic.frontend.layouts import with_axes
 from tosaic.frontend.onnx_graph import InputNotConstantError, tensor_of
 from tosaic.frontend.precision import widened_tensor
 from tosaic.frontend.unsigned import as_signed
-from tosaic.options import Tuning
 from tosaic.support.scratch import temporary_files
+from tosaic.terminal.console import ended_by_sigterm, quiet_libraries
 
 onnx: Any = import_module("onnx")
 

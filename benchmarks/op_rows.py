@@ -22,10 +22,10 @@ from benchmarks.campaigns.trials import Here
 from benchmarks.op_examples import EXAMPLES
 from benchmarks.op_table import inputs_of, lowered
 from benchmarks.tosa_conformance import joined, nothing_but_values
-from tosaic.console import ended_by_sigterm, quiet_libraries
-from tosaic.options import Tuning
+from tosaic.compiler.options import Tuning
 from tosaic.support.errors import Error
 from tosaic.support.scratch import temporary_files
+from tosaic.terminal.console import ended_by_sigterm, quiet_libraries
 
 _TOGETHER = 30
 

@@ -23,17 +23,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.op_examples import EXAMPLES
 from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
 from tosaic.backends.reference import serialize
+from tosaic.compiler.proof import region_difference
+from tosaic.compiler.trial_inputs import model_samples
+from tosaic.compiler.verdicts import verdict
 from tosaic.frontend import Capture, import_program, quantize
 from tosaic.frontend.canonical import canonical, computed
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.ops import COLUMNS, TABLE
 from tosaic.passes import phases_of, run_phase
-from tosaic.proof import region_difference
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import functions, ir, walk
-from tosaic.trial_inputs import model_samples
-from tosaic.verdicts import verdict
 
 ACCELERATORS = ("ethos-u55-128", "ethos-u65-256", "ethos-u85-256")
 

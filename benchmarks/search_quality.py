@@ -135,11 +135,11 @@ def main(
 ) -> None:
     """Print a Markdown table, a row for each task."""
     from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
-    from tosaic.compilation import lower_model
-    from tosaic.options import CompileOptions, Tuning
-    from tosaic.progress import Stations
-    from tosaic.targets import find_target
-    from tosaic.tuning import Tuner
+    from tosaic.compiler.compilation import lower_model
+    from tosaic.compiler.options import CompileOptions, Tuning
+    from tosaic.compiler.tuning import Tuner
+    from tosaic.target_files.ready import find_target
+    from tosaic.terminal.progress import Stations
 
     options = CompileOptions(model, find_target(target, arena=arena), tuning=Tuning(records=records))
     with Tuner(options.target, options.tuning, CmsisNn.find(None)) as tuner, LocalWorkers(2) as workers:

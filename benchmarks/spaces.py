@@ -168,11 +168,11 @@ def label(task: Task) -> str:
 def main(models: Sequence[str], target: str, workers: int) -> None:
     """Print a Markdown table, a row for each distinct kernel of each model."""
     from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
-    from tosaic.compilation import lower_model
-    from tosaic.options import CompileOptions
-    from tosaic.progress import Stations
-    from tosaic.targets import find_target
-    from tosaic.tuning import Tuner
+    from tosaic.compiler.compilation import lower_model
+    from tosaic.compiler.options import CompileOptions
+    from tosaic.compiler.tuning import Tuner
+    from tosaic.target_files.ready import find_target
+    from tosaic.terminal.progress import Stations
 
     click.echo("| model | task | assignments | legal schedules | programs | of one change |\n|---|---|---|---|---|---|")
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:

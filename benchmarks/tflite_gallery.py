@@ -125,8 +125,8 @@ def _sample(draw: np.random.Generator, tensor: dict[str, Any]) -> np.ndarray:
 
 
 def _row(path: Path, target: str, folder: Path, count: int) -> str:
-    from tosaic.build import Build
-    from tosaic.running import run_build
+    from tosaic.api import Build
+    from tosaic.runs.running import run_build
 
     command = ["compile", path, "--rounding", "tflite", "--target", target, "-o", folder, "--json"]
     done = subprocess.run([Path(sys.executable).with_name("tosaic"), *command], capture_output=True, text=True)

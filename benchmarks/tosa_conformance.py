@@ -39,9 +39,9 @@ from benchmarks.campaigns.trials import Here, Outcome, run_all
 from tosaic.backends.firmware import memory_plan
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu
-from tosaic.console import ended_by_sigterm, quiet_libraries
+from tosaic.compiler.options import Tuning
+from tosaic.compiler.tuning import Tuner
 from tosaic.frontend import read_tosa
-from tosaic.options import Tuning
 from tosaic.passes import first_difference
 from tosaic.support.errors import ModelError, OutOfMemoryError, PassError
 from tosaic.support.functions import body_of, main_of, returned
@@ -49,7 +49,7 @@ from tosaic.support.mlir import bytecode, functions, ir
 from tosaic.support.quantization import signed
 from tosaic.support.scratch import temporary_files
 from tosaic.support.tosa_tools import tosa_tool
-from tosaic.tuning import Tuner
+from tosaic.terminal.console import ended_by_sigterm, quiet_libraries
 
 _EXTENSIONS = ("tosa-ext-int16", "tosa-ext-int4")
 _MOST_TESTS, _MOST_BYTES = 40, 1 << 22

@@ -263,7 +263,7 @@ NETWORKS: dict[str, Callable[[], Trained]] = {
 
 def _db(answers: np.ndarray, outputs: list[np.ndarray]) -> str:
     """Signal to noise in dB of one output against the package's."""
-    from tosaic.accuracy import sqnr_db
+    from tosaic.builds.accuracy import sqnr_db
 
     if answers.dtype == np.uint8:  # compiled as int8, 128 less
         outputs = [one.astype(np.int16) + 128 for one in outputs]
@@ -272,8 +272,8 @@ def _db(answers: np.ndarray, outputs: list[np.ndarray]) -> str:
 
 
 def _row(name: str, trained: Trained, target: str, build: Path) -> str:
-    from tosaic.build import Build
-    from tosaic.running import run_build
+    from tosaic.api import Build
+    from tosaic.runs.running import run_build
 
     made = tosaic("compile", trained.model, *trained.options, "--target", target, "-o", str(build))
     ran = run_build(Build.load(build), [[sample] for sample in trained.samples])

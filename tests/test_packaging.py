@@ -9,6 +9,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ MAY_IMPORT = {
     "tosaic.backends": {"tosaic.backends", *VOCABULARY},
     "tosaic": {"tosaic"},
 }
+
+WINGS = ("terminal", "builds", "target_files", "runs", "compiler", "reports", "")
+"""The folders of the hall, each of which imports itself and those before it; the last is the hall itself."""
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -113,6 +117,30 @@ def test_rooms_import_one_way(room):
         if owner == room and (forbidden := _forbidden(room, path.read_text(encoding="utf-8")))
     }
     assert not found
+
+
+HALL = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for room, path in FILES if room == "tosaic"}
+
+
+def _wing(module: str) -> str:
+    return module.split(".")[1] if module.count(".") > 1 else ""
+
+
+def _read_in_the_hall(module: str) -> set[str]:
+    """The modules of the hall that a module imports."""
+    names = [name for name in _imports(HALL[module].read_text(encoding="utf-8")) if _is_inside(name, "tosaic")]
+    found = {next((known for known in (name, name.rpartition(".")[0]) if known in HALL), "") for name in names}
+    return found - {"", module}
+
+
+@pytest.mark.parametrize("module", sorted(HALL))
+def test_wings_of_the_hall_import_downward(module):
+    own = WINGS.index(_wing(module))
+    assert not [name for name in _read_in_the_hall(module) if WINGS.index(_wing(name)) > own]
+
+
+def test_files_of_the_hall_import_no_circle():
+    tuple(TopologicalSorter({module: _read_in_the_hall(module) for module in HALL}).static_order())
 
 
 def test_every_room_has_a_rule():

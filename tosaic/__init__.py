@@ -16,28 +16,27 @@ from typing import TYPE_CHECKING
 from tosaic.support.errors import Error
 
 if TYPE_CHECKING:
-    from tosaic.api import compile, tune
-    from tosaic.build import Build
-    from tosaic.options import CompileOptions, QuantizationOptions, Tuning
-    from tosaic.report import print_compile_report, print_run_report
-    from tosaic.running import Run
-    from tosaic.schedules import Schedules
-    from tosaic.targets import find_target
+    from tosaic.api import Build, compile, tune
+    from tosaic.compiler.options import CompileOptions, QuantizationOptions, Tuning
+    from tosaic.compiler.schedules import Schedules
+    from tosaic.reports.report import print_compile_report, print_run_report
+    from tosaic.runs.running import Run
+    from tosaic.target_files.ready import find_target
 
 __version__ = "0.1.0"
 
 # Imported on first use: PyTorch alone takes seconds, and most commands do without it.
 _HOME = {
-    "Build": "build",
-    "CompileOptions": "options",
-    "QuantizationOptions": "options",
-    "Run": "running",
-    "Schedules": "schedules",
-    "Tuning": "options",
+    "Build": "api",
+    "CompileOptions": "compiler.options",
+    "QuantizationOptions": "compiler.options",
+    "Run": "runs.running",
+    "Schedules": "compiler.schedules",
+    "Tuning": "compiler.options",
     "compile": "api",
-    "find_target": "targets",
-    "print_compile_report": "report",
-    "print_run_report": "report",
+    "find_target": "target_files.ready",
+    "print_compile_report": "reports.report",
+    "print_run_report": "reports.report",
     "tune": "api",
 }
 

@@ -6,19 +6,80 @@ import shutil
 import tempfile
 import weakref
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tosaic.compilation import compile_model, tune_model
-from tosaic.console import quiet_libraries
-from tosaic.options import CompileOptions
-from tosaic.targets import find_target
+import numpy as np
+
+from tosaic.builds.build import BuildFolder
+from tosaic.compiler.compilation import compile_model, tune_model
+from tosaic.compiler.options import CompileOptions
+from tosaic.runs.npu_execution import NpuChoice
+from tosaic.runs.running import Run, run_build, split_samples
+from tosaic.support.errors import Error
+from tosaic.target_files.ready import find_target
+from tosaic.terminal.console import quiet_libraries
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tosaic.backends.target import Target
-    from tosaic.build import Build
     from tosaic.frontend.capture import Calibration, Model
     from tosaic.tuner.tune import TuningResult
+
+
+class Build(BuildFolder):
+    """A build folder that runs, and shows what it costs."""
+
+    def run(self, *inputs: Any, npu: NpuChoice = "emulator", runner: str = "qemu") -> Run:
+        """Run the firmware on the simulated board, and compare its outputs with the reference's.
+
+        Args:
+            inputs: a tensor or array for each of the model's inputs: one sample, or several along a leading axis;
+                floats are quantized. None takes the samples that the build carries.
+            npu, runner: see `run_build`.
+
+        Raises:
+            Error: an input does not fit, or the run failed.
+        """
+        given = [np.asarray(array) for array in inputs]
+        samples = split_samples(self, given) if given else [list(sample.inputs) for sample in self.samples]
+        with quiet_libraries():
+            return run_build(self, samples, npu=npu, runner=runner)
+
+    @cached_property
+    def measured(self) -> Run:
+        """A run on the first sample that the build carries."""
+        return self.run(*self.samples[0].inputs)
+
+    def profile(self) -> DataFrame:
+        """Each op in the order of execution, a row each with the columns of `OpProfile`.
+
+        Raises:
+            Error: pandas is not installed, or the run failed.
+        """
+        from tosaic.reports.profile import data_frame
+
+        return data_frame(self.measured)
+
+    def report(self, file: str | Path | None = None, other: Build | None = None) -> Path:
+        """Write what the build is and what it costs as one HTML file, and return its path.
+
+        Args:
+            file: where it goes; `report.html` in the build folder where None.
+            other: a build that is shown beside this one.
+
+        Raises:
+            Error: Bokeh is not installed, or a run failed.
+        """
+        try:
+            from tosaic.reports.html_report import write_report
+        except ImportError as error:
+            raise Error("a report needs Bokeh", why=str(error), hint="pip install tosaic[report]") from None
+        path = Path(file) if file else self.folder / "report.html"
+        write_report(self.measured, path, other.measured if other else None)
+        return path
 
 
 def compile(
@@ -49,11 +110,11 @@ def compile(
     asked = _asked(model, example_inputs, target, calibration, options)
     with quiet_libraries():
         if output is not None:
-            return compile_model(asked, Path(output))
+            return _as_build(compile_model(asked, Path(output)))
         with ExitStack() as temporary:
             folder = tempfile.mkdtemp(prefix="tosaic-build-")
             temporary.callback(shutil.rmtree, folder, ignore_errors=True)
-            build = compile_model(asked, Path(folder, "build"))
+            build = _as_build(compile_model(asked, Path(folder, "build")))
             weakref.finalize(build, temporary.pop_all().close)
             return build
 
@@ -69,6 +130,10 @@ def tune(
     """Spend `tuning=Tuning(trials=...)` on the CPU kernels of a model and keep the records; see `compile`."""
     with quiet_libraries():
         return tune_model(_asked(model, example_inputs, target, calibration, options))
+
+
+def _as_build(made: BuildFolder) -> Build:
+    return Build(made.folder, made.manifest)
 
 
 def _asked(

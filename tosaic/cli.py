@@ -18,11 +18,11 @@ import click
 from click.core import ParameterSource
 
 import tosaic
-from tosaic import console
-from tosaic.options import CompileOptions, QuantizationOptions, Tuning
-from tosaic.schedules import Schedules
+from tosaic.compiler.options import CompileOptions, QuantizationOptions, Tuning
+from tosaic.compiler.schedules import Schedules
 from tosaic.support.errors import Error
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
+from tosaic.terminal import console
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -189,7 +189,7 @@ def _written(value: object) -> str:
 def _show_versions(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
-    from tosaic.versions import versions
+    from tosaic.reports.versions import versions
 
     for name, version in versions().items():
         click.echo(f"{name:18} {version}")
@@ -218,8 +218,8 @@ def main() -> None:
 def compile_command(output: Path, as_json: bool, **arguments) -> None:
     """Compile MODEL into a build folder; with --tune-trials, tune it first."""
     options = _options(**arguments)
-    from tosaic.compilation import compile_model
-    from tosaic.report import compile_result, print_compile_report
+    from tosaic.compiler.compilation import compile_model
+    from tosaic.reports.report import compile_result, print_compile_report
 
     build = compile_model(options, output)
     console.show(build, as_json, compile_result, print_compile_report)
@@ -234,8 +234,8 @@ def compile_command(output: Path, as_json: bool, **arguments) -> None:
 def tune(as_json: bool, **arguments) -> None:
     """Tune the CPU kernels of MODEL and keep the records; build nothing."""
     options = _options(**arguments)
-    from tosaic.compilation import tune_model
-    from tosaic.report import print_tuning_report, tuning_result
+    from tosaic.compiler.compilation import tune_model
+    from tosaic.reports.report import print_tuning_report, tuning_result
 
     result = tune_model(options)
     target = options.target
@@ -253,8 +253,8 @@ def tune(as_json: bool, **arguments) -> None:
 def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
     """List ways to run MODEL in ever less memory, the fastest first; --point builds one."""
     options = _options(**arguments)
-    from tosaic.compilation import compile_model, fit_model
-    from tosaic.report import fit_result, print_fit
+    from tosaic.compiler.compilation import compile_model, fit_model
+    from tosaic.reports.report import fit_result, print_fit
 
     points = fit_model(options)
     if point is not None and point > len(points):
@@ -298,8 +298,8 @@ def accuracy(
 ) -> None:
     """Measure on your data what MODEL loses by quantization, layer by layer, and what int16 or f32 would buy."""
     options = _options(**arguments)
-    from tosaic.report import print_sensitivity, sensitivity_result
-    from tosaic.sensitivity import analyze
+    from tosaic.compiler.sensitivity import analyze
+    from tosaic.reports.report import print_sensitivity, sensitivity_result
 
     found = analyze(options, data, labels, metric, count, layers, least_db, _asked(click.get_current_context()))
     if as_json:
@@ -338,12 +338,12 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
 
     Without --input and --random it runs the calibration samples that the build carries.
     """
-    from tosaic.build import Build
-    from tosaic.npu_execution import NpuChoice
-    from tosaic.report import print_run_report, run_result
-    from tosaic.running import random_advice, read_samples, run_build
-    from tosaic.running import random_samples as draw
-    from tosaic.verification import print_verification, verify_build
+    from tosaic.api import Build
+    from tosaic.reports.report import print_run_report, run_result
+    from tosaic.runs.npu_execution import NpuChoice
+    from tosaic.runs.running import random_advice, read_samples, run_build
+    from tosaic.runs.running import random_samples as draw
+    from tosaic.runs.verification import print_verification, verify_build
 
     loaded = Build.load(build)
     if inputs and random_samples:
@@ -375,9 +375,9 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
 @console.reports_errors
 def verify(build: Path, count: int, seed: int, as_json: bool) -> None:
     """Compare board, NPU emulator and reference on random inputs, and name the op where a difference begins."""
-    from tosaic.build import Build
-    from tosaic.running import random_samples
-    from tosaic.verification import print_verification, verification_result, verify_build
+    from tosaic.api import Build
+    from tosaic.runs.running import random_samples
+    from tosaic.runs.verification import print_verification, verification_result, verify_build
 
     loaded = Build.load(build)
     result = verify_build(loaded, random_samples(loaded, count, seed))
@@ -395,8 +395,8 @@ def verify(build: Path, count: int, seed: int, as_json: bool) -> None:
 @console.reports_errors
 def report(build: Path, output: Path | None, other: Path | None, trace: Path | None, as_json: bool) -> None:
     """Write all about BUILD as one HTML file: its ops, timeline, arena, flash, roofline, tuning and accuracy."""
-    from tosaic.build import Build
-    from tosaic.timeline import write_trace
+    from tosaic.api import Build
+    from tosaic.reports.timeline import write_trace
 
     loaded = Build.load(build)
     written = [loaded.report(output, Build.load(other) if other else None)]
@@ -416,9 +416,9 @@ def report(build: Path, output: Path | None, other: Path | None, trace: Path | N
 @console.reports_errors
 def export(build: Path, tosa: Path | None, pte: Path | None, as_json: bool) -> None:
     """Write what BUILD computes in a format of others."""
+    from tosaic.api import Build
     from tosaic.backends.reference import serialize
-    from tosaic.build import Build
-    from tosaic.executorch_export import write_pte
+    from tosaic.compiler.executorch_export import write_pte
 
     loaded = Build.load(build)
     if not tosa and not pte:
@@ -445,7 +445,7 @@ def export(build: Path, tosa: Path | None, pte: Path | None, as_json: bool) -> N
 @console.reports_errors
 def opt(file: Path | None, as_json: bool, list_passes: bool, **arguments) -> None:
     """Run passes on FILE (MLIR text or bytecode; - reads stdin)."""
-    from tosaic import optimizer
+    from tosaic.compiler import optimizer
 
     if list_passes:
         optimizer.show_passes(as_json)
@@ -463,8 +463,8 @@ def targets(context: click.Context, as_json: bool) -> None:
     """List the targets by vendor; show one, or check a file of your own."""
     if context.invoked_subcommand is not None:
         return
-    from tosaic.target_report import print_targets, targets_result
-    from tosaic.targets import declarations
+    from tosaic.reports.target_report import print_targets, targets_result
+    from tosaic.target_files.ready import declarations
 
     console.show(list(declarations().values()), as_json, targets_result, print_targets)
 
@@ -475,8 +475,8 @@ def targets(context: click.Context, as_json: bool) -> None:
 @console.reports_errors
 def show_target(name: str, as_json: bool) -> None:
     """Show a target's core, NPUs and memories, and where its numbers come from."""
-    from tosaic.target_report import print_target, target_result
-    from tosaic.targets import find_declaration
+    from tosaic.reports.target_report import print_target, target_result
+    from tosaic.target_files.ready import find_declaration
 
     console.show(find_declaration(name), as_json, target_result, print_target)
 
@@ -487,8 +487,8 @@ def show_target(name: str, as_json: bool) -> None:
 @console.reports_errors
 def check_target(file: Path, as_json: bool) -> None:
     """Tell all that is wrong with a target file, a line each."""
+    from tosaic.reports.target_report import check_result, print_check
     from tosaic.target_files.declaration import examine
-    from tosaic.target_report import check_result, print_check
 
     checked = examine(file)
     console.show(checked, as_json, check_result, print_check)
@@ -510,8 +510,8 @@ def target_schema() -> None:
 @console.reports_errors
 def doctor(as_json: bool) -> None:
     """Look at what this machine has of the packages and programs that compilations need."""
-    from tosaic.doctor import examine
-    from tosaic.report import doctor_result, print_findings
+    from tosaic.reports.doctor import examine
+    from tosaic.reports.report import doctor_result, print_findings
 
     found = examine()
     console.show(found, as_json, doctor_result, print_findings)
@@ -525,7 +525,7 @@ def doctor(as_json: bool) -> None:
 def aten_ops(as_json: bool) -> None:
     """List the ATen ops that have been lowered, and where each runs."""
     from tosaic.frontend.ops import ops
-    from tosaic.report import print_ops
+    from tosaic.reports.report import print_ops
 
     console.show(ops(), as_json, lambda rows: {"ops": rows}, print_ops)
 
@@ -541,8 +541,8 @@ def npu() -> None:
 @console.reports_errors
 def disasm(build: Path, as_json: bool) -> None:
     """Print the command streams of a build, op by op."""
-    from tosaic.build import Build
-    from tosaic.disassembly import disassemble_build
+    from tosaic.api import Build
+    from tosaic.reports.disassembly import disassemble_build
 
     listings = disassemble_build(Build.load(build))
     text = "\n\n".join(f"; {name}\n{listing}" for name, listing in listings.items())
@@ -560,9 +560,9 @@ def measured(build: Path, log: str, as_json: bool) -> None:
     LOG is a file with lines `npu call 0: 12345 cycles`, - for stdin, or
     serial:PORT[?baud=N].
     """
-    from tosaic.build import Build
-    from tosaic.npu_measured import measured_regions
-    from tosaic.report import measured_result, print_measured
+    from tosaic.api import Build
+    from tosaic.reports.report import measured_result, print_measured
+    from tosaic.runs.npu_measured import measured_regions
 
     console.show(measured_regions(Build.load(build), log), as_json, measured_result, print_measured)
 
@@ -573,7 +573,7 @@ def measured(build: Path, log: str, as_json: bool) -> None:
 def ops(as_json: bool) -> None:
     """List the ops that Ethos-U takes, and on what conditions."""
     from tosaic.backends.ethos_u.acceptance import supported_ops
-    from tosaic.report import print_supported_ops
+    from tosaic.reports.report import print_supported_ops
 
     if as_json:
         console.print_json({"ops": supported_ops()})
@@ -587,7 +587,7 @@ def ops(as_json: bool) -> None:
 @console.reports_errors
 def worker(scheduler: str, slots: int | None) -> None:
     """Measure trials for a Dask scheduler, until it goes: what `--measure dask://HOST:PORT` runs on."""
-    from tosaic.measuring import run_worker
+    from tosaic.runs.measuring import run_worker
 
     run_worker(scheduler, slots or os.cpu_count() or 1)
 
@@ -625,7 +625,7 @@ def _records(count: int) -> dict:
 @console.reports_errors
 def export_records(file: Path, database: Path | None, as_json: bool) -> None:
     """Write all records to FILE as JSON lines."""
-    from tosaic.tuning import open_records
+    from tosaic.compiler.tuning import open_records
 
     with open_records(database) as opened:
         count = opened.export_lines(file)
@@ -639,7 +639,7 @@ def export_records(file: Path, database: Path | None, as_json: bool) -> None:
 @console.reports_errors
 def import_records(file: Path, database: Path | None, as_json: bool) -> None:
     """Add the records of FILE; those that are there stay."""
-    from tosaic.tuning import open_records
+    from tosaic.compiler.tuning import open_records
 
     with open_records(database) as opened:
         count = opened.import_lines(file)

@@ -25,11 +25,11 @@ from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.simulators.trial_examples import Example, examples
 from tosaic.backends.target import Target
-from tosaic.build import Build
+from tosaic.builds.build import BuildFolder
+from tosaic.compiler.trial_inputs import model_inputs, wide_kernel_inputs
 from tosaic.support.errors import Error, unknown_name
 from tosaic.support.functions import functions_on
-from tosaic.targets import find_target
-from tosaic.trial_inputs import model_inputs, wide_kernel_inputs
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.measurement import Measurement
 
 _ARGUMENTS = ("in", "out", "const")
@@ -52,13 +52,13 @@ class Kernel:
     tried: Sequence[Example]
 
     @staticmethod
-    def of(build: Build | str | Path, name: str) -> Kernel:
+    def of(build: BuildFolder | str | Path, name: str) -> Kernel:
         """A kernel of a build, by its name in the manifest. What is right is what `tosa_reference_model` computes.
 
         Raises:
             Error: there is no such kernel, or it is made without a program on the build's core.
         """
-        found = build if isinstance(build, Build) else Build.load(Path(build))
+        found = build if isinstance(build, BuildFolder) else BuildFolder.load(Path(build))
         known = functions_on("cpu", found.placed)
         if name not in known:
             raise unknown_name("kernel", name, known)

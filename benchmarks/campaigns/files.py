@@ -28,11 +28,12 @@ from click.testing import CliRunner, Result
 from benchmarks.campaigns.known_compiles import Known, reading
 from benchmarks.campaigns.planted_model import read
 from benchmarks.campaigns.trials import Outcome
+from tosaic.api import Build
 from tosaic.backends.reference import serialize
-from tosaic.build import Build, seal
+from tosaic.builds.build import seal
 from tosaic.cli import main
-from tosaic.console import FAULT
 from tosaic.support.mlir import bytecode
+from tosaic.terminal.console import FAULT
 
 _SECONDS, _BYTES = 20.0, 2e9
 _FORGET_PEAK = "5"  # see proc(5)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 from unittest import mock
 
-from tosaic import compilation
-from tosaic.compilation import Middle
-from tosaic.options import CompileOptions
-from tosaic.progress import Stations
+from tosaic.compiler import compilation
+from tosaic.compiler.compilation import Middle
+from tosaic.compiler.options import CompileOptions
 from tosaic.support.mlir import bytecode
+from tosaic.terminal.progress import Stations
 
 _T = TypeVar("_T")
 

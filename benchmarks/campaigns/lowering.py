@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from benchmarks.campaigns.trials import Outcome
-from tosaic.accuracy import compute, interface_quantizations, measure_accuracy
 from tosaic.backends.reference import evaluate, prepare
+from tosaic.compiler.accuracy import compute, interface_quantizations, measure_accuracy
 from tosaic.frontend import Capture, import_program, quantize, run_float
 from tosaic.frontend.builder import compiled_dtype
 from tosaic.frontend.canonical import is_quantized

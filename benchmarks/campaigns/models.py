@@ -14,11 +14,11 @@ from pathlib import Path
 import tosaic
 from benchmarks.campaigns import random_modules
 from benchmarks.campaigns.trials import Here, Outcome
-from tosaic.accuracy import NOISY_DB
-from tosaic.console import quiet_libraries
-from tosaic.options import QuantizationOptions, Tuning
-from tosaic.running import random_samples, run_build
-from tosaic.verification import verify_build
+from tosaic.builds.accuracy import NOISY_DB
+from tosaic.compiler.options import QuantizationOptions, Tuning
+from tosaic.runs.running import random_samples, run_build
+from tosaic.runs.verification import verify_build
+from tosaic.terminal.console import quiet_libraries
 
 TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
 

@@ -18,18 +18,18 @@ from click.testing import CliRunner, Result
 
 from benchmarks.campaigns import planted_model
 from benchmarks.campaigns.trials import Here, Outcome
-from tosaic import compilation, layers, placement, tuning
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import build as firmware_build
 from tosaic.backends.firmware.program import Call, KernelCall, NpuCall, Program
 from tosaic.cli import main
+from tosaic.compiler import compilation, layers, placement, tuning
+from tosaic.compiler.tuning import Tuner
 from tosaic.frontend.observer import RangeObserver
 from tosaic.passes.quantize import compute
 from tosaic.support.mlir import constant, constant_value, dense, dense_values, ir, shape_of, walk
 from tosaic.tuner.database import Record
 from tosaic.tuner.measurement import Measurement
-from tosaic.tuning import Tuner
 
 MODEL = f"{planted_model.__file__}:planted"
 SMALL = f"{planted_model.__file__}:small"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import tosaic
 from benchmarks.campaigns.trials import Here, Outcome
-from tosaic.console import quiet_libraries
-from tosaic.options import Tuning
-from tosaic.running import random_samples, run_build
+from tosaic.compiler.options import Tuning
+from tosaic.runs.running import random_samples, run_build
+from tosaic.target_files.ready import find_declaration
 from tosaic.target_files.source import ready
-from tosaic.targets import find_declaration
+from tosaic.terminal.console import quiet_libraries
 
 NAMES = tuple(ready())
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tosaic
-from tosaic.console import quiet_libraries
+from tosaic.terminal.console import quiet_libraries
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tosaic.cli import main
-from tosaic.console import FAULT
+from tosaic.terminal.console import FAULT
 
 NETS = Path(__file__).parent / "models" / "nets.py"
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from conftest import NETS
 
-from tosaic import layers
-from tosaic.accuracy import OutputAccuracy, agreement_db, channel_db, check_accuracy, sqnr_db
-from tosaic.build import Build
+from tosaic.api import Build
+from tosaic.builds.accuracy import OutputAccuracy, agreement_db, channel_db, sqnr_db
+from tosaic.compiler import layers
+from tosaic.compiler.accuracy import check_accuracy
 from tosaic.passes.quantize import compute
 from tosaic.support.errors import Error
 from tosaic.support.mlir import dense, dense_values, ir, shape_of, walk

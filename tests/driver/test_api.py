@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tosaic as api
-from tosaic.running import reference_outputs
+from tosaic.runs.running import reference_outputs
 
 
 class Net(nn.Module):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import NETS
 
-from tosaic.build import seal
+from tosaic.builds.build import seal
 from tosaic.support.mlir import parse
 
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import NETS
 
-from tosaic.build import Build
+from tosaic.api import Build
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (5, 1, 32, 32, 3), np.uint8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import NETS
 
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 
 def test_an_inference_takes_its_cycles_at_the_clock(succeed, tosaic, tmp_path):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 
-from tosaic.doctor import CPU_INDEX
+from tosaic.reports.doctor import CPU_INDEX
 from tosaic.support.errors import BackendError
 from tosaic.support.processes import installed, program, run_tool, variable
 

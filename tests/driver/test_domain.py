@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tosaic.domain import Range, input_ranges, sample_within
+from tosaic.compiler.domain import Range, input_ranges, sample_within
 from tosaic.support.errors import Error
 from tosaic.support.mlir import parse
 

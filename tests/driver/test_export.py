@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from conftest import NETS
 
+from tosaic.api import Build
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.reference import evaluate
-from tosaic.build import Build
-from tosaic.executorch_export import delegate_payload, delegate_regions
+from tosaic.compiler.executorch_export import delegate_payload, delegate_regions
+from tosaic.compiler.trial_inputs import call_inputs
 from tosaic.support.functions import functions_on, standalone
-from tosaic.trial_inputs import call_inputs
 
 NPU_BLOCKS = ["vela_bin_stream", "cmd_data", "weight_data", "scratch_size", "inputs", "outputs", "vela_end_stream"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tosaic.api import Build
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.simulators.runners.qemu import Qemu
-from tosaic.build import Build
-from tosaic.npu_execution import npu_for
+from tosaic.runs.npu_execution import npu_for
 from tosaic.support.processes import run_tool
 
 FIRMWARE = Path(__file__).parents[2] / "examples" / "firmware"

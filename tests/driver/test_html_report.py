@@ -10,10 +10,10 @@ import pytest
 from browser import show
 from conftest import NETS
 
-from tosaic.build import Build
-from tosaic.html_report import flash_parts
-from tosaic.profile import of_model
-from tosaic.timeline import Lying, arena, live_at_peak, slices
+from tosaic.api import Build
+from tosaic.reports.html_report import flash_parts
+from tosaic.reports.profile import of_model
+from tosaic.reports.timeline import Lying, arena, live_at_peak, slices
 
 MOST = 3 << 20
 
@@ -129,5 +129,5 @@ def test_flash_adds_up(builds):
 
 
 def test_without_bokeh_it_says_what_to_install(builds, refused, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tosaic.html_report", None)
+    monkeypatch.setitem(__import__("sys").modules, "tosaic.reports.html_report", None)
     assert "pip install tosaic[report]" in refused("report", builds[0].folder)

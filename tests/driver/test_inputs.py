@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tosaic.build import Build
+from tosaic.api import Build
 
 PROGRAM = f"{Path(__file__).parent / 'models' / 'programs.py'}:program"
 

@@ -13,7 +13,7 @@ from conftest import NETS
 from distributed import LocalCluster
 
 from benchmarks.bench_board import emulated_board
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 SMALL = f"{NETS}:small"
 

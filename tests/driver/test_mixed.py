@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tosaic.build import Build
+from tosaic.api import Build
 from tosaic.support.mlir import element_type, functions, walk
 
 MODEL = f"{Path(__file__).parent / 'models' / 'mixed.py'}:mixed"

@@ -80,7 +80,7 @@ def test_what_is_excluded_stays_float(compiled, succeed, name):
     run = succeed("run", report["build"], "--random", 2)
     (output,) = run["outputs"]
     from tosaic import Build
-    from tosaic.running import Path, random_samples, reference_outputs
+    from tosaic.runs.running import Path, random_samples, reference_outputs
 
     build = Build.load(Path(report["build"]))
     assert "xf32>" in str(build.module)

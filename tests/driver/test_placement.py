@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tosa_graphs import Graph
 
-from tosaic.manifest import placed_ops
+from tosaic.builds.manifest import placed_ops
+from tosaic.compiler.placement import place_on
 from tosaic.passes import random_inputs
 from tosaic.passes.place.verdicts import VERDICTS
-from tosaic.placement import place_on
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 
 def test_an_op_computed_wrongly_goes_to_the_cpu_with_the_difference(monkeypatch):

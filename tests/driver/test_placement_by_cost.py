@@ -7,15 +7,15 @@ import pytest
 from tosa_graphs import Graph
 
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
-from tosaic.manifest import placed_ops
-from tosaic.options import Tuning
+from tosaic.builds.manifest import placed_ops
+from tosaic.compiler.options import Tuning
+from tosaic.compiler.placement import Placement, place_on
+from tosaic.compiler.placement_by_cost import cheaper_placement
+from tosaic.compiler.tuning import Tuner
 from tosaic.passes import random_inputs
-from tosaic.placement import Placement, place_on
-from tosaic.placement_by_cost import cheaper_placement
 from tosaic.support.functions import functions_on
 from tosaic.support.mlir import ir
-from tosaic.targets import find_target
-from tosaic.tuning import Tuner
+from tosaic.target_files.ready import find_target
 
 TARGET = find_target("corstone-300")
 

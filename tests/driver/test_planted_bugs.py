@@ -10,8 +10,8 @@ import pytest
 from conftest import NETS
 
 from benchmarks.campaigns.planted_bugs import BUGS, MODEL, compile_with, sound, trial
-from tosaic import compilation
 from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.compiler import compilation
 
 MIXED = f"{NETS.parent / 'mixed.py'}:mixed"
 

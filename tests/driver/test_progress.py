@@ -7,8 +7,8 @@ import time
 
 from rich.console import Console
 
-from tosaic import progress as shown_progress
-from tosaic.progress import Stations, durations, keep_durations, tasks_table, tuning_line
+from tosaic.terminal import progress as shown_progress
+from tosaic.terminal.progress import Stations, durations, keep_durations, tasks_table, tuning_line
 from tosaic.tuner.progress import Progress, TaskProgress
 
 

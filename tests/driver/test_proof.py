@@ -2,13 +2,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tosaic.proof import prove_kernels
+from tosaic.compiler.proof import prove_kernels
+from tosaic.compiler.tuning import open_records
 from tosaic.support.errors import BackendError
 from tosaic.tuner.database import Record
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule, Space, Variant
 from tosaic.tuner.tune import best
-from tosaic.tuning import open_records
 
 
 @dataclass(frozen=True)

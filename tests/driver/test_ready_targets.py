@@ -14,12 +14,12 @@ from tosa_graphs import Graph
 from benchmarks.campaigns.targets import outcome
 from tosaic.backends.ethos_u.vela import VelaOptions, vela_sections
 from tosaic.backends.target import Target
+from tosaic.compiler.verdicts import costs_of
 from tosaic.passes.npu.costs import COSTS
 from tosaic.target_files.declaration import declaration, examine
+from tosaic.target_files.ready import declarations, find_target
 from tosaic.target_files.schema import json_schema
 from tosaic.target_files.source import READY, ready
-from tosaic.targets import declarations, find_target
-from tosaic.verdicts import costs_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
 CHIPS = (

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from tosa_graphs import Graph
 
-from tosaic import placement
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import VelaOptions, compile_region
 from tosaic.backends.reference import evaluate, serialize
+from tosaic.compiler import placement
+from tosaic.compiler.placement import place_on
+from tosaic.compiler.region_search import better_regions, bytes_beside, is_alone
 from tosaic.passes import first_difference, random_inputs
-from tosaic.placement import place_on
-from tosaic.region_search import better_regions, bytes_beside, is_alone
 from tosaic.support.functions import functions_on, note_states, standalone
 from tosaic.support.mlir import ir
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 
 def wide() -> ir.Module:

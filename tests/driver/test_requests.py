@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tosaic import compilation
+from tosaic.api import Build
 from tosaic.backends.target import Target
-from tosaic.build import Build
-from tosaic.options import CompileOptions, Tuning
-from tosaic.targets import find_target
+from tosaic.compiler import compilation
+from tosaic.compiler.options import CompileOptions, Tuning
+from tosaic.target_files.ready import find_target
 
 
 def with_little_fast_memory(size: int) -> Target:

@@ -9,10 +9,10 @@ from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.schedules import Schedules
+from tosaic.compiler.schedules import Schedules
 from tosaic.support.errors import Error
 from tosaic.support.mlir import functions, ir
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.space import Schedule
 
 CORE = find_target("stm32f446").core

@@ -10,7 +10,7 @@ from conftest import NETS
 
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.support.errors import Error
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 H743 = """
 name = "stm32h743"

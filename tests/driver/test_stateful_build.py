@@ -9,8 +9,8 @@ from conftest import NETS
 from torch import Tensor, nn
 
 import tosaic as api
-from tosaic.build import Build
-from tosaic.options import QuantizationOptions
+from tosaic.api import Build
+from tosaic.compiler.options import QuantizationOptions
 
 
 @pytest.fixture(scope="module", params=["cortex-m55", "corstone-300"])

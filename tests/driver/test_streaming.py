@@ -10,6 +10,7 @@ import pytest
 from conftest import NETS
 from tosa_graphs import Graph
 
+from tosaic.api import Build
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import toolchain
@@ -17,18 +18,17 @@ from tosaic.backends.firmware.build import simulator_objects
 from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, run_firmware
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Memory
-from tosaic.build import Build
-from tosaic.compilation import tune_model
-from tosaic.options import CompileOptions, Tuning
-from tosaic.running import difference_of_samples, reference_outputs
-from tosaic.streaming import _lean
+from tosaic.compiler.compilation import tune_model
+from tosaic.compiler.options import CompileOptions, Tuning
+from tosaic.compiler.streaming import _lean
+from tosaic.compiler.tuning import Tuner
+from tosaic.runs.running import difference_of_samples, reference_outputs
 from tosaic.support.mlir import functions
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.database import Record
 from tosaic.tuner.measurement import Measurement, Objective
 from tosaic.tuner.space import Schedule
 from tosaic.tuner.tune import TuningResult
-from tosaic.tuning import Tuner
 
 MODEL = f"{NETS}:tall"
 
@@ -85,7 +85,7 @@ def test_kernels_of_streams_are_tuned_by_how_often_they_are_called(streamed, mon
         asked.extend(tasks)
         return TuningResult({}, 0, 0, {}, 0, 0.0, False)
 
-    monkeypatch.setattr("tosaic.tuning.tune", tune)
+    monkeypatch.setattr("tosaic.compiler.tuning.tune", tune)
     records = Path(small["build"]).parent / "records.db"
     target = find_target("cortex-m55", arena_size=limit)
     tune_model(CompileOptions(MODEL, target, tuning=Tuning(trials=1, records=records)))

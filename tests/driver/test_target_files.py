@@ -15,9 +15,9 @@ from tosaic.backends.cores import find_core
 from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.support.errors import Error
 from tosaic.target_files.declaration import declaration, examine
+from tosaic.target_files.ready import find_target
 from tosaic.target_files.schema import TargetFile, json_schema
 from tosaic.target_files.source import READY, load, ready
-from tosaic.targets import find_target
 
 PAGE = Path(__file__).parents[2] / "docs" / "targets.md"
 BOARD = """\

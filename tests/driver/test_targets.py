@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import pytest
 from conftest import NETS
 
+from tosaic.api import Build
 from tosaic.backends.bench.monitor import image_layout
 from tosaic.backends.cores import find_core
 from tosaic.backends.simulators.execution import Execution
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Core
-from tosaic.build import Build, seal
+from tosaic.builds.build import seal
 from tosaic.support.errors import Error
-from tosaic.targets import declarations, find_target, with_constants_in
+from tosaic.target_files.ready import declarations, find_target, with_constants_in
 
 AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
 
@@ -199,7 +200,7 @@ def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
 
 def test_a_target_of_another_package(install):
     theirs = replace(find_target("cortex-m55"), name="theirs")
-    install("tosaic.targets", "their_target", theirs)
+    install("tosaic.target_files.ready", "their_target", theirs)
     assert declarations()["theirs"].target is find_target("theirs") is theirs
 
 

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from conftest import NETS
 from rich.console import Console
 
-from tosaic.build import Build
+from tosaic.api import Build
 from tosaic.cli import main
-from tosaic.progress import Stations
-from tosaic.running import random_advice, random_samples
+from tosaic.runs.running import random_advice, random_samples
 from tosaic.support.processes import TOOLS
+from tosaic.terminal.progress import Stations
 
 
 def test_a_run_without_inputs_takes_the_samples_of_the_build(succeed, net):
@@ -115,7 +115,7 @@ def test_every_command_that_prints_takes_json():
 
 def test_the_live_line_says_what_is_done(monkeypatch):
     shown = Console(file=io.StringIO(), force_terminal=True, width=80)
-    monkeypatch.setattr("tosaic.progress.stderr", shown)
+    monkeypatch.setattr("tosaic.terminal.progress.stderr", shown)
     stations = Stations()
     with stations.live():
         stations.seconds["capture"] = 2.4

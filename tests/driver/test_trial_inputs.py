@@ -1,9 +1,9 @@
 import numpy as np
 
 from tosaic.backends.reference import evaluate
+from tosaic.compiler.trial_inputs import wide_kernel_inputs
 from tosaic.passes import random_inputs, run_phase
 from tosaic.support.mlir import parse
-from tosaic.trial_inputs import wide_kernel_inputs
 
 # A sum of whole rows is a kernel of its own, and what shifts it reads i32 of a small range.
 SHIFTED_SUMS = """

@@ -14,8 +14,8 @@ from tosaic.backends.ethos_u.emulator import machine
 from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
-from tosaic.build import seal
-from tosaic.manifest import Manifest
+from tosaic.builds.build import seal
+from tosaic.builds.manifest import Manifest
 from tosaic.support.mlir import dense, dense_values, functions, ir, parse, walk
 from tosaic.support.processes import run_tool
 

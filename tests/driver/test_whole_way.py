@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from conftest import NETS
 
+from tosaic.api import Build
 from tosaic.backends.ethos_u.emulator.stream import command_words
-from tosaic.build import Build, seal
-from tosaic.running import reference_outputs
-from tosaic.targets import find_target
+from tosaic.builds.build import seal
+from tosaic.runs.running import reference_outputs
+from tosaic.target_files.ready import find_target
 
 MODEL = f"{NETS}:net"
 TARGETS = {"cortex-m55": None, "corstone-300": "ethos-u55-128", "corstone-320": "ethos-u85-256"}

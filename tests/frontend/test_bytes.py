@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
+from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.frontend import capture, import_program, quantize, run_float
 from tosaic.passes import run_phase
 from tosaic.support.attributes import bool_of

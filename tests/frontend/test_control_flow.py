@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch._higher_order_ops import map as rows_of
 from torch._higher_order_ops import scan, while_loop
 
-from tosaic.accuracy import sqnr_db
 from tosaic.backends.reference import evaluate
+from tosaic.builds.accuracy import sqnr_db
 from tosaic.frontend import capture, import_program, quantize, run_float
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tosaic.accuracy import compute
 from tosaic.backends.reference import evaluate, prepare
+from tosaic.compiler.accuracy import compute
 from tosaic.frontend import capture, import_program, quantize, run_float
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError

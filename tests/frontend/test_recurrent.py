@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate
+from tosaic.compiler.accuracy import interface_quantizations
+from tosaic.compiler.layers import check_layers, measure_layers, told
 from tosaic.frontend import Capture, capture, import_program, quantize
-from tosaic.layers import check_layers, measure_layers, told
 from tosaic.passes import FloatsLeft, run_phases
 from tosaic.support.functions import returned
 from tosaic.support.loops import LOOP

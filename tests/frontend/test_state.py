@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tosaic.accuracy import interface_quantizations
+from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.frontend import capture, import_program, quantize, run_float_on
 from tosaic.passes import run_phase
 from tosaic.support.functions import body_of, note_states, returned

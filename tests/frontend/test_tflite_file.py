@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tosaic.accuracy import interface_quantizations
 from tosaic.backends.reference import evaluate, evaluate_each, evaluate_in_turn
+from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.frontend import read_tosa
 from tosaic.passes import run_phases
 from tosaic.support.errors import ModelError

@@ -11,8 +11,8 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser
 
-from tosaic import verdicts  # noqa: F401  (passes know the targets then)
 from tosaic.backends.reference import evaluate
+from tosaic.compiler import verdicts  # noqa: F401  (passes know the targets then)
 from tosaic.passes import PASSES, VerifyEach, parse_pipeline, run_passes
 from tosaic.support.mlir import parse
 

@@ -16,7 +16,7 @@ from tosaic.backends.firmware.linker_script import arena_section, linker_script
 from tosaic.backends.firmware.toolchain import compile_c, link, runtime_objects
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Board, Core, Layout, Memory
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 _MIB = 1 << 20
 _GUARD = 32

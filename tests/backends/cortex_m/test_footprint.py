@@ -15,7 +15,7 @@ from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Cache, Memory
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 CACHE = Cache("dcache", 1024, 4, 32)
 PLACES: tuple[Place, ...] = ("input", "output", "params", "scratch")

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.nest.turn import LANE_ROWS
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.support.mlir import ir
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 PAGE = Path(__file__).parents[3] / "docs" / "kernels.md"
 

@@ -16,14 +16,14 @@ from drop_in import install
 from pages import assert_as_printed, executed, named_blocks
 from tosa_graphs import Graph
 
+from tosaic.api import Build
 from tosaic.backends.cortex_m.isa.isa import ISAS, sets_of
 from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
-from tosaic.build import Build
-from tosaic.schedules import Schedules
+from tosaic.compiler.schedules import Schedules
 from tosaic.support.functions import functions_on
 from tosaic.support.mlir import functions
 from tosaic.tuner.database import Database, Environment, Record

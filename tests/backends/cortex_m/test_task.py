@@ -21,7 +21,7 @@ from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import functions
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.space import Schedule
 
 

@@ -33,9 +33,9 @@ from tosaic.backends.ethos_u.emulator.registers import Registers, command_name
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
 from tosaic.backends.ethos_u.schedule import op_of_command
 from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
+from tosaic.compiler.verdicts import verdict
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk
-from tosaic.verdicts import verdict
 
 USUAL = VelaOptions()
 Step = Callable[["Fuzz", ir.Value], "ir.Value | None"]

@@ -10,9 +10,9 @@ from tosaic.backends.ethos_u.acceptance import refusal, supported_ops, suspicion
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import EmulationError
 from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.compiler.verdicts import verdict
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk
-from tosaic.verdicts import verdict
 
 
 def refusals(module: ir.Module, accelerator: str, judge=refusal) -> list[str]:

@@ -10,8 +10,8 @@ from tosaic.backends import reference
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.compiler.verdicts import verdict
 from tosaic.support.mlir import ir, walk
-from tosaic.verdicts import verdict
 
 # Vela takes these and computes something other than TOSA: the table keeps them off the NPU.
 DIVERGENT = {

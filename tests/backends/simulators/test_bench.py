@@ -21,11 +21,11 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.target import Target
+from tosaic.compiler.tuning import _objective
 from tosaic.support.errors import Error, SimulatorError
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule
-from tosaic.tuning import _objective
 
 TARGET = find_target("cortex-m55")
 AN386 = Path(__file__).parents[3] / "examples/targets/mps2-an386.toml"

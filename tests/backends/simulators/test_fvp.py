@@ -9,7 +9,7 @@ import pytest
 
 from tosaic.backends.simulators.runners.fvp import Fvp
 from tosaic.support.errors import BackendError, SimulatorError
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 
 TARGET = find_target("corstone-300")
 

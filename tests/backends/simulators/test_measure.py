@@ -20,7 +20,7 @@ from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.simulators.trial_examples import examples
 from tosaic.support.errors import BackendError
-from tosaic.targets import find_target
+from tosaic.target_files.ready import find_target
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.space import Schedule
 

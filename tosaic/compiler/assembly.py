@@ -1,0 +1,148 @@
+"""From the placed module to the program that the firmware runs: every value a buffer, every call a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.sharing import with_shared_weights
+from tosaic.backends.ethos_u.vela import NpuRegion
+from tosaic.backends.firmware.program import Buffer, Call, Copy, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.compiler.accuracy import interface_quantizations
+from tosaic.support.errors import BackendError
+from tosaic.support.functions import body_of, callee_of, number_of_states
+from tosaic.support.locations import describe
+from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
+
+
+@dataclass
+class _Assembly:
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    names: dict[ir.Value, str] = field(default_factory=dict)
+
+    def define(self, value: ir.Value, name: str, constant: bool = False) -> None:
+        array = constant_value(value) if constant else None
+        self.buffers[name] = Buffer(shape_of(value), numpy_dtype(element_type(value)), array)
+        self.names[value] = name
+
+
+def assemble(
+    placed: ir.Module,
+    kernels: Mapping[str, KernelSource],
+    regions: Mapping[str, NpuRegion],
+    where: Mapping[str, str],
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+) -> Program:
+    """The program of a placed module.
+
+    Args:
+        placed: `main` holds constants, reshapes and calls (see the `place` phase).
+        kernels: the kernel of each CPU function by function name.
+        regions: the command stream of each NPU function by function name.
+        where: the user's source line and op of each function, for reports.
+        input_names, output_names: how they are called in the model's header and the manifest, states last.
+
+    Raises:
+        BackendError: `main` holds an op that is none of those.
+    """
+    main, kernels = functions(placed)["main"], with_shared_weights(kernels)
+    block = body_of(main)
+    assembly = _Assembly()
+    for index, argument in enumerate(block.arguments):
+        assembly.define(argument, f"input_{index}")
+    returned: list[ir.Value] = []
+    for op in block.operations:
+        match op.operation.name:
+            case "tosa.const":
+                assembly.define(op.result, f"constant_{len(assembly.buffers)}", constant=True)
+            case "tosa.const_shape":
+                pass
+            case "tosa.reshape":
+                name = f"view_{len(assembly.buffers)}"
+                assembly.define(op.result, name)
+                assembly.aliases[name] = assembly.names[op.operands[0]]
+            case "func.call":
+                _call(assembly, op.operation, kernels, regions, where)
+            case "func.return":
+                returned = list(op.operands)
+            case name:
+                raise BackendError(f"`{name}` was not placed", where=describe(op.location))
+    given = _interfaces(assembly, input_names, block.arguments, main, "arg_attrs")
+    results = _interfaces(assembly, output_names, returned, main, "res_attrs")
+    kept = number_of_states(main)
+    inputs, states = given[: len(given) - kept], given[len(given) - kept :]
+    outputs, after = results[: len(results) - kept], results[len(results) - kept :]
+    program = Program(
+        inputs=inputs,
+        outputs=outputs,
+        buffers=assembly.buffers,
+        calls=tuple(assembly.calls),
+        aliases=assembly.aliases,
+        states=states,
+    )
+    program = _with_copies(program, after)
+    program.check()
+    return program
+
+
+def _with_copies(program: Program, after: Sequence[Interface]) -> Program:
+    """Let the states take their new values, and outputs that are states be copies of the old ones.
+
+    Args:
+        after: the new value of each state.
+    """
+    held = {program.storage(state.buffer) for state in program.states}
+    buffers, outputs, copies = dict(program.buffers), list[Interface](), list[Copy]()
+    for output in program.outputs:
+        if program.storage(output.buffer) in held:
+            copy = Copy(output.buffer, f"output_{len(outputs)}")
+            copies.append(copy)
+            buffers[copy.target] = program.buffers[output.buffer]
+            output = replace(output, buffer=copy.target)
+        outputs.append(output)
+    taken = [Copy(new.buffer, old.buffer) for new, old in zip(after, program.states, strict=True)]
+    copies += [copy for copy in taken if program.storage(copy.source) != copy.target]
+    return replace(program, buffers=buffers, outputs=tuple(outputs), copies=tuple(copies))
+
+
+def _call(
+    assembly: _Assembly,
+    op: ir.Operation,
+    kernels: Mapping[str, KernelSource],
+    regions: Mapping[str, NpuRegion],
+    where: Mapping[str, str],
+) -> None:
+    callee = callee_of(op)
+    for index, result in enumerate(op.results):
+        suffix = f"_{index}" if len(op.results) > 1 else ""
+        assembly.define(result, f"{callee}{suffix}")
+    inputs = tuple(assembly.names[operand] for operand in op.operands)
+    outputs = tuple(assembly.names[result] for result in op.results)
+    if callee in kernels:
+        assembly.calls.append(KernelCall(kernels[callee], inputs, outputs, where.get(callee, "")))
+        return
+    region = regions[callee]
+    assembly.calls.append(
+        NpuCall(
+            name=callee,
+            command_stream=region.commands,
+            constants=region.constants,
+            scratch_bytes=region.scratch_bytes,
+            fast_bytes=region.fast_bytes,
+            inputs=tuple(Port(n, p.region, p.address) for n, p in zip(inputs, region.inputs, strict=True)),
+            outputs=tuple(Port(n, p.region, p.address) for n, p in zip(outputs, region.outputs, strict=True)),
+            where=where.get(callee, ""),
+            header=region.header,
+        )
+    )
+
+
+def _interfaces(
+    assembly: _Assembly, names: Sequence[str], values: Sequence[ir.Value], main: ir.Operation, attributes: str
+) -> tuple[Interface, ...]:
+    kinds = interface_quantizations(main, attributes, values)
+    return tuple(Interface(n, assembly.names[v], kind) for n, v, kind in zip(names, values, kinds, strict=True))

@@ -1,0 +1,121 @@
+"""Ops that leave the NPU because the CPU computes them in fewer cycles, the calls of the NPU included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
+from tosaic.backends.target import Memory, Target
+from tosaic.compiler.placement import Placement, compiled, settled
+from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.passes.place.place import refuse
+from tosaic.support.attributes import int_of
+from tosaic.support.functions import computing_ops, functions_on
+from tosaic.support.mlir import copy_of, ir, shape_of
+from tosaic.support.tosa_ops import CONSTANT
+from tosaic.support.values import byte_size, multiplications, producer, tensor_operands
+
+CpuCycles: TypeAlias = Callable[[ir.Module], float]
+"""Measured cycles of the CPU's kernels of a placed module."""
+
+_PRODUCTS_PER_CYCLE, _ELEMENTS_PER_CYCLE = 8, 2
+"""What kernels of a Cortex-M do not exceed: products of int8, and elements that they read and write."""
+_LEAST_GAIN, _STEP = 1 / 20, 1 / 100
+"""Of all cycles, for which a region is torn, as estimates are no better; and what each move adds to that."""
+_TRIES = 4
+
+
+@dataclass
+class _Alike:
+    """Ops of one kind and shape on the NPU.
+
+    Args:
+        cycles: that the NPU takes for each, by the op's number.
+        least: what the CPU takes for one at the very least.
+    """
+
+    least: float
+    cycles: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def promise(self) -> float:
+        """Cycles that moving all of them may save at most; each ends a region."""
+        return sum(self.cycles.values()) - len(self.cycles) * (self.least + CYCLES_PER_NPU_CALL)
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        return {n: f"the CPU is faster: the NPU takes {cycles:,} cycles for it" for n, cycles in self.cycles.items()}
+
+
+def cheaper_placement(
+    placement: Placement,
+    target: Target,
+    samples: Sequence[Sequence[np.ndarray]],
+    cpu_cycles: CpuCycles,
+    callbacks: Sequence[Callback] = (),
+) -> Placement:
+    """The placement, or another that takes at least a twentieth fewer cycles with some ops on the CPU.
+
+    What the NPU takes is Vela's estimate, what the CPU takes is measured; both clocks count alike. Ops of one kind and
+    shape move together, those first that promise most, and regions are proven on `samples` as `place_on` proves them.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
+    groups = [group for group in _groups(placement, target) if group.promise > _STEP * _cycles(placement, 0)]
+    if not groups:
+        return placement
+    phase = place_phase(target.accelerator or "")
+    best, least = placement, _cycles(placement, cpu_cycles(placement.module))
+    wanted = (1 - _LEAST_GAIN) * least
+    promising = [group for group in groups if group.promise > _STEP * least]
+    for group in sorted(promising, key=lambda group: -group.promise)[:_TRIES]:
+        moved = copy_of(best.fused)
+        refuse(moved, group.reasons)
+        divided = copy_of(moved)
+        run_phase(divided, phase)
+        on_cpu = cpu_cycles(divided)
+        staying = sum(region.cycles for region in best.regions.values()) - sum(group.cycles.values())
+        enough = (1 - _STEP) * least
+        if on_cpu + staying + CYCLES_PER_NPU_CALL * len(functions_on("npu", divided)) > enough:
+            continue
+        attempt = settled(compiled(moved, target, callbacks), target, samples, callbacks)
+        if (cycles := _cycles(attempt, cpu_cycles(attempt.module))) <= enough:
+            best, least = attempt, cycles
+    return best if least <= wanted else placement
+
+
+def _cycles(placement: Placement, on_cpu: float) -> float:
+    return on_cpu + sum(region.cycles + CYCLES_PER_NPU_CALL for region in placement.regions.values())
+
+
+def _groups(placement: Placement, target: Target) -> Iterator[_Alike]:
+    """The ops of each kind and shape that Vela scheduled by themselves."""
+    found: dict[str, _Alike] = {}
+    for name, function in functions_on("npu", placement.module).items():
+        ops = computing_ops(function)
+        for part in placement.regions[name].ops:
+            if part.index < 0:
+                continue
+            op = ops[part.index]
+            kind = " ".join([op.name, *(str(value.type) for value in (*op.operands, *op.results))])
+            cycles = found.setdefault(kind, _Alike(_least(op, target.layout.constants))).cycles
+            number = int_of(op, "tosaic.op")
+            cycles[number] = cycles.get(number, 0) + part.cycles
+    yield from found.values()
+
+
+def _least(op: ir.Operation, constants: Memory) -> float:
+    operands = tensor_operands(op)
+    elements = sum(prod(shape_of(value)) for value in (*operands, *op.results))
+    weights = sum(byte_size(value) for value in operands if producer(value, *CONSTANT))
+    return max(
+        multiplications(op) / _PRODUCTS_PER_CYCLE,
+        elements / _ELEMENTS_PER_CYCLE,
+        weights / constants.bytes_per_cycle if constants.bytes_per_cycle else 0,
+    )

@@ -1,0 +1,65 @@
+"""What of this machine tosaic stands on, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tosaic.reports.versions import MISSING, versions
+from tosaic.support.processes import TOOLS, program, said_version, variable
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch's builds without CUDA are."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        state: `warning` where all works, but not as it should.
+        found: its version and path, or what is wrong.
+        hint: what to do about it.
+    """
+
+    name: str
+    state: Literal["ok", "warning", "missing"]
+    found: str
+    hint: str = ""
+
+
+def examine() -> list[Finding]:
+    """Each package and program that compilations need."""
+    return [*_packages(), *map(_tool, TOOLS)]
+
+
+def _packages() -> Iterator[Finding]:
+    for name, version in versions().items():
+        if name in TOOLS:
+            continue
+        if version == MISSING:
+            yield Finding(name, "missing", version, f"pip install {name}, or tosaic anew")
+        elif name == "torch":
+            yield _torch(version)
+        else:
+            yield Finding(name, "ok", version)
+
+
+def _torch(version: str) -> Finding:
+    import torch
+
+    if torch.version.cuda is None:
+        return Finding("torch", "ok", version)
+    number = version.partition("+")[0]
+    hint = f"pip install --force-reinstall torch=={number} --index-url {CPU_INDEX}, then uninstall nvidia-* and triton"
+    what = f"{version}: the build for CUDA {torch.version.cuda}, gigabytes of which tosaic uses nothing"
+    return Finding("torch", "warning", what, hint)
+
+
+def _tool(name: str) -> Finding:
+    path = program(name)
+    if path is None:
+        hint = f"apt-get install {TOOLS[name]}, or let {variable(name)} name it"
+        return Finding(name, "missing", MISSING, hint)
+    return Finding(name, "ok", f"{said_version(path)} at {path}")
