@@ -19,8 +19,8 @@ from tosaic.backends.simulators.run import encode_rows, fed_rows, read_outputs, 
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.target import Memory
 from tosaic.compiler.compilation import tune_model
+from tosaic.compiler.fitting.tasks import lean_task
 from tosaic.compiler.options import CompileOptions, Tuning
-from tosaic.compiler.streaming import _lean
 from tosaic.compiler.tuning import Tuner
 from tosaic.runs.running import difference_of_samples, reference_outputs
 from tosaic.support.mlir import functions
@@ -67,7 +67,7 @@ def test_a_lean_kernel_takes_no_record_of_the_generic_lowering(tmp_path):
     (function,) = functions(g.module(g.requantize(y, "i8", np.full(16, 0.01)))).values()
     target = find_target("cortex-m55")
     task, generic = KernelTask.of(function, target.core), Schedule.of("linalg.loops")
-    lean = _lean(task, Site(target.layout.constants), 2048)
+    lean = lean_task(task, Site(target.layout.constants), 2048)
     cheap = Measurement("ok", instructions=1, cycles=1, code=task.code(generic))
     with Tuner(target, Tuning(records=tmp_path / "records.db"), None) as tuner:
         tuner.database.append([Record(key, generic, cheap) for key in {task.key, lean.key}])

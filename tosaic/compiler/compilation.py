@@ -26,6 +26,7 @@ from tosaic.compiler.accuracy import check_accuracy, compute, interface_quantiza
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.chosen import ChosenKernel, schedules_text
 from tosaic.compiler.domain import Range, input_ranges, sample_within
+from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
 from tosaic.compiler.layers import check_layers, measure_layers, noisy_outputs
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
 from tosaic.compiler.placement import Placement, place_on
@@ -33,7 +34,6 @@ from tosaic.compiler.placement_by_cost import cheaper_placement
 from tosaic.compiler.proof import KernelProof, prove_firmware
 from tosaic.compiler.requests import waits_by_block
 from tosaic.compiler.schedules import FILE as SCHEDULES
-from tosaic.compiler.streaming import Fitted, Fitter, Point
 from tosaic.compiler.trial_inputs import Samples, model_samples
 from tosaic.compiler.tuning import Tuner, program_of
 from tosaic.compiler.verdicts import costs_of

@@ -16,9 +16,9 @@ from tosaic.backends.target import Target
 from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.builds.build import BuildFolder
 from tosaic.builds.manifest import Manifest
+from tosaic.compiler.fitting.fitter import Point
 from tosaic.compiler.layers import worst
 from tosaic.compiler.sensitivity import Cost, Sensitivity
-from tosaic.compiler.streaming import Point
 from tosaic.reports.doctor import Finding
 from tosaic.reports.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.runs.npu_execution import DESCRIPTION
