@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,23 +19,39 @@ from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import Origin, origin
 from tosaic.frontend.parameters import parameter
 
+Batch: TypeAlias = tuple[Tensor, ...]
+_SAMPLES, _FEWEST, _HELD_BYTES = 64, 8, 2**30
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
 
-def correct_biases(prepared: GraphModule, batches: Sequence[tuple[Tensor, ...]]) -> dict[str, tuple[Origin, float]]:
+def correct_biases(prepared: GraphModule, batches: Sequence[Batch]) -> dict[str, tuple[Origin, float]]:
     """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
 
     Args:
         prepared: a calibrated graph, its observers in place; its biases are replaced.
-        batches: what the error is measured on; all of them are held in memory at once.
+        batches: of which the error is measured on up to 64, evenly spread: on fewer where the model's tensors are so
+            large that memory would hold more than a GiB of them at once.
 
     Returns:
         For each node whose result is quantized its origin and its ratio of signal to quantization noise in dB, all
         that comes before it quantized too.
     """
-    run = _Corrector(prepared, len(batches))
-    run.run(*zip(*batches, strict=True), enable_io_processing=False)
+    chosen = spread(batches, held_at_once(prepared))
+    run = _Corrector(prepared, len(chosen))
+    run.run(*zip(*chosen, strict=True), enable_io_processing=False)
     return run.sqnr
+
+
+def spread(batches: Sequence[Batch], most: int) -> Sequence[Batch]:
+    """At most so many of the batches, evenly spread over all."""
+    return [batches[number * len(batches) // most] for number in range(most)] if len(batches) > most else batches
+
+
+def held_at_once(graph: GraphModule) -> int:
+    """How many samples run through a graph side by side, in float and rounded: see `correct_biases`."""
+    values = (node.meta.get("val") for node in graph.graph.nodes)
+    largest = max((value.nbytes for value in values if isinstance(value, Tensor)), default=1)
+    return max(_FEWEST, min(_SAMPLES, _HELD_BYTES // (4 * max(1, largest))))  # what an op reads and gives, in both
 
 
 def make_room_for_biases(prepared: GraphModule) -> None:
@@ -103,8 +119,9 @@ class _Corrector(Interpreter):
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
         axis = op.result_axis
-        missing = torch.stack(result.exact) - torch.stack(result.rounded)
-        error = missing.movedim(axis if axis < 0 else axis + 1, 0).flatten(1).mean(1)
+        pairs = zip(result.exact, result.rounded, strict=True)
+        missing = [(exact - rounded).movedim(axis, 0).flatten(1).mean(1) for exact, rounded in pairs]
+        error = torch.stack(missing).mean(0)
         owner, _, name = str(bias.target).rpartition(".")
         assert isinstance(self.module, GraphModule)
         module = self.module.get_submodule(owner)
@@ -114,12 +131,13 @@ class _Corrector(Interpreter):
         return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
 
     def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
-        pairs = list(zip(result.exact, result.rounded, strict=True))
-        if isinstance(observer, RangeObserver) and observer.depth < math.inf:
-            pairs = [(observer.seen(exact), observer.seen(rounded)) for exact, rounded in pairs]
-        mean = sum(exact.double().sum().item() for exact, _ in pairs) / max(1, sum(exact.numel() for exact, _ in pairs))
-        signal = sum(_energy(exact.double() - mean) for exact, _ in pairs)
-        noise = sum(_energy(exact - rounded) for exact, rounded in pairs)
+        count, total, energy, noise = 0, 0.0, 0.0, 0.0
+        for exact, rounded in zip(result.exact, result.rounded, strict=True):
+            if isinstance(observer, RangeObserver):
+                exact, rounded = observer.seen(exact), observer.seen(rounded)
+            count, total = count + exact.numel(), total + exact.sum(dtype=torch.float64).item()
+            energy, noise = energy + _energy(exact), noise + _energy(exact - rounded)
+        signal = max(0.0, energy - total**2 / max(1, count))
         if node.op != "get_attr" and signal and noise:
             self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))
 

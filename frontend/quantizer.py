@@ -51,7 +51,6 @@ from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
-_CORRECTING = 8  # batches: a mean over them and all pixels is steady, and memory holds them
 
 
 def quantize(
@@ -92,7 +91,7 @@ def quantize(
         share_formats(prepared, len(capture.states))
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
-        measured = correct_biases(prepared, capture.calibration[:_CORRECTING])
+        measured = correct_biases(prepared, capture.calibration)
         converted = convert_pt2e(prepared)
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))

@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from tosaic.frontend import Capture, capture, import_program, quantize, run_float
+from tosaic.frontend.bias_correction import held_at_once, spread
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
+from tosaic.frontend.layers import layers
 from tosaic.frontend.normalization import fold_affines
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import constant_value, walk
@@ -309,6 +311,27 @@ def test_biases_take_up_the_mean_error():
     scale = quantizers(program)[-1][1][0]
     assert np.abs(channels.mean((0, 1, 3, 4))).max() < 0.25 * scale
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.program.state_dict.items())
+
+
+@pytest.mark.parametrize(("count", "most", "chosen"), [(3, 8, [0, 1, 2]), (8, 4, [0, 2, 4, 6]), (5, 3, [0, 1, 3])])
+def test_samples_for_biases_are_spread_over_all(count, most, chosen):
+    batches = [(torch.tensor(number),) for number in range(count)]
+    assert [batch.item() for (batch,) in spread(batches, most)] == chosen
+
+
+def test_large_images_are_held_in_smaller_numbers():
+    def held(size: int) -> int:
+        with torch.device("meta"):
+            return held_at_once(torch.export.export(nn.Conv2d(4, 4, 1), (torch.zeros(1, 4, size, size),)).module())
+
+    assert (held(32), held(1024), held(8192)) == (64, 16, 8)
+
+
+def test_what_a_hardswish_does_not_see_is_no_noise():
+    model = captured(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Hardswish()), 1, 3, 8, 8)
+    program = quantize(replace(model, calibration=tuple((20 * x,) for (x,) in model.calibration)))
+    (ratio,) = (layer.sqnr_db for layer in layers(program) if "conv2d" in layer.origin.op)
+    assert ratio is not None and ratio > 35
 
 
 def test_the_input_of_a_hardswish_needs_no_range_below_minus_3():
