@@ -26,7 +26,8 @@ from torch import Tensor, fx, nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tosaic.backends.ethos_u.accelerators import find_accelerator
-from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.npu import NpuOptions
 from tosaic.zoo import NAMES, load
 
 aten = torch.ops.aten
@@ -34,7 +35,7 @@ aten = torch.ops.aten
 ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
 
 
-def by_executorch(name: str, accelerator: str, options: VelaOptions) -> Iterator[int]:
+def by_executorch(name: str, accelerator: str, options: NpuOptions) -> Iterator[int]:
     """Vela's cycles for each part that ExecuTorch delegates."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -56,7 +57,7 @@ def by_executorch(name: str, accelerator: str, options: VelaOptions) -> Iterator
             yield compile_region(flatbuffer, accelerator, options).cycles
 
 
-def by_tensorflow(name: str, accelerator: str, options: VelaOptions) -> Iterator[int]:
+def by_tensorflow(name: str, accelerator: str, options: NpuOptions) -> Iterator[int]:
     """Vela's cycles for the model as TensorFlow's converter writes it.
 
     Raises:
@@ -184,7 +185,7 @@ class _Tensorflow(fx.Interpreter):
         return self.tf.matmul(self.tf.nn.softmax(scores), value)
 
 
-ROUTES: dict[str, Callable[[str, str, VelaOptions], Iterator[int]]] = {
+ROUTES: dict[str, Callable[[str, str, NpuOptions], Iterator[int]]] = {
     "executorch": by_executorch,
     "tensorflow": by_tensorflow,
 }
@@ -204,7 +205,7 @@ def main(
     for name in models or NAMES:
         for accelerator in accelerators.split(","):
             try:
-                parts = list(ROUTES[route](name, accelerator, VelaOptions(memory_mode, system_config)))
+                parts = list(ROUTES[route](name, accelerator, NpuOptions(memory_mode, system_config)))
                 found = f"{sum(parts):,} cycles in {len(parts)} parts"
             except VelaRefusal as refusal:
                 found = f"refused: {refusal.why}"

@@ -571,14 +571,16 @@ def measured(build: Path, log: str, as_json: bool) -> None:
 @as_json
 @console.reports_errors
 def ops(as_json: bool) -> None:
-    """List the ops that Ethos-U takes, and on what conditions."""
-    from tosaic.backends.ethos_u.acceptance import supported_ops
+    """List the ops that NPUs take, and on what conditions."""
+    from tosaic.backends.npus import families
     from tosaic.reports.report import print_supported_ops
 
+    tables = [family.supported_ops() for family in families()]
     if as_json:
-        console.print_json({"ops": supported_ops()})
+        console.print_json({"ops": [row for rows in tables for row in rows]})
         return
-    print_supported_ops(supported_ops())
+    for rows in tables:
+        print_supported_ops(rows)
 
 
 @main.command()

@@ -4,36 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tosaic.backends.npu import Accelerator
 from tosaic.support.errors import BackendError
-
-
-@dataclass(frozen=True)
-class Accelerator:
-    """One NPU configuration.
-
-    Args:
-        name: Vela's name, e.g. `ethos-u55-128`.
-        generation: `u55`, `u65` or `u85`.
-        architecture: Regor's name of the generation, e.g. `EthosU55`.
-        macs: multiply-accumulates per cycle.
-        cores: weight streams that run side by side.
-        system_config, memory_mode: the default sections of Vela's `vela.ini`. The mode is what the firmware does: on
-            U55 and U85 the arena in SRAM beside the core's, constants behind the slower port; a U65 has SRAM of its
-            own.
-        registers: where secure code of the system around it sees its registers (Corstone-320's for U85, else
-            Corstone-300's).
-        fvp: the Fixed Virtual Platform that has it.
-    """
-
-    name: str
-    generation: str
-    architecture: str
-    macs: int
-    cores: int
-    system_config: str
-    memory_mode: str
-    registers: int
-    fvp: FixedVirtualPlatform
 
 
 @dataclass(frozen=True)
@@ -51,6 +23,25 @@ class FixedVirtualPlatform:
     cpu: str
     board: str
     settings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EthosU(Accelerator):
+    """One configuration of an Ethos-U.
+
+    `generation` is `u55`, `u65` or `u85`. The usual memory mode is what the firmware does: on U55 and U85 the arena in
+    SRAM beside the core's, constants behind the slower port; a U65 has SRAM of its own. `registers` are Corstone-320's
+    for U85, else Corstone-300's.
+
+    Args:
+        architecture: Regor's name of the generation, e.g. `EthosU55`.
+        cores: weight streams that run side by side.
+        fvp: the Fixed Virtual Platform that has it.
+    """
+
+    architecture: str
+    cores: int
+    fvp: FixedVirtualPlatform
 
 
 _SSE_300 = FixedVirtualPlatform(
@@ -72,19 +63,36 @@ _SSE_320 = FixedVirtualPlatform(
 def _family(
     generation: str, cores: dict[int, int], system_config: str, memory_mode: str, registers: int,
     fvp: FixedVirtualPlatform,
-) -> list[Accelerator]:  # fmt: skip
+    reads_only: tuple[str, ...] = (),
+) -> list[EthosU]:  # fmt: skip
     return [
-        Accelerator(f"ethos-{generation}-{macs}", generation, f"Ethos{generation.upper()}", macs, count,
-                    system_config, memory_mode, registers, fvp)
+        EthosU(
+            f"ethos-{generation}-{macs}",
+            generation,
+            macs,
+            system_config,
+            memory_mode,
+            registers,
+            reads_only,
+            architecture=f"Ethos{generation.upper()}",
+            cores=count,
+            fvp=fvp,
+        )
         for macs, count in cores.items()
     ]  # fmt: skip
 
 
-ACCELERATORS: dict[str, Accelerator] = {
+ACCELERATORS: dict[str, EthosU] = {
     accelerator.name: accelerator
     for accelerator in (
         *_family(
-            "u55", {32: 1, 64: 1, 128: 1, 256: 1}, "Ethos_U55_High_End_Embedded", "Shared_Sram", 0x5810_2000, _SSE_300
+            "u55",
+            {32: 1, 64: 1, 128: 1, 256: 1},
+            "Ethos_U55_High_End_Embedded",
+            "Shared_Sram",
+            0x5810_2000,
+            _SSE_300,
+            ("ext",),
         ),
         *_family("u65", {256: 1, 512: 2}, "Ethos_U65_High_End", "Dedicated_Sram", 0x5810_2000, _SSE_300),
         *_family(
@@ -99,7 +107,7 @@ ACCELERATORS: dict[str, Accelerator] = {
 }
 
 
-def find_accelerator(name: str) -> Accelerator:
+def find_accelerator(name: str) -> EthosU:
     """The accelerator of that name.
 
     Raises:

@@ -12,7 +12,6 @@ from tosaic.backends.ethos_u.emulator.elementwise import (
     scalar_operand,
     scales_output,
 )
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import element_type, output_type, zero_point
 from tosaic.backends.ethos_u.emulator.memory import Memory
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES, has_global_scale, output_rounding
@@ -21,7 +20,7 @@ from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import CHAINED, State
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
-from tosaic.backends.ethos_u.schedule import NpuOp, op_of_command
+from tosaic.backends.npu import EmulationError, NpuOp, op_of_command
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
 _ELEMENTWISE = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator import ExecutionReport, execute
 from tosaic.backends.ethos_u.emulator.memory import DMA_UNIT, Span
-from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion
+from tosaic.backends.npu import NpuPort, NpuRegion
 from tosaic.support.errors import SimulatorError
 
 _CONSTANTS, _SCRATCH, _FAST, _INPUTS, _OUTPUTS = range(5)

@@ -4,70 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from tosaic.backends.npu import NpuOp, NpuTensor
 
 _INSIDE = ("shram", "lutram")
 """Memories of the NPU itself, which no other traffic shares."""
 _UNITS = {"mac_cycles": "MAC", "ao_cycles": "output", "cmd_cycles": "commands"}
 _ACCESS = "_ac"
 _BUFFER_OF = re.compile(r"_op(\d+)$")
-
-
-@dataclass(frozen=True)
-class NpuOp:
-    """One op of the scheduled region.
-
-    Args:
-        op: the TOSA op it came from, e.g. `CONV2D`; empty where Vela made it of its own.
-        index: position of that op in `main`, constants not counted; -1 where there is none.
-        cycles: Vela's estimate.
-        busy: the cycles that each part of the machine works for it, beside the others: `MAC`, `output` (scaling,
-            activations, elementwise functions), `commands`, and the memories as Vela names them.
-        macs: multiply-accumulates.
-        traffic: bytes read and written, by memory.
-        time: when it runs, as `NpuTensor` counts time.
-        offsets: byte offsets, in the command words, of the ends of its commands.
-    """
-
-    op: str
-    index: int
-    cycles: int
-    busy: Mapping[str, int]
-    macs: int
-    traffic: Mapping[str, int]
-    time: int
-    offsets: tuple[int, ...]
-
-    @property
-    def bound(self) -> str:
-        """What is busy longest; empty where Vela does not tell."""
-        return max(self.busy, key=lambda part: self.busy[part], default="")
-
-
-@dataclass(frozen=True)
-class NpuTensor:
-    """Bytes of a region's working memory that are in use from time `first` to time `last`, both included.
-
-    Args:
-        index: as `NpuOp.index`, of the op whose result it is, or for which weights wait there.
-        weights: whether it is a buffer of weights.
-        region: memory region 1 or 2, see `NpuRegion`.
-    """
-
-    index: int
-    weights: bool
-    region: int
-    address: int
-    size: int
-    first: int
-    last: int
-
-
-def op_of_command(ops: Sequence[NpuOp], offset: int) -> NpuOp | None:
-    """The op of a TOSA graph whose commands include the one at this byte offset; Vela notes where they end."""
-    ends = ((end, op) for op in ops for end in op.offsets if end >= offset and op.op)
-    return min(ends, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 class Schedule:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
-from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.emit import Constants, emit_header, emit_selftest, emit_source, emit_static
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
@@ -20,6 +19,7 @@ from tosaic.backends.firmware.linker_script import code_in_constants, linker_scr
 from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
 from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
+from tosaic.backends.npus import family_of, find_accelerator
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Core, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
@@ -167,7 +167,8 @@ def build_firmware(
     archive = _archive(folder / f"lib{name}.a", [*objects, *copies])
     licenses = [part for library in linked for part in library.licenses]
     drivers = _drivers(target, folder) if has_npu else []
-    write_kit(folder / "kit", name, target.core, [archive, *drivers], licenses)
+    known = family_of(target.accelerator or "").drivers(target.accelerator or "") if has_npu else {}
+    write_kit(folder / "kit", name, target.core, [archive, *drivers], known, licenses)
     _simulator_main(program, name, target, folder)
     _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
     flash_bytes = _flash_bytes(folder / "model.elf")
@@ -290,16 +291,17 @@ def _libraries(program: Program, libraries: Mapping[str, Library]) -> list[Libra
 
 def _drivers(target: Target, folder: Path) -> list[Path]:
     """The archives of the ways to call the NPU."""
-    npu, core = find_accelerator(target.accelerator or ""), target.core
-    registers = npu.registers if target.npu_registers is None else target.npu_registers
+    accelerator, core = target.accelerator or "", target.core
+    usual = find_accelerator(accelerator).registers
+    registers = usual if target.npu_registers is None else target.npu_registers
     memories = "".join(_row(memory, target) for memory in target.layout.memories if memory.reached_by_npu)
     chip = (f"-DTOSAIC_NPU_ADDRESS={registers:#x}u", f"-DTOSAIC_NPU_MEMORIES={memories}")
-    generation = f"-DTOSAIC_NPU_GENERATION={npu.generation.removeprefix('u')}"
-    driver = [toolchain.runtime_object(source, core, generation) for source in ("npu.c", "npu_counters.c")]
-    return [
-        _archive(folder / "libtosaic_npu.a", [*driver, toolchain.runtime_object("npu_target.c", core, *chip)]),
-        _archive(folder / "libtosaic_ethosu.a", [toolchain.runtime_object("ethosu.c", core)]),
-    ]
+    archives = []
+    for name, driver in family_of(accelerator).drivers(accelerator).items():
+        objects = [toolchain.runtime_object(source, core, *driver.flags) for source in driver.sources]
+        objects += [toolchain.runtime_object(source, core, *driver.flags, *chip) for source in driver.of_chip]
+        archives.append(_archive(folder / f"libtosaic_{name}.a", objects))
+    return archives
 
 
 def _row(memory: Memory, target: Target) -> str:

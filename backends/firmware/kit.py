@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.firmware import toolchain
+from tosaic.backends.npu import Driver
 from tosaic.backends.target import Core
 from tosaic.support.errors import Error
 from tosaic.support.processes import run_tool
@@ -19,10 +20,6 @@ CYCLES_PER_NPU_CALL = 770
 five regions, with registers that answer at once, and ten for each of its 22 accesses to them."""
 
 _TEMPLATES = toolchain.SOURCES / "kit"
-_DRIVERS = {
-    "npu": ("Polling", "A small driver that polls, and needs nothing else"),
-    "ethosu": ("Ethos-U core driver", "Hands NPU calls to ethos-u-core-driver, which the image links too"),
-}
 _NAME = re.compile(r"[a-z]\w*\Z", re.ASCII | re.IGNORECASE)
 _TAKEN = {"tosaic", "assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits", "locale",
           "math", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool", "stddef", "stdint", "stdio",
@@ -66,11 +63,19 @@ def prefixed(objects: Sequence[Path], libraries: Sequence[Path], name: str, fold
     return copies
 
 
-def write_kit(kit: Path, name: str, core: Core, archives: Sequence[Path], licenses: Sequence[License]) -> None:
+def write_kit(
+    kit: Path,
+    name: str,
+    core: Core,
+    archives: Sequence[Path],
+    drivers: Mapping[str, Driver],
+    licenses: Sequence[License],
+) -> None:
     """Make packages of the folder `kit`, which holds the headers.
 
     Args:
         archives: the model's, and those of NPU drivers if it calls an NPU; they are moved.
+        drivers: of its NPU, by the end of the archive's name.
         licenses: of what is linked into them.
     """
     for folder in (f"lib/cmake/{name}", "zephyr", "LICENSES"):
@@ -79,7 +84,6 @@ def write_kit(kit: Path, name: str, core: Core, archives: Sequence[Path], licens
         shutil.move(archive, kit / "lib")
     for part in licenses:
         shutil.copyfile(part.text, kit / "LICENSES" / f"{part.of}.txt")
-    drivers = [driver for driver in _DRIVERS if (kit / "lib" / f"libtosaic_{driver}.a").exists()]
     cpu = core.name.partition("+")[0]
     values = {
         "name": name,
@@ -90,11 +94,9 @@ def write_kit(kit: Path, name: str, core: Core, archives: Sequence[Path], licens
         "float_abi": core.float_abi,
     }
     components = ""
-    for driver in drivers:
-        variant, description = _DRIVERS[driver]
-        components += _filled(
-            "driver.pdsc", values | {"driver": driver, "variant": variant, "description": description}
-        )
+    for key, driver in drivers.items():
+        described = {"driver": key, "variant": driver.title, "description": driver.description}
+        components += _filled("driver.pdsc", values | described)
     license_ = f"  <license>LICENSES/{escape(licenses[0].of)}.txt</license>\n" if licenses else ""
     pack = _filled("package.pdsc", values | {"license": license_, "drivers": components})
     (kit / "lib" / "cmake" / name / f"{name}-config.cmake").write_text(_filled("config.cmake", values))

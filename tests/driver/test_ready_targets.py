@@ -12,7 +12,8 @@ from conftest import NETS
 from tosa_graphs import Graph
 
 from benchmarks.campaigns.targets import outcome
-from tosaic.backends.ethos_u.vela import VelaOptions, vela_sections
+from tosaic.backends.ethos_u.vela import vela_sections
+from tosaic.backends.npu import NpuOptions
 from tosaic.backends.target import Target
 from tosaic.compiler.verdicts import costs_of
 from tosaic.passes.npu.costs import COSTS
@@ -52,7 +53,7 @@ def test_targets_are_listed_by_vendor(tosaic, succeed):
 def test_vela_has_the_vendors_figures():
     alif = find_target("alif-e8-hp")
     assert "Alif_HP_Mram" in vela_sections(alif.vela_config)["system configuration"]
-    assert "Alif_HP_Mram" not in vela_sections()["system configuration"] and VelaOptions().config == ""
+    assert "Alif_HP_Mram" not in vela_sections()["system configuration"] and NpuOptions().config == ""
     assert find_target("alif-e8-hp", accelerator="u85").system_config == "Alif_U85_Mram"
     assert find_target("alif-e8-hp", accelerator="ethos-u65-256").system_config is None
 

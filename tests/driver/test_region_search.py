@@ -9,7 +9,8 @@ import pytest
 from tosa_graphs import Graph
 
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import VelaOptions, compile_region
+from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.npu import NpuOptions
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.compiler import placement
 from tosaic.compiler.placement import place_on
@@ -61,7 +62,7 @@ def test_an_arena_that_the_usual_region_does_not_fit(monkeypatch):
 
     monkeypatch.setattr(placement, "region_difference", lambda *_: "wrong")
     (region,) = place_on(target, [wide()], samples).regions.values()
-    assert region.options == VelaOptions()
+    assert region.options == NpuOptions()
 
 
 def test_bytes_beside_a_call():

@@ -194,7 +194,7 @@ def test_a_wrong_file_is_told_so_in_a_line(board, old, new, line, words):
     [
         ('"ethos-u55-128"', '"ethos-u55-3"', "there is no accelerator `ethos-u55-3`; did you mean `ethos-u55-32`?"),
         ("clock =", 'system_config = "Ethos_U55"\nclock =', "there is no system configuration of Vela's `Ethos_U55`"),
-        ("latency = 4", 'latency = 4\nnpu_port = "ext"', "an Ethos-U55 only reads the memory `sram` of the arena"),
+        ("latency = 4", 'latency = 4\nnpu_port = "ext"', "ethos-u55-128 only reads the memory `sram` of the arena"),
         ("clock =", 'vela_config = "none.ini"\nclock =', "none.ini`; No such file or directory"),
         ("clock =", 'vela_config = "board.toml"\nclock =', "no configuration of Vela's; File contains no section"),
     ],

@@ -11,9 +11,9 @@ from conftest import NETS
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.ethos_u.emulator import machine
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
+from tosaic.backends.npu import EmulationError
 from tosaic.builds.build import seal
 from tosaic.builds.manifest import Manifest
 from tosaic.support.mlir import dense, dense_values, functions, ir, parse, walk

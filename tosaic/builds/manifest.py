@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor
-from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, VelaOptions
 from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.npu import NpuOp, NpuOptions, NpuPort, NpuRegion, NpuTensor
 from tosaic.backends.target import Target
 from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.support.attributes import text_of
@@ -92,7 +91,7 @@ class RegionRecord:
     """A compiled NPU region without its bytes; see `NpuRegion`."""
 
     name: Name
-    options: VelaOptions
+    options: NpuOptions
     cycles: int
     constants_bytes: int
     command_stream_bytes: int

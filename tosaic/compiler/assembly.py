@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.sharing import with_shared_weights
-from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.program import Buffer, Call, Copy, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, callee_of, number_of_states

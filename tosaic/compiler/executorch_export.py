@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
+from tosaic.backends.npu import NpuPort, NpuRegion
+from tosaic.backends.npus import compile_region
 from tosaic.backends.reference import serialize
 from tosaic.builds.build import BuildFolder
 from tosaic.builds.manifest import PlacedOp

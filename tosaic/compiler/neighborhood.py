@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tosaic.backends.ethos_u.acceptance.queries import is_view
+from tosaic.backends.npus import family_of
 from tosaic.support.functions import computing_ops, inputs_of, main_of
 from tosaic.support.mlir import ir
 from tosaic.support.tosa_ops import is_constant
@@ -13,20 +13,27 @@ from tosaic.support.values import bit_width, producer, tensor_operands, users
 _REACH = 2
 
 
-def neighborhood(op: ir.Operation, taken: Callable[[ir.Operation], bool]) -> ir.Module:
+def neighborhood(op: ir.Operation, accelerator: str) -> ir.Module:
     """A module of `op`, what it reads and what reads it, and once more the same of those.
 
     Views and RESCALEs count as parts of what they stand beside. Values wider than 16 bits come with all that makes
     them: drawn at random, they would overflow.
 
     Args:
-        taken: whether the NPU takes an op; the others are no neighbors.
+        accelerator: the NPU; what it does not take is no neighbor.
     """
-    found = {op}
+    family, found = family_of(accelerator), {op}
+
+    def taken(other: ir.Operation) -> bool:
+        return family.refusal(other, accelerator) is None
+
+    def passed(other: ir.Operation) -> bool:
+        return family.is_view(other) or other.name == "tosa.rescale"
+
     for beside in (_makers, _readers):
         edge = [op]
         for _ in range(_REACH):
-            edge = _step(edge, beside, taken, found)
+            edge = _step(edge, beside, taken, passed, found)
     pending = list(found)
     while pending:
         one = pending.pop()
@@ -43,16 +50,17 @@ def _step(
     edge: list[ir.Operation],
     beside: Callable[[ir.Operation], list[ir.Operation]],
     taken: Callable[[ir.Operation], bool],
+    passed: Callable[[ir.Operation], bool],
     found: set[ir.Operation],
 ) -> list[ir.Operation]:
-    """Add to `found` what stands beside the ops of `edge`; the ops among it that are neither view nor RESCALE."""
+    """Add to `found` what stands beside the ops of `edge`; the ops among it that are not `passed`."""
     further: list[ir.Operation] = []
     pending = list(edge)
     while pending:
         for other in beside(pending.pop()):
             if other not in found and taken(other):
                 found.add(other)
-                (pending if is_view(other) or other.name == "tosa.rescale" else further).append(other)
+                (pending if passed(other) else further).append(other)
     return further
 
 

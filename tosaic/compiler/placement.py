@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.npu import NpuOptions, NpuRefusal, NpuRegion
+from tosaic.backends.npus import compile_region
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
 from tosaic.compiler import verdicts  # noqa: F401  (`place` knows the accelerators then)
@@ -115,7 +116,7 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
     """
     accelerator = target.accelerator or ""
     phase = place_phase(accelerator)
-    options = VelaOptions.of(target)
+    options = NpuOptions.of(target)
     while True:
         placed = copy_of(fused)
         run_phase(placed, phase, callbacks)
@@ -124,7 +125,7 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
         for name, function in functions_on("npu", placed).items():
             try:
                 regions[name] = compile_region(serialize(standalone(function)), accelerator, options)
-            except VelaRefusal as refusal:
+            except NpuRefusal as refusal:
                 news |= _culprits(function, refusal, accelerator)
         if not news:
             return Placement(placed, fused, regions)
@@ -160,7 +161,7 @@ def _refuted(placement: Placement, read: Reads) -> dict[int, str]:
     return found
 
 
-def _culprits(function: ir.Operation, refusal: VelaRefusal, accelerator: str) -> dict[int, str]:
+def _culprits(function: ir.Operation, refusal: NpuRefusal, accelerator: str) -> dict[int, str]:
     """The ops that Vela refused, by number: those it also refuses alone, else all of the kind that it named."""
     ops = _ops(function)
     named = [op for op in ops if op.name.removeprefix("tosa.").upper() == refusal.op] or ops
@@ -179,6 +180,6 @@ def _number(op: ir.Operation) -> int:
 def _refused_alone(op: ir.Operation, accelerator: str) -> bool:
     try:
         compile_region(serialize(main_of([op], inputs_of([op]), list(op.results))), accelerator)
-    except VelaRefusal:
+    except NpuRefusal:
         return True
     return False

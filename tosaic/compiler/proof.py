@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, islice
@@ -12,9 +12,9 @@ import numpy as np
 
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, compile_region
 from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.npu import NpuPort, NpuRegion
+from tosaic.backends.npus import compile_region, emulate
 from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, serialize
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
@@ -50,7 +50,7 @@ class Verdict:
 def region_difference(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.ndarray]) -> str:
     """How a region's command stream on the emulator differs from its function on the reference model."""
     try:
-        return first_difference(evaluate(standalone(function), inputs), emulate(region, inputs).outputs)
+        return first_difference(evaluate(standalone(function), inputs), emulate(region, inputs))
     except SimulatorError as error:
         return str(error)
 
@@ -64,15 +64,12 @@ def prove_region(region: NpuRegion, function: ir.Operation, inputs: Sequence[np.
     return Verdict(found[1], found[0]) if found else Verdict(difference)
 
 
-def prove_beside(op: ir.Operation, accelerator: str, taken: Callable[[ir.Operation], bool]) -> str:
+def prove_beside(op: ir.Operation, accelerator: str) -> str:
     """How the command stream of an op, cut out with its neighbors, differs from the reference; empty where it is equal.
 
     Nothing behind the neighbors can hide an error, and what they read is drawn over its whole range, then at its ends.
-
-    Args:
-        taken: whether the NPU takes an op; the others are no neighbors.
     """
-    return _difference_alone(serialize(neighborhood(op, taken)), accelerator)
+    return _difference_alone(serialize(neighborhood(op, accelerator)), accelerator)
 
 
 @lru_cache(maxsize=4096)
@@ -81,7 +78,7 @@ def _difference_alone(flatbuffer: bytes, accelerator: str) -> str:
         region = compile_region(flatbuffer, accelerator)
         for ends in (False, True):
             inputs = [_drawn(port, ends) for port in region.inputs]
-            if difference := first_difference(evaluate(flatbuffer, inputs), emulate(region, inputs).outputs):
+            if difference := first_difference(evaluate(flatbuffer, inputs), emulate(region, inputs)):
                 return difference
     except (BackendError, SimulatorError) as error:
         return str(error)

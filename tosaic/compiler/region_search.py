@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.npu import NpuOptions, NpuRefusal, NpuRegion
+from tosaic.backends.npus import compile_region
 from tosaic.support.functions import body_of, callee_of, computing_ops, number_of_states
 from tosaic.support.mlir import functions, ir
 from tosaic.support.values import byte_size, users
@@ -36,12 +37,12 @@ def better_regions(flatbuffer: bytes, usual: NpuRegion, room: int, alone: bool =
     for options in ways:
         try:
             found.append(compile_region(flatbuffer, usual.accelerator, options))
-        except VelaRefusal:
+        except NpuRefusal:
             continue
     return sorted((region for region in found if cost(region) < cost(usual)), key=cost)
 
 
-def _ways(usual: NpuRegion, room: int) -> Iterator[VelaOptions]:
+def _ways(usual: NpuRegion, room: int) -> Iterator[NpuOptions]:
     for share in _SHARES:
         yield replace(usual.options, arena_limit=int(share * (usual.scratch_bytes + usual.fast_bytes)))
     if usual.scratch_bytes + usual.fast_bytes > room > 0:

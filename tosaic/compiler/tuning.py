@@ -16,10 +16,10 @@ from tosaic.backends.cortex_m.footprint import Place
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.build import Library
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory, scratch_name, scratch_room
 from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.npu import NpuRegion
 from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from tosaic.backends.digest import short_digest
-from tosaic.backends.ethos_u.accelerators import ACCELERATORS
-from tosaic.backends.ethos_u.acceptance import refusal, suspicion
-from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.npu import USUAL, NpuOptions, NpuRefusal
+from tosaic.backends.npus import accelerators, compile_region, family_of
 from tosaic.backends.reference import serialize
 from tosaic.backends.target import Target
 from tosaic.compiler.proof import prove_beside
@@ -16,37 +15,36 @@ from tosaic.passes.place.verdicts import VERDICTS
 from tosaic.support.mlir import ir
 from tosaic.target_files.ready import declarations
 
-_USUAL = VelaOptions()
-
 
 def verdict(op: ir.Operation, accelerator: str) -> str | None:
-    """Why `accelerator` does not run `op`: it cannot, or Vela is suspected of an error and executed to make it."""
-    if reason := refusal(op, accelerator):
+    """Why `accelerator` does not run `op`: it cannot, or its compiler makes an error that an execution confirms."""
+    family = family_of(accelerator)
+    if reason := family.refusal(op, accelerator):
         return reason
-    suspected = suspicion(op, accelerator)
+    suspected = family.suspicion(op, accelerator)
     if suspected is None:
         return None
-    difference = prove_beside(op, accelerator, lambda other: refusal(other, accelerator) is None)
+    difference = prove_beside(op, accelerator)
     return f"{suspected}; Vela else computes it wrongly: {difference}" if difference else None
 
 
-def cost(module: ir.Module, accelerator: str, options: VelaOptions = _USUAL) -> int | None:
+def cost(module: ir.Module, accelerator: str, options: NpuOptions = USUAL) -> int | None:
     """Vela's cycles for `main`; None where it refuses it."""
     return _cycles(serialize(module), accelerator, options)
 
 
 @lru_cache(maxsize=4096)
-def _cycles(flatbuffer: bytes, accelerator: str, options: VelaOptions) -> int | None:
+def _cycles(flatbuffer: bytes, accelerator: str, options: NpuOptions) -> int | None:
     try:
         return compile_region(flatbuffer, accelerator, options).cycles
-    except VelaRefusal:
+    except NpuRefusal:
         return None
 
 
 def costs_of(target: Target) -> str:
     """The name by which passes find what a module costs the NPU of a target, under its configuration of Vela."""
-    accelerator, options = target.accelerator or "", VelaOptions.of(target)
-    if options == _USUAL:
+    accelerator, options = target.accelerator or "", NpuOptions.of(target)
+    if options == USUAL:
         return accelerator
     name = f"{accelerator}-{short_digest([repr(options).encode()])}"
     COSTS.setdefault(name, partial(cost, accelerator=accelerator, options=options))
@@ -62,5 +60,5 @@ def know_targets() -> None:
             COSTS[name] = COSTS[costs_of(declared.target)]
 
 
-VERDICTS.update({name: partial(verdict, accelerator=name) for name in ACCELERATORS})
-COSTS.update({name: partial(cost, accelerator=name) for name in ACCELERATORS})
+VERDICTS.update({name: partial(verdict, accelerator=name) for name in accelerators()})
+COSTS.update({name: partial(cost, accelerator=name) for name in accelerators()})

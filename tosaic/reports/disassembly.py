@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosaic.backends.ethos_u.disassembler import disassemble
+from tosaic.backends.npus import family_of
 from tosaic.builds.build import BuildFolder
 from tosaic.builds.streams import STREAMS, source_lines
 from tosaic.support.errors import Error
@@ -26,5 +26,7 @@ def disassemble_build(build: BuildFolder) -> dict[str, str]:
             stream = file.read_bytes()
         except OSError as error:
             raise Error(f"cannot read `{file}`", why=str(error), hint="compile again") from None
-        listings[record.name] = disassemble(stream, accelerator, record.ops, source_lines(functions[record.name]))
+        listings[record.name] = family_of(accelerator).disassemble(
+            stream, accelerator, record.ops, source_lines(functions[record.name])
+        )
     return listings

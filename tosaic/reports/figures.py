@@ -10,7 +10,7 @@ from bokeh.models import BasicTickFormatter, ColumnDataSource
 from bokeh.palettes import Category10, Category20
 from bokeh.plotting import figure
 
-from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.npus import find_accelerator
 from tosaic.builds.manifest import Manifest
 from tosaic.reports.profile import OpProfile
 from tosaic.reports.timeline import Lying, Slice

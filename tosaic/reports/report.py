@@ -8,7 +8,7 @@ import msgspec
 from rich.bar import Bar
 from rich.table import Column, Table
 
-from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.npus import find_accelerator
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.run import Costs
 from tosaic.backends.simulators.stand_in import simulation_of
@@ -33,6 +33,9 @@ _NOTHING = "no output to judge"
 _BAR = 24
 """Columns of a drawn bar."""
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
+
+_ACCEPTANCE = {"u55_u65": "U55, U65", "u85": "U85", "suspicions": "tried where it is otherwise"}
+"""Headings of an NPU's acceptance table."""
 
 
 def compile_result(build: BuildFolder) -> dict:
@@ -103,7 +106,7 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
         ("links", ", ".join(f"{of} ({spdx})" for of, spdx in manifest.firmware.licenses.items()) or "no other code"),
         ("CPU cost", _trial_cost(manifest)),
-        ("NPU cycles", f"{manifest.npu_cycles:,} (Vela's estimate)" if manifest.regions else "none"),
+        ("NPU cycles", f"{manifest.npu_cycles:,} (its compiler's estimate)" if manifest.regions else "none"),
         *_time(manifest.milliseconds, target),
         (
             "trials",
@@ -162,7 +165,7 @@ def measured_result(regions: Sequence[MeasuredRegion]) -> dict:
 
 def print_measured(regions: Sequence[MeasuredRegion]) -> None:
     """Each region's cycles on the board and by Vela."""
-    table = Table("region", "calls", "Vela's estimate", "on the board", "ratio", box=None)
+    table = Table("region", "calls", "estimate", "on the board", "ratio", box=None)
     for region in regions:
         row = (f"{region.estimate:,}", f"{region.cycles:,.0f}", f"{region.ratio:.2f}")
         table.add_row(region.name, str(region.calls), *row)
@@ -239,7 +242,7 @@ def print_run_report(report: Run) -> None:
             ("CPU kernels", _cpu_cost(report.board)),
             *([("further windows", _cpu_cost(report.board.further))] if report.board.further else []),
             ("memory", _memory_traffic(report)),
-            ("NPU", f"{report.npu_cycles:,} cycles (Vela's estimate); {DESCRIPTION[report.npu]}"),
+            ("NPU", f"{report.npu_cycles:,} cycles (its compiler's estimate); {DESCRIPTION[report.npu]}"),
             *_time(report.milliseconds, report.build.manifest.target),
             ("SQNR", f"{noise} dB against float, per output"),
             ("noisiest layers", f"{_noisiest(report.build.manifest.layers)}, on calibration data"),
@@ -369,10 +372,11 @@ def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
-    """The NPU's acceptance table: each op, its element types, the conditions, and where Vela is tried first."""
-    table = Table("op", "U55, U65", "U85", "conditions", "tried where it is otherwise", box=None)
+    """The acceptance table of a family of NPUs: each op, its element types, the conditions, and where the compiler is
+    tried first."""
+    table = Table(*(_ACCEPTANCE.get(column, column) for column in rows[0]), box=None)
     for row in rows:
-        table.add_row(row["op"], row["u55_u65"] or "no", row["u85"] or "no", row["conditions"], row["suspicions"])
+        table.add_row(*(text or ("no" if column in ("u55_u65", "u85") else "") for column, text in row.items()))
     stdout.print(table)
 
 
@@ -415,7 +419,7 @@ def _npu(target: Target) -> str:
         return "no NPU"
     usual = find_accelerator(target.accelerator)
     mode, system = target.memory_mode or usual.memory_mode, target.system_config or usual.system_config
-    return f"{target.accelerator}, {mode}, {system}"
+    return ", ".join(part for part in (target.accelerator, mode, system) if part)
 
 
 def _cpu_cost(found: Costs) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 import msgspec
 from rich.table import Table
 
-from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.npus import find_accelerator
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Memory, Npu, Target
 from tosaic.target_files.declaration import Declaration

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tosaic.backends.ethos_u.schedule import NpuTensor
 from tosaic.backends.firmware.memory_plan import scratch_name
+from tosaic.backends.npu import NpuTensor
 from tosaic.builds.manifest import PlacedOp, RegionRecord
 from tosaic.runs.running import Run
 

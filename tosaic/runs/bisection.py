@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.vela import VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.npu import NpuOptions, NpuRefusal
+from tosaic.backends.npus import compile_region, emulate
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.passes import first_difference
 from tosaic.support.errors import Error
@@ -18,7 +18,7 @@ from tosaic.support.values import users
 
 
 def first_wrong_op(
-    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str, options: VelaOptions
+    function: ir.Operation, inputs: Sequence[np.ndarray], accelerator: str, options: NpuOptions
 ) -> tuple[ir.Operation, str] | None:
     """The first op of an NPU function at fault on `inputs`, and how what is known behind it differs from the
     reference's; None where neither a part nor the whole differs.
@@ -49,7 +49,7 @@ def _difference(
     ops: Sequence[ir.Operation],
     inputs: Sequence[np.ndarray],
     accelerator: str,
-    options: VelaOptions,
+    options: NpuOptions,
 ) -> str | None:
     """How the leading `ops` of a function differ from their meaning; empty where they do not, None where Vela compiles
     none of it."""
@@ -60,9 +60,9 @@ def _difference(
     arguments = [inputs[value.arg_number] for value in taken]
     flatbuffer = serialize(main_of(ops, taken, leaving))
     try:
-        got = emulate(compile_region(flatbuffer, accelerator, options), arguments).outputs
+        got = emulate(compile_region(flatbuffer, accelerator, options), arguments)
         return first_difference(evaluate(flatbuffer, arguments), got)
-    except VelaRefusal:
+    except NpuRefusal:
         return None
     except Error as error:
         return str(error)

@@ -8,10 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulation import written_before
-from tosaic.backends.ethos_u.emulator import EmulationError, execute
-from tosaic.backends.ethos_u.schedule import op_of_command
-from tosaic.backends.ethos_u.vela import NpuPort
+from tosaic.backends.npu import EmulationError, NpuPort, op_of_command
+from tosaic.backends.npus import family_of
 from tosaic.backends.reference import evaluate, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.builds.build import BuildFolder
@@ -60,9 +58,10 @@ class EmulatedNpu:
     def __call__(self, call: int, regions: dict[int, bytearray]) -> None:
         memory = {number: np.frombuffer(data, np.uint8) for number, data in regions.items() if number != COMMAND_STREAM}
         manifest = self._build.manifest
-        written = written_before(manifest.region(manifest.firmware.calls[call].name).inputs)
+        inputs = manifest.region(manifest.firmware.calls[call].name).inputs
+        accelerator = manifest.target.accelerator or ""
         try:
-            execute(bytes(regions[COMMAND_STREAM]), memory, manifest.target.accelerator or "", written=written)
+            family_of(accelerator).execute(bytes(regions[COMMAND_STREAM]), memory, accelerator, inputs)
         except EmulationError as error:
             where = f"{self._origin(call, error.offset)}{error.where}"
             raise SimulatorError(error.what, where=where, why=error.why, hint=error.hint) from None

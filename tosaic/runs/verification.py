@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from rich.table import Table
 
-from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.npus import compile_region
 from tosaic.backends.reference import Executable, UnknownBoundError, beyond_bounds, evaluate, prepare, serialize
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tosaic.backends.ethos_u.accelerators import ACCELERATORS
-from tosaic.backends.ethos_u.vela import vela_sections
+from tosaic.backends.npus import accelerators, sections
 from tosaic.backends.target import Cache
 from tosaic.support.errors import Error, nearest
 from tosaic.target_files.parts import core_of, vela_config_of
@@ -84,14 +83,15 @@ def _wrong_memories(file: TargetFile) -> Iterator[Finding]:
 
 
 def _wrong_npus(file: TargetFile) -> Iterator[Finding]:
-    known = file.npu or ACCELERATORS
+    of_all = accelerators()
+    known = file.npu or of_all
     if file.accelerator is not None and file.accelerator not in known:
         kind = "NPU" if file.npu else "accelerator"
         yield ("accelerator",), f"there is no {kind} `{file.accelerator}`", nearest(file.accelerator, known)
     for name, table in file.npu.items():
-        if table.accelerator not in ACCELERATORS:
+        if table.accelerator not in of_all:
             what = f"there is no accelerator `{table.accelerator}`"
-            yield ("npu", name, "accelerator"), what, nearest(table.accelerator, ACCELERATORS)
+            yield ("npu", name, "accelerator"), what, nearest(table.accelerator, of_all)
     for key in _OF_ONE_NPU:
         if getattr(file, key) is not None and file.npu:
             yield (key,), f"`{key}` is of which NPU?", f"say it in [npu.{next(iter(file.npu))}]"
@@ -105,16 +105,17 @@ def _wrong_npus(file: TargetFile) -> Iterator[Finding]:
         if memory and memory.tightly_coupled and memory.npu_base is None:
             hint = "a memory that is not tightly coupled, or its npu_base"
             yield (key,), f"the NPU does not reach the memory `{name}`", hint
-    kinds = {file.accelerator or "", *(table.accelerator for table in file.npu.values())}
+    kinds = sorted({file.accelerator or "", *(table.accelerator for table in file.npu.values())})
     for name in file.arena:
-        if name in file.memory and file.memory[name].npu_port == "ext" and any("-u55-" in kind for kind in kinds):
-            what = f"an Ethos-U55 only reads the memory `{name}` of the arena, through its port ext"
+        port = file.memory[name].npu_port if name in file.memory else None
+        if npu := next((each for each in kinds if each in of_all and port in of_all[each].reads_only), None):
+            what = f"{npu} only reads the memory `{name}` of the arena, through its port {port}"
             yield ("memory", name, "npu_port"), what, "another memory for the arena"
 
 
 def _wrong_configurations(file: TargetFile) -> Iterator[Finding]:
     try:
-        sections = vela_sections(vela_config_of(file.vela_config))
+        known = sections(vela_config_of(file.vela_config))
     except Error as error:
         yield ("vela_config",), error.what, error.why
         return
@@ -122,5 +123,5 @@ def _wrong_configurations(file: TargetFile) -> Iterator[Finding]:
         named: list[tuple[Key, str | None]] = [((key,), getattr(file, key))]
         named += [(("npu", name, key), getattr(table, key)) for name, table in file.npu.items()]
         for place, name in named:
-            if name is not None and name not in sections[kind]:
-                yield place, f"there is no {kind} of Vela's `{name}`", nearest(name, sections[kind])
+            if name is not None and name not in known[kind]:
+                yield place, f"there is no {kind} of Vela's `{name}`", nearest(name, known[kind])

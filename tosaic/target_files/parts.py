@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import configparser
 from pathlib import Path
 
 from tosaic.backends.cores import find_core
-from tosaic.backends.ethos_u.vela import checked_config
 from tosaic.backends.target import Core
-from tosaic.support.errors import Error
+from tosaic.support.errors import BackendError, Error
 from tosaic.target_files.schema import CoreTable
 
 
@@ -31,7 +31,21 @@ def vela_config_of(file: str) -> str:
     if not file:
         return ""
     try:
-        return checked_config(Path(file).read_text(encoding="utf-8"))
+        return _checked(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise Error(f"cannot read `{file}`", why=why or "") from None
+
+
+def _checked(text: str) -> str:
+    """A text as sections of Vela's configuration.
+
+    Raises:
+        BackendError: it has not the format; the message names the line.
+    """
+    parser = configparser.ConfigParser(inline_comment_prefixes=(";", "#"))
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise BackendError("this is no configuration of Vela's", why=" ".join(str(error).split())) from None
+    return text

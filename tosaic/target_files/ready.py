@@ -20,8 +20,7 @@ from tosaic.backends.boards import (
     STACK,
 )
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
-from tosaic.backends.ethos_u.accelerators import ACCELERATORS
-from tosaic.backends.ethos_u.vela import vela_sections
+from tosaic.backends.npus import accelerators, find_accelerator, sections
 from tosaic.backends.target import Layout, Memory, Npu, Target
 from tosaic.support.errors import Error, unknown_name
 from tosaic.target_files.declaration import Declaration, at_clock, declaration
@@ -131,10 +130,10 @@ def find_target(
         target = with_npu(target, accelerator)
     if constants is not None:
         target = replace(target, layout=with_constants_in(constants, target))
-    sections = vela_sections(target.vela_config)
+    known = sections(target.vela_config)
     for kind, given in (("memory mode", memory_mode), ("system configuration", system_config)):
-        if given is not None and given not in sections[kind]:
-            raise unknown_name(f"{kind} of Vela's", given, sections[kind])
+        if given is not None and given not in known[kind]:
+            raise unknown_name(f"{kind} of Vela's", given, known[kind])
     if memory_mode is not None:
         target = replace(target, memory_mode=memory_mode)
     if system_config is not None:
@@ -177,8 +176,8 @@ def with_npu(target: Target, name: str) -> Target:
         )
     npu = next((npu for npu in target.npus if name in (npu.name, npu.accelerator)), None)
     if npu is None:
-        if name not in ACCELERATORS:
-            raise unknown_name("accelerator", name, [*(npu.name for npu in target.npus), *ACCELERATORS])
+        if name not in (known := accelerators()):
+            raise unknown_name("accelerator", name, [*(npu.name for npu in target.npus), *known])
         npu = _in_place_of(target.npu, name)
     return target.using(npu)
 
@@ -186,7 +185,7 @@ def with_npu(target: Target, name: str) -> Target:
 def _in_place_of(own: Npu, accelerator: str) -> Npu:
     """An NPU in the place of a target's own; another generation's memories are described otherwise."""
     other = replace(own, name=accelerator, accelerator=accelerator)
-    alike = ACCELERATORS[accelerator].generation == ACCELERATORS[own.accelerator].generation
+    alike = find_accelerator(accelerator).generation == find_accelerator(own.accelerator).generation
     return other if alike else replace(other, memory_mode=None, system_config=None)
 
 

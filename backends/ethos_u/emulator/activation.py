@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.memory import LUT
 from tosaic.backends.ethos_u.emulator.registers import signed
 from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.npu import EmulationError
 
 SMALL_LUT_BYTES = 2048  # the last two banks of the shared buffer
 LARGE_LUT_BYTES = 2048

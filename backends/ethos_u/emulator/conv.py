@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish
 from tosaic.backends.ethos_u.emulator.state import State
 from tosaic.backends.ethos_u.emulator.weight_order import Traversal, WeightLayout
 from tosaic.backends.ethos_u.emulator.weights import read_weights
 from tosaic.backends.ethos_u.emulator.window import Kernel, Window, read_window
+from tosaic.backends.npu import EmulationError
 
 _MICROBLOCKS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4))
 _FAST, _SPARSE = 1 << 0, 1 << 4  # WEIGHT_FORMAT

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.memory import LUT, Memory
 from tosaic.backends.ethos_u.emulator.registers import Registers, signed
 from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.npu import EmulationError
 
 _ROW, _PLANE = 1, 2  # stride modes: 2-D, 3-D
 _INDEXED = 1 << 11

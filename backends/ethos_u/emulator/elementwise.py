@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import zero_point
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale, output_rounding
 from tosaic.backends.ethos_u.emulator.registers import signed
 from tosaic.backends.ethos_u.emulator.scaling import SMALL_ROUNDING, Rounding, Scale, scale_register
 from tosaic.backends.ethos_u.emulator.state import SCALAR, State
+from tosaic.backends.npu import EmulationError
 
 _MUL, _ADD, _SUB, _MIN, _MAX, _LRELU, _ABS, _CLZ, _SHR, _SHL = range(10)
 _LSR, _DIV = 10, 11

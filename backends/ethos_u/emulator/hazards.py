@@ -14,15 +14,15 @@ from itertools import islice
 
 import numpy as np
 
-from tosaic.backends.ethos_u.accelerators import Accelerator
+from tosaic.backends.ethos_u.accelerators import EthosU
 from tosaic.backends.ethos_u.emulator.elementwise import broadcast_shape, scalar_operand
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map
 from tosaic.backends.ethos_u.emulator.memory import Access
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES
 from tosaic.backends.ethos_u.emulator.resize import input_span
 from tosaic.backends.ethos_u.emulator.state import State
 from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
+from tosaic.backends.npu import EmulationError
 
 _OUTSTANDING_KERNELS = 2
 _OUTSTANDING_TRANSFERS = {"u55": 1, "u65": 2, "u85": 4}
@@ -41,7 +41,7 @@ class Blocks:
 class Hazards:
     """Follows which commands are outstanding, and refuses those that race with one."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: EthosU) -> None:
         self._generation = accelerator.generation
         self._transfers: deque[list[Access]] = deque(maxlen=_OUTSTANDING_TRANSFERS[self._generation])
         self._kernels: deque[list[Access]] = deque(maxlen=_OUTSTANDING_KERNELS)

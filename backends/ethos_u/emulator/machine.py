@@ -13,7 +13,6 @@ from tosaic.backends.ethos_u.emulator import dma
 from tosaic.backends.ethos_u.emulator.activation import LARGE_LUT_BYTES, SMALL_LUT_BYTES, small_lut_base
 from tosaic.backends.ethos_u.emulator.conv import convolve, convolve_depthwise
 from tosaic.backends.ethos_u.emulator.elementwise import elementwise
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.hazards import Hazards
 from tosaic.backends.ethos_u.emulator.memory import Access, Memory, Span
 from tosaic.backends.ethos_u.emulator.pool import pool
@@ -21,6 +20,7 @@ from tosaic.backends.ethos_u.emulator.registers import command_name
 from tosaic.backends.ethos_u.emulator.resize import resize
 from tosaic.backends.ethos_u.emulator.state import State
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
+from tosaic.backends.npu import EmulationError
 
 _KERNELS: dict[str, Callable[[State, int], None]] = {
     "CONV": convolve,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.npu import EmulationError
 
 DMA_UNIT = 16  # bytes
 LUT = -1  # the region number under which the NPU's own look-up table memory goes

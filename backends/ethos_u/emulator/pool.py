@@ -6,11 +6,11 @@ import functools
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.feature_map import output_map
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale
 from tosaic.backends.ethos_u.emulator.state import State
 from tosaic.backends.ethos_u.emulator.window import Window, read_window
+from tosaic.backends.npu import EmulationError
 
 _MAX, _AVERAGE, _REDUCE_SUM, _SUM, _NONE, _MIN, _ARGMAX_X, _ARGMAX_Y = range(8)
 _LOWEST = -(1 << 50)  # stands for padding under a maximum

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tosaic.backends.ethos_u.accelerators import Accelerator
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.ethos_u.accelerators import EthosU
 from tosaic.backends.ethos_u.emulator.feature_map import input_map, whole, zero_point
 from tosaic.backends.ethos_u.emulator.memory import Memory
 from tosaic.backends.ethos_u.emulator.registers import Registers
+from tosaic.backends.npu import EmulationError
 
 CHAINED, SCALAR = 2, 3  # storage modes of a U85 feature map
 _MOST_ELEMENTS = 1 << 26
@@ -21,7 +21,7 @@ _MOST_ELEMENTS = 1 << 26
 class State:
     """Registers, memory, and on U85 the chain buffers and the accumulators that an op left for the next one."""
 
-    accelerator: Accelerator
+    accelerator: EthosU
     memory: Memory
     registers: Registers = field(default_factory=Registers)
     chain: dict[int, np.ndarray] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.npu import EmulationError
 
 _OPTIMIZER_CONFIG, _COMMAND_STREAM, _NOP = 1, 2, 5
 _COP2_COMMAND_STREAM = 1

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
+from tosaic.backends.npu import EmulationError
 
 _NO_ZERO_RUNS, _END_OF_STREAM = 6, 7  # values of a slice's zero-run divisor
 _UNCOMPRESSED = 7  # value of its weight divisor

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.memory import Memory
 from tosaic.backends.ethos_u.emulator.registers import Registers
 from tosaic.backends.ethos_u.emulator.weight_codec import decode_fast, decode_stream
@@ -18,6 +17,7 @@ from tosaic.backends.ethos_u.emulator.weight_order import (
     large_taps_at_once,
     stream_order,
 )
+from tosaic.backends.npu import EmulationError
 
 
 def read_weights(registers: Registers, memory: Memory, layout: WeightLayout, *, fast: bool) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.errors import EmulationError
 from tosaic.backends.ethos_u.emulator.registers import Registers
 from tosaic.backends.ethos_u.emulator.state import State, require_plausible
+from tosaic.backends.npu import EmulationError
 
 _NEAREST, _ZEROS = 1, 2  # IFM_UPSCALE
 

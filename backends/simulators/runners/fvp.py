@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tosaic.backends.ethos_u.accelerators import Accelerator, find_accelerator
+from tosaic.backends.ethos_u.accelerators import EthosU, find_accelerator
 from tosaic.backends.simulators.execution import Execution
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.target import Memory, Target
@@ -26,7 +26,7 @@ _WITHOUT_NPU = "ethos-u55-128"  # its platform runs the core just as well
 class Fvp:
     """The platform that has an accelerator."""
 
-    accelerator: Accelerator
+    accelerator: EthosU
     name: ClassVar[str] = "fvp"
     executes_npu: ClassVar[bool] = True
     monitored: ClassVar[bool] = False

@@ -28,16 +28,15 @@ from tosaic.backends import reference
 from tosaic.backends.ethos_u.accelerators import find_accelerator
 from tosaic.backends.ethos_u.acceptance import refusal, suspicion
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.emulator import EmulationError
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
-from tosaic.backends.ethos_u.schedule import op_of_command
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.npu import EmulationError, NpuOptions, NpuRegion, op_of_command
 from tosaic.compiler.verdicts import verdict
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk
 
-USUAL = VelaOptions()
+USUAL = NpuOptions()
 Step = Callable[["Fuzz", ir.Value], "ir.Value | None"]
 
 
@@ -355,7 +354,7 @@ def run(seed: int, accelerator: str) -> tuple[Outcome, str]:
     if outcome.kind == "exact":
         outcome = compare(flatbuffer, fresh, expected[1], accelerator)
     if outcome.kind == "exact" and (strategy != "Performance" or limit is not None):
-        small = VelaOptions(optimize=strategy, arena_limit=limit)
+        small = NpuOptions(optimize=strategy, arena_limit=limit)
         outcome = compare(flatbuffer, fresh, expected[1], accelerator, small)
         description += f" for {strategy} within {limit}"
     return replace(outcome, suspicions=suspicions), description
@@ -366,7 +365,7 @@ def compare(
     inputs: Sequence[np.ndarray],
     expected: Sequence[np.ndarray],
     accelerator: str,
-    options: VelaOptions = USUAL,
+    options: NpuOptions = USUAL,
 ) -> Outcome:
     """Compile for this use of the arena, emulate, and compare with what is expected."""
     try:

@@ -22,8 +22,8 @@ from tosa_graphs import Graph, random_inputs
 
 from tosaic.backends import reference
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.emulator import EmulationError
-from tosaic.backends.ethos_u.vela import NpuRegion, compile_region
+from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.npu import EmulationError, NpuRegion
 
 
 def network(rng: np.random.Generator) -> tuple[Graph, bytes]:

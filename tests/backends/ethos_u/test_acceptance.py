@@ -8,8 +8,8 @@ from tosa_graphs import Graph, random_input
 from tosaic.backends import reference
 from tosaic.backends.ethos_u.acceptance import refusal, supported_ops, suspicion
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.emulator import EmulationError
 from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.npu import EmulationError
 from tosaic.compiler.verdicts import verdict
 from tosaic.support.errors import BackendError
 from tosaic.support.mlir import element_type, ir, shape_of, walk

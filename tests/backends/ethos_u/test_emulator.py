@@ -12,10 +12,11 @@ from tosa_graphs import Graph, random_inputs
 from tosaic.backends import reference
 from tosaic.backends.ethos_u.disassembler import disassemble
 from tosaic.backends.ethos_u.emulation import emulate
-from tosaic.backends.ethos_u.emulator import EmulationError, execute
+from tosaic.backends.ethos_u.emulator import execute
 from tosaic.backends.ethos_u.emulator.memory import Memory
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
-from tosaic.backends.ethos_u.vela import NpuRegion, VelaOptions, compile_region
+from tosaic.backends.ethos_u.vela import compile_region
+from tosaic.backends.npu import EmulationError, NpuOptions, NpuRegion
 from tosaic.support.errors import SimulatorError
 
 DMA_WAIT, KERNEL_WAIT, BLOCKDEP, OFM_BASE0, IFM_BASE0, STOP = 17, 18, 303, 16, 0, 0
@@ -168,7 +169,7 @@ def test_a_small_network_is_exact_everywhere(accelerator: str, memory_mode: str 
     rng = np.random.default_rng(5)
     graph, flatbuffer = network(rng)
     inputs = random_inputs(rng, graph)
-    region = compile_region(flatbuffer, accelerator, VelaOptions(memory_mode=memory_mode))
+    region = compile_region(flatbuffer, accelerator, NpuOptions(memory_mode=memory_mode))
     np.testing.assert_array_equal(emulate(region, inputs).outputs[0], reference.evaluate(flatbuffer, inputs)[0])
 
 
@@ -177,7 +178,7 @@ def test_mobilenet_v2_is_exact(accelerator: str):
     graph, module = mobilenet_v2(96, 0.35)
     flatbuffer = reference.serialize(module)
     inputs = random_inputs(np.random.default_rng(1), graph)
-    found = emulate(compile_region(flatbuffer, accelerator, VelaOptions(arena_limit=100_000)), inputs).outputs[0]
+    found = emulate(compile_region(flatbuffer, accelerator, NpuOptions(arena_limit=100_000)), inputs).outputs[0]
     np.testing.assert_array_equal(found, reference.evaluate(flatbuffer, inputs)[0])
 
 

@@ -12,7 +12,8 @@ from tosaic.backends import reference
 from tosaic.backends.ethos_u import vela
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.ethos_u.emulator.stream import command_words
-from tosaic.backends.ethos_u.vela import NpuPort, VelaOptions, VelaRefusal, compile_region
+from tosaic.backends.ethos_u.vela import VelaRefusal, compile_region
+from tosaic.backends.npu import NpuOptions, NpuPort
 from tosaic.support.errors import BackendError, Error
 
 
@@ -49,16 +50,16 @@ def test_ops_carry_their_origin_and_stream_offsets(small_net: bytes):
 
 
 def test_memory_modes_and_strategies(small_net: bytes):
-    shared = compile_region(small_net, "ethos-u85-256", VelaOptions(memory_mode="Sram_Only"))
+    shared = compile_region(small_net, "ethos-u85-256", NpuOptions(memory_mode="Sram_Only"))
     assert shared.fast_bytes == 0 < shared.scratch_bytes + shared.outputs[0].size
     assert compile_region(small_net, "ethos-u85-256").memory != shared.memory
-    assert compile_region(small_net, "ethos-u55-128", VelaOptions(optimize="Size", arena_limit=20000)).cycles > 0
+    assert compile_region(small_net, "ethos-u55-128", NpuOptions(optimize="Size", arena_limit=20000)).cycles > 0
     with pytest.raises(Error, match="no memory mode of Vela's `Sram`"):
-        compile_region(small_net, "ethos-u55-128", VelaOptions(memory_mode="Sram"))
+        compile_region(small_net, "ethos-u55-128", NpuOptions(memory_mode="Sram"))
     with pytest.raises(Error, match="no system configuration of Vela's `Ethos_U55`"):
-        compile_region(small_net, "ethos-u55-128", VelaOptions(system_config="Ethos_U55"))
+        compile_region(small_net, "ethos-u55-128", NpuOptions(system_config="Ethos_U55"))
     with pytest.raises(BackendError, match="no strategy `Speed`"):
-        compile_region(small_net, "ethos-u55-128", VelaOptions(optimize="Speed"))
+        compile_region(small_net, "ethos-u55-128", NpuOptions(optimize="Speed"))
 
 
 def test_a_refusal_names_the_op():

@@ -9,9 +9,9 @@ from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.streams.across import stage_across
 from tosaic.backends.cortex_m.streams.stage import Stage, stage_of
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.memory_plan import lifetimes
 from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.tuning import Tuner
 from tosaic.support.errors import Error

@@ -12,11 +12,11 @@ import numpy as np
 
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.ethos_u.vela import NpuRegion
 from tosaic.backends.firmware.build import build_firmware, out_of_flash
 from tosaic.backends.firmware.crowding import Crowd, crowd
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.program import Program
+from tosaic.backends.npu import NpuRegion
 from tosaic.backends.target import Target
 from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.calls import Calls

@@ -1,0 +1,66 @@
+"""What docs/npus.md tells its reader to do works as it says: a family of NPUs from another package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "npus.md").read_text()
+BLOCKS = dict(
+    zip(
+        ("toy.py", "toy_npu.c", "entry_points.txt", "net.py"),
+        re.findall(r"```(?:python|c|toml)\n(.*?)```", PAGE, re.S),
+        strict=True,
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The page's files, its package among them, as if it were installed; and the build."""
+    folder = tmp_path_factory.mktemp("npus")
+    for name in ("toy.py", "toy_npu.c", "net.py"):
+        (folder / name).write_text(BLOCKS[name])
+    information = folder / "toy-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    group = BLOCKS["entry_points.txt"].replace('project.entry-points."tosaic.npus"', "tosaic.npus")
+    (information / "entry_points.txt").write_text(group.replace('"', ""))
+    board = ("--target", "corstone-300", "--accelerator", "toy-8")
+    _tosaic(folder, "compile", "net.py:net", *board, "-o", "build", "--verify-each")
+    return folder
+
+
+def _tosaic(folder: Path, *words: str) -> str:
+    paths = [str(folder), str(Path(__file__).parents[2])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "data")}
+    command = [sys.executable, "-m", "tosaic", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_takes_what_it_says_and_the_build_is_exact(folder):
+    manifest = json.loads((folder / "build" / "manifest.json").read_text())
+    on = {op["op"]: op["processor"] for op in manifest["ops"]}
+    assert on["CONV2D"] == "npu" and on["MAX_POOL2D"] == "cpu"
+    (pool,) = [op for op in manifest["ops"] if op["op"] == "MAX_POOL2D"]
+    assert pool["reason"] == "toy-8 has no MAX_POOL2D"
+    run = json.loads(_tosaic(folder, "run", "build", "--random", "3", "--json"))
+    assert run["exact"] and run["npu_cycles"] == sum(region["cycles"] for region in manifest["regions"])
+
+
+def test_its_streams_and_its_ops_are_printed(folder):
+    assert "CONV2D  # aten.conv2d.default" in _tosaic(folder, "npu", "disasm", "build")
+    shown = _tosaic(folder, "npu", "ops")
+    assert "U55, U65" in shown and re.search(r"CLAMP +int8", shown)
+
+
+def test_its_driver_ships(folder):
+    assert {path.name for path in (folder / "build" / "kit" / "lib").glob("*.a")} == {"libmodel.a", "libtosaic_npu.a"}
