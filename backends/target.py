@@ -14,7 +14,6 @@ Policy = Literal["lru", "round-robin", "random"]
 Writes = Literal["back", "through"]
 NpuPort = Literal["sram", "ext"]
 Pipe = Literal["alu", "load-store", "int", "mul", "system", "either", "none"]
-_BASELINES = ("thumbv6m", "thumbv8m.base")
 
 
 @dataclass(frozen=True)
@@ -181,12 +180,6 @@ class Core:
     def mve(self) -> bool:
         """Whether the core has the M-profile Vector Extension on integers."""
         return "mve" in self.isa
-
-    @property
-    def is_built(self) -> bool:
-        """Whether code is built for it: not for baseline architectures, whose instructions the runtime does not keep
-        to."""
-        return not self.triple.startswith(_BASELINES)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The Cortex-M0+: nothing is built for it yet."""
+"""The Cortex-M0+, whose multiplier takes one cycle."""
 
 from tosaic.backends.target import Core
 

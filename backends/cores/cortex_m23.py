@@ -1,4 +1,4 @@
-"""The Cortex-M23: nothing is built for it yet."""
+"""The Cortex-M23."""
 
 from tosaic.backends.target import Core
 

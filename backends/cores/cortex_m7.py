@@ -2,4 +2,4 @@
 
 from tosaic.backends.target import Core
 
-CORE = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
+CORE = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp", "fp.dp"), "hard")

@@ -186,15 +186,15 @@ def test_a_file_that_is_not_there(refused):
 
 
 def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
-    core = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
+    core = Core("cortex-m35p", "thumbv8m.main-none-eabihf", ("dsp", "fp"), "hard")
     install("tosaic.cores", "their_cores", SimpleNamespace(CORE=core))
     file = tmp_path / "board.toml"
     text = AN386.read_text()
     before, _, after = text.partition("[core]")
-    file.write_text(before.replace("name =", 'core = "cortex-m7"\nname =') + after[after.index("[board]") :])
-    assert find_target(str(file)).core == find_core("cortex-m7") == core
-    with pytest.raises(Error, match=r"there is no core `cortex-m77`\n  try: did you mean `cortex-m7`\?"):
-        find_core("cortex-m77")
+    file.write_text(before.replace("name =", 'core = "cortex-m35p"\nname =') + after[after.index("[board]") :])
+    assert find_target(str(file)).core == find_core("cortex-m35p") == core
+    with pytest.raises(Error, match=r"there is no core `cortex-m35`\n  try: did you mean `cortex-m35p`\?"):
+        find_core("cortex-m35")
 
 
 def test_a_target_of_another_package(install):
