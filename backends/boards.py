@@ -42,3 +42,15 @@ MPS3_AN547 = Board(
     ),
     uart=Uart("cmsdk", 0x5930_3000, 25_000_000),
 )
+
+# A Cortex-M0 whose memories the simulator makes as large as batches need.
+MICROBIT = Board(
+    "microbit",
+    trials=Layout(
+        code=Memory("code", 0x2000_0000, 64 * MIB),
+        stack=Memory("stack", 0x2C00_0000, MIB // 2),
+        arena=(Memory("memory", 0x3000_0000, 256 * MIB),),
+        constants=Memory("constants", 0x2400_0000, 128 * MIB),
+        vectors=Memory("vectors", 0x0000_0000, 256 * KIB),
+    ),
+)

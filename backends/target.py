@@ -13,8 +13,8 @@ Holds = Literal["data", "code", "both"]
 Policy = Literal["lru", "round-robin", "random"]
 Writes = Literal["back", "through"]
 NpuPort = Literal["sram", "ext"]
-Pipe = Literal["alu", "load-store", "int", "mul", "system", "either", "none"]
-_BASELINES = ("thumbv6m", "thumbv8m.base")
+Pipe = Literal["alu", "load-store", "load", "store", "branch", "int", "mul", "system", "either", "none"]
+Issue = Literal["beats", "in-order"]
 
 
 @dataclass(frozen=True)
@@ -118,31 +118,46 @@ class Timing(NamedTuple):
     latency: int
 
 
+_PLAIN = Timing("alu", 1, 1)
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """The timing of a core with in-order issue, for `simulators.cycle_model` and `simulators.memory_model`.
 
     Args:
-        vector, scalar: timings by mnemonic (a regular expression on it, with neither type suffix nor, for vectors,
+        scalar, vector: timings by mnemonic (a regular expression on it, with neither type suffix nor, for vectors,
             predication); the first match wins.
-        vector_immediate, lane_insert, lane_extract, shifted_operand: timings that operands decide.
         taken_branch: cycles to refill the front of the pipeline.
         bytes_per_cycle: what loads and stores move as fast as they issue; only a slower memory makes the core wait.
+        issue: the rules by which instructions issue, a file each of `simulators`: `beats` of vectors that overlap, or
+            one behind the other (`in_order`).
+        transfer: cycles of a load or store of several registers beside those of its words, and words in a cycle.
+        chained: cycles that a load saves right behind another load or store, on whose result it does not wait.
+        width: instructions that issue in one cycle. Of a pipe's there are as many as `pipes` says, else one; what is on
+            the pipe `system`, or holds its pipe longer, issues alone.
+        pipes: pipes that there are several of, with their number.
+        vector_immediate, lane_insert, lane_extract, shifted_operand: timings that operands decide.
         loop_entry: extra cycles of the first `le` of a low-overhead loop, which executes as a branch.
         offsets_ahead: cycles before its issue at which a gather or scatter takes its offsets.
         into_interleaving_store: least latency of a computed vector that an interleaving store takes.
         store_to_load: a load that would issue so many cycles after a vector's store issues one later.
     """
 
-    vector: tuple[tuple[str, Timing], ...]
     scalar: tuple[tuple[str, Timing], ...]
-    vector_immediate: Timing
-    lane_insert: Timing
-    lane_extract: Timing
-    shifted_operand: Timing
     taken_branch: int
-    loop_entry: int
     bytes_per_cycle: int
+    vector: tuple[tuple[str, Timing], ...] = ()
+    issue: Issue = "in-order"
+    transfer: tuple[int, int] = (1, 1)
+    chained: int = 0
+    width: int = 1
+    pipes: tuple[tuple[Pipe, int], ...] = ()
+    vector_immediate: Timing = _PLAIN
+    lane_insert: Timing = _PLAIN
+    lane_extract: Timing = _PLAIN
+    shifted_operand: Timing = _PLAIN
+    loop_entry: int = 0
     offsets_ahead: int = 0
     into_interleaving_store: int = 0
     store_to_load: int = 0
@@ -155,7 +170,7 @@ class Pipeline:
                     re.compile(pattern)
                 except re.error as error:
                     raise ValueError(f"`{pattern}` is no regular expression: {error}") from None
-            if not timings or not re.match(timings[-1][0], any_of_them):
+            if (timings or not any_of_them) and not (timings and re.match(timings[-1][0], any_of_them)):
                 raise ValueError("the last timing of a list must match every mnemonic")
 
 
@@ -181,12 +196,6 @@ class Core:
     def mve(self) -> bool:
         """Whether the core has the M-profile Vector Extension on integers."""
         return "mve" in self.isa
-
-    @property
-    def is_built(self) -> bool:
-        """Whether code is built for it: not for baseline architectures, whose instructions the runtime does not keep
-        to."""
-        return not self.triple.startswith(_BASELINES)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tosaic.support.errors import unknown_name
 ENTRY_POINTS = "tosaic.cores"
 _LACKING = {
     "nodsp": ("dsp",),
-    "nofp": ("fp", "mve.fp"),
-    "nofp.dp": (),
+    "nofp": ("fp", "fp.dp", "mve.fp"),
+    "nofp.dp": ("fp.dp",),
     "nomve": ("mve", "mve.fp"),
     "nomve.fp": ("mve.fp",),
 }

@@ -40,6 +40,8 @@ PIPELINE = Pipeline(
     offsets_ahead=4,
     into_interleaving_store=3,
     store_to_load=2,
+    issue="beats",
+    transfer=(1, 2),
 )
 
 CORE = Core("cortex-m55", "thumbv8.1m.main-none-eabihf", ("dsp", "fp", "mve", "mve.fp"), "hard", PIPELINE)

@@ -322,7 +322,7 @@ def _link_elf(objects: Sequence[Path], target: Target, folder: Path) -> None:
     try:
         toolchain.link(objects, script, elf, target.core)
     except BackendError as error:
-        if f"region `M{layout.code.base:08x}' overflowed" not in str(error):
+        if f"will not fit in region 'M{layout.code.base:08x}'" not in str(error):
             raise
         script.write_text(linker_script(code_in_constants(layout)))
         toolchain.link(objects, script, elf, target.core)

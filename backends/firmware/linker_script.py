@@ -22,7 +22,10 @@ def code_in_constants(layout: Layout) -> Layout:
 
 
 def linker_script(layout: Layout) -> str:
-    """The GNU ld script. The stack lies above C data, at the end of their memory; data is loaded in place."""
+    """The script of GNU ld and lld. The stack lies above C data, at the end of their memory; data is loaded in place.
+
+    NOPs fill what is left between functions.
+    """
     vectors = layout.vectors or layout.code
     memories = {m.base: m for m in (vectors, layout.code, layout.stack, *layout.arena, layout.constants)}
     names = {base: f"M{base:08x}" for base in memories}
@@ -42,7 +45,7 @@ MEMORY {{
 SECTIONS {{
   .vectors : {{ KEEP(*(.vectors)) }} > {names[vectors.base]}
   .tosaic.constants : {{ . = ALIGN(16); *({CONSTANTS_SECTION} {CONSTANTS_SECTION}.*) }} > {constants}
-  .text : {{ . = ALIGN(16); *(.text .text.*) *(.rodata .rodata.*) . = ALIGN(8); }} > {code}
+  .text : {{ . = ALIGN(16); *(.text .text.*) *(.rodata .rodata.*) . = ALIGN(8); }} > {code} =0x00bf00bf
   .ARM.extab : {{ *(.ARM.extab*) }} > {code}
   .ARM.exidx : {{ __exidx_start = .; *(.ARM.exidx*) __exidx_end = .; }} > {code}
   .data : {{ . = ALIGN(16); *(.data .data.*) . = ALIGN(16); }} > {data}

@@ -9,7 +9,7 @@
 
 enum { EXIT_FILES = 71, EXIT_STATUS = 72 };
 
-static void fail(const char *reason, int code)
+static _Noreturn void fail(const char *reason, int code)
 {
     host_print("tosaic: ");
     host_print(reason);

@@ -9,10 +9,17 @@ enum { EXIT_FAULT = 70 };
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))
 #define CCR REGISTER(0xE000ED14)
+#if __ARM_ARCH_ISA_THUMB > 1
 #define CFSR REGISTER(0xE000ED28)
 #define HFSR REGISTER(0xE000ED2C)
 #define BFAR REGISTER(0xE000ED38)
+#else /* the baselines do not say why */
+#define CFSR 0u
+#define HFSR 0u
+#define BFAR 0u
+#endif
 #define CPACR REGISTER(0xE000ED88)
+#define CCR_UNALIGN_TRP (1u << 3)
 #define CCR_LOB (1u << 19)
 #define CPACR_CP10_CP11_FULL (0xfu << 20)
 
@@ -23,6 +30,9 @@ static void enable_units(void)
 #endif
 #if __ARM_ARCH >= 8 && defined(__ARM_FEATURE_MVE)
     CCR |= CCR_LOB;
+#endif
+#if __ARM_ARCH_ISA_THUMB == 1
+    CCR |= CCR_UNALIGN_TRP; /* what the baselines always do, and a core that stands in for one does not */
 #endif
     __asm__ volatile("dsb\n isb" ::: "memory");
 }

@@ -1,4 +1,4 @@
-"""What QEMU's plugin counts between `dbg #1` and `dbg #2`: how often a block of code followed another, and requests of
+"""What QEMU's plugin counts between markers: how often a block of code followed another, and requests of
 memories."""
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Block:
 
 @dataclass(frozen=True)
 class CountedRegion:
-    """What ran between one `dbg #1` and the next `dbg #2`.
+    """What ran between the marker of a region's beginning and that of its end (`firmware/markers.h`).
 
     Args:
-        first, begin: the block that holds `dbg #1`, and its place among that block's instructions.
-        last, end: the same of `dbg #2`.
+        first, begin: the block that holds the first marker, and its place among that block's instructions.
+        last, end: the same of the second.
         edges: how often block `to` ran right after block `from`, by (from, to), as numbers of `Counts.blocks`.
         instructions: instructions between the markers.
         requests: of each memory that was watched.

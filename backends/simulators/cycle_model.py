@@ -1,44 +1,28 @@
 """Cycles of a counted region on an in-order core: a scoreboard over the disassembly.
 
-Memory answers at once (tightly coupled memory, no bank conflicts). An MVE instruction holds its pipe for two beats,
-instructions on different pipes overlap, pairs of 16-bit instructions issue together, `le` costs nothing once its loop
-runs.
+Memory answers at once (tightly coupled memory, no bank conflicts), and `le` costs nothing once its loop runs. How
+instructions issue, `beats` and `in_order` say.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tosaic.backends.simulators.beats import beats_cycles
 from tosaic.backends.simulators.counting import Block, CountedRegion
+from tosaic.backends.simulators.in_order import in_order_cycles
+from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline, Timing
 from tosaic.support.errors import SimulatorError
 from tosaic.support.processes import run_tool
 
 # How much of the next block a cost looks at: stalls on the results of a block fall within its first instructions.
 _LOOK_AHEAD = 8
-
-
-class Instruction(NamedTuple):
-    """An instruction as the scoreboard sees it.
-
-    `flow` is `branch`, `loop-start`, `loop-end` or empty; `access` is `load`, `store` (of a vector),
-    `interleaving-store` or empty; `offsets` is the register with the offsets of a gather or scatter, or empty.
-    """
-
-    timing: Timing
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    flow: str
-    narrow: bool
-    pairs: bool
-    access: str = ""
-    offsets: str = ""
 
 
 _NOTHING = Timing("none", 0, 0)
@@ -86,9 +70,10 @@ class Decoder:
             return Instruction(timing, registers, _written(base, operands, registers), "", False, False,
                                _access(base), offsets[1] if offsets else "")  # fmt: skip
         if transfer := re.match(r"(ldm|pop|vldm|vpop|stm|push|vstm|vpush)", base):
-            return _transfer(transfer[1], registers, narrow)
+            moved = len(_REGISTER.findall(operands.partition("{")[2]))
+            return _transfer(transfer[1], registers, moved, narrow, self._pipeline)
         timing = _lookup(self._scalar, base)
-        if timing.latency == 1 and re.search(r"\b(lsl|lsr|asr|ror) #", operands):
+        if timing.pipe == "alu" and timing.latency == 1 and re.search(r"\b(lsl|lsr|asr|ror) #", operands):
             timing = self._pipeline.shifted_operand
         if _BRANCH.match(base):
             writes = ("lr",) if base in ("bl", "blx") else ()
@@ -153,64 +138,18 @@ def _written(base: str, operands: str, registers: tuple[str, ...]) -> tuple[str,
     return registers[:1]
 
 
-def _transfer(base: str, registers: tuple[str, ...], narrow: bool) -> Instruction:
-    count = len(registers)
-    occupancy = 1 + count if base[0] == "v" else 1 + (count + 1) // 2
+def _transfer(base: str, registers: tuple[str, ...], moved: int, narrow: bool, pipeline: Pipeline) -> Instruction:
+    beside, words = pipeline.transfer
+    occupancy = beside + -(-moved // (1 if base[0] == "v" else words))
     loads = base in ("ldm", "pop", "vldm", "vpop")
     writes = tuple(register for register in registers if register != "sp") if loads else ()
     flow = "branch" if "pc" in writes else ""
     return Instruction(Timing("alu", occupancy, 2 if loads else 1), registers, writes, flow, narrow, False)
 
 
-def issue_cycles(sequence: Iterable[Instruction], pipeline: Pipeline) -> int:
+def issue_cycles(sequence: Sequence[Instruction], pipeline: Pipeline) -> int:
     """Cycles from the issue of the first instruction until one after the last can issue, all results ready before."""
-    ready: dict[str, int] = {}
-    storable: dict[str, int] = {}  # when an interleaving store can take it
-    busy = {"alu": 0, "load-store": 0, "int": 0, "mul": 0, "system": 0}
-    clock = 0
-    stored = -math.inf
-    previous: Instruction | None = None
-    previous_issue = 0
-    for instruction in sequence:
-        timing, reads, writes, _, narrow, pairs, access, offsets = instruction
-        pipe = timing.pipe
-        if pipe == "none":
-            previous = None
-            continue
-        if pipe == "either":
-            pipe = "int" if busy["int"] <= busy["mul"] else "mul"
-        taken = storable if access == "interleaving-store" else ready
-        operands_ready = 0
-        for register in reads:
-            at = taken.get(register, 0)
-            if at > operands_ready:
-                operands_ready = at
-        if offsets in ready:
-            operands_ready = max(operands_ready, ready[offsets] + pipeline.offsets_ahead)
-        together = (
-            previous is not None
-            and narrow
-            and previous.narrow
-            and (pairs or previous.pairs)
-            and timing.occupancy == 1
-            and previous.timing.occupancy == 1
-            and operands_ready <= previous_issue
-            and not any(register in previous.writes for register in reads)
-        )
-        issue = previous_issue if together else max(clock, operands_ready, busy[pipe])
-        if access == "load" and issue == stored + pipeline.store_to_load:
-            issue, together = issue + 1, False
-        elif access and access != "load":
-            stored = issue
-        busy[pipe] = max(busy[pipe], issue + timing.occupancy)
-        computed = pipe in ("int", "mul")
-        for register in writes:
-            ready[register] = issue + timing.latency
-            storable[register] = issue + max(timing.latency, pipeline.into_interleaving_store if computed else 0)
-        clock = issue + (timing.occupancy if pipe == "alu" else 1)
-        previous = None if together else instruction
-        previous_issue = issue
-    return clock
+    return (beats_cycles if pipeline.issue == "beats" else in_order_cycles)(sequence, pipeline)
 
 
 class CycleModel:

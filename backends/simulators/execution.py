@@ -15,7 +15,7 @@ from tosaic.support.errors import SimulatorError
 
 @dataclass(frozen=True)
 class Cost:
-    """What ran between one `dbg #1` and the next `dbg #2`.
+    """What ran between the marker of a region's beginning and that of its end (`firmware/markers.h`).
 
     Args:
         instructions: 0 where nothing counts them.

@@ -1,8 +1,8 @@
 """Where a target is simulated: on the machine of QEMU's that it is, or on one that executes the same instructions.
 
-A chip that QEMU does not have is simulated on Arm's MPS3 with a Cortex-M55, which executes the code of all Cortex-M.
-Its
-memories lie there one behind the other, as large and as fast as on the chip; the addresses differ.
+A chip that QEMU does not have is simulated on another's machine: of Armv6-M on a micro:bit with larger memories, so that
+an instruction that a Cortex-M0 lacks is a fault; all others on Arm's MPS3 with a Cortex-M55, which executes the code of
+every Cortex-M. Its memories lie there one behind the other, as large and as fast as on the chip; the addresses differ.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tosaic.backends.boards import MIB, MPS3_AN547
+from tosaic.backends.boards import MIB, MICROBIT, MPS3_AN547
 from tosaic.backends.target import Board, Layout, Memory, Target
 from tosaic.support.errors import Error
 
 _ALIGNMENT = 16
 _Area = tuple[int, int]
 
-# Addresses and bytes of RAM, as the sources of QEMU 7.2 have them (hw/arm/mps2.c, mps2-tz.c).
+# Addresses and bytes of RAM, as the sources of QEMU 7.2 have them (hw/arm/mps2.c, mps2-tz.c, nrf51_soc.c).
 _MPS2: Sequence[_Area] = ((0x0000_0000, 4 * MIB), (0x2000_0000, 4 * MIB), (0x2100_0000, 16 * MIB))
 _IOT: Sequence[_Area] = (
     (0x0000_0000, 4 * MIB), (0x1000_0000, 4 * MIB), (0x2800_0000, 4 * MIB), (0x3800_0000, 4 * MIB),
     (0x8000_0000, 16 * MIB),
 )  # fmt: skip
+_NRF51: Sequence[_Area] = ((0x0000_0000, 4 * MIB), (0x2000_0000, 512 * MIB))
 _MACHINES: Mapping[str, Sequence[_Area]] = {
+    "microbit": _NRF51,
     "mps2-an385": _MPS2,
     "mps2-an386": _MPS2,
     "mps2-an500": _MPS2,
@@ -34,8 +36,22 @@ _MACHINES: Mapping[str, Sequence[_Area]] = {
         (0x6000_0000, 512 * MIB),
     ),
 }  # fmt: skip
-_STAND_IN = MPS3_AN547
-_FIRST, _BYTES = _MACHINES["mps3-an547"][-1]
+_CORES: Mapping[str, str] = {
+    "microbit": "cortex-m0",
+    "mps2-an385": "cortex-m3",
+    "mps2-an386": "cortex-m4",
+    "mps2-an500": "cortex-m7",
+    "mps2-an505": "cortex-m33",
+    "mps2-an521": "cortex-m33",
+    "mps3-an547": "cortex-m55",
+}
+MACHINE_OPTIONS: Mapping[str, Sequence[str]] = {
+    "microbit": [
+        *("-global", f"nrf51-soc.flash-size={_NRF51[0][1]}"),
+        *("-global", f"nrf51-soc.sram-size={_NRF51[1][1]}"),
+    ]
+}
+"""What QEMU is told beside a machine's name, so that it has the memories above."""
 _VECTORS = Memory("vectors", 0x0000_0000, MIB // 2)
 
 
@@ -46,6 +62,7 @@ class Simulation:
     Args:
         machine: QEMU's name of it.
         cpu: QEMU's name of the core; None takes the machine's own.
+        core: the core that executes the code, where it is known.
         layout: of a firmware.
         trials: of a batch of candidates; each memory of the arena has one here.
         stands_in: whether the chip is another, with its memories at other addresses.
@@ -53,6 +70,7 @@ class Simulation:
 
     machine: str
     cpu: str | None
+    core: str | None
     layout: Layout
     trials: Layout
     stands_in: bool
@@ -67,10 +85,12 @@ def simulation_of(target: Target) -> Simulation:
     board = target.board
     areas = _MACHINES.get(board.machine or "")
     if board.machine is not None and (areas is None or _lies_in(areas, target.layout)):
-        return Simulation(board.machine, board.cpu, target.layout, _trials(target, board), False)
-    assert _STAND_IN.machine is not None
-    layout = _moved(target)
-    return Simulation(_STAND_IN.machine, _STAND_IN.cpu, layout, _trials(target, _STAND_IN), True)
+        core = board.cpu or _CORES.get(board.machine)
+        return Simulation(board.machine, board.cpu, core, target.layout, _trials(target, board), False)
+    other = MICROBIT if target.core.triple.startswith("thumbv6m") else MPS3_AN547
+    assert other.machine is not None
+    layout = _moved(target, *_MACHINES[other.machine][-1])
+    return Simulation(other.machine, other.cpu, _CORES[other.machine], layout, _trials(target, other), True)
 
 
 def _lies_in(areas: Sequence[_Area], layout: Layout) -> bool:
@@ -81,17 +101,18 @@ def _lies_in(areas: Sequence[_Area], layout: Layout) -> bool:
     )
 
 
-def _moved(target: Target) -> Layout:
-    """The layout of a target with its memories one behind the other, and the vectors where the core starts."""
+def _moved(target: Target, first: int, size: int) -> Layout:
+    """The layout of a target with its memories one behind the other in `size` bytes, and the vectors where the core
+    starts."""
     bases: dict[int, int] = {}
-    at = _FIRST
+    at = first
     for memory in sorted(target.layout.memories, key=lambda memory: (memory.base, -memory.size)):
         if memory.base not in bases:
             bases[memory.base] = at
             at += -(-memory.size // MIB) * MIB
-    if at > _FIRST + _BYTES:
+    if at > first + size:
         raise Error(
-            f"the memories of `{target.name}` have {(at - _FIRST) // MIB:,} MiB, and the simulator has {_BYTES // MIB}",
+            f"the memories of `{target.name}` have {(at - first) // MIB:,} MiB, and the simulator has {size // MIB}",
             hint="declare no more of a large memory than the model needs",
         )
 

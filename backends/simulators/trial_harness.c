@@ -8,6 +8,7 @@
  * kernel before it would leave: its inputs, just written, as far as a cache reaches; nothing else.
  * `verdicts.bin` receives one `struct verdict` as each trial ends.
  */
+#include "markers.h"
 #include "semihosting.h"
 
 #define MAX_TENSORS 66 /* even, so that the stack stays aligned; TOSA joins 64 tensors */
@@ -109,12 +110,6 @@ static int guards_touched(const uint8_t *area, uint32_t size)
     return touched(area - GUARD, GUARD) || touched(area + size, GUARD);
 }
 
-#ifdef TOSAIC_MONITOR
-#define EMPTY_CACHES() __asm__ volatile("svc #4" ::: "memory")
-#else
-#define EMPTY_CACHES() __asm__ volatile(".balign 4\n\tdbg #3" ::: "memory")
-#endif
-
 /* Writes what stands there already, a word of each 16 bytes, which is the shortest line of a cache. */
 static void write_again(uint8_t *area, uint32_t size)
 {
@@ -135,35 +130,32 @@ static uint32_t difference(const uint8_t *a, const uint8_t *b, uint32_t size)
     return i;
 }
 
-#ifdef TOSAIC_MONITOR
-#define MARK "svc"
-#else
-#define MARK "dbg"
-#endif
-
 #define QUOTE(text) #text
 #define QUOTED(macro) QUOTE(macro)
-#define ON_STACK "4 * (" QUOTED(MAX_TENSORS) " - 2)" /* bytes of WORDS but the first four */
+#define ON_STACK "4 * (" QUOTED(MAX_TENSORS) " - 2)" /* bytes of WORDS but the first four, at most 508 */
 
 /* Calls `kernel` with all WORDS as arguments; nothing but the call stands between the markers. The alignment keeps the
  * markers within one of QEMU's pages, as markers.h does by other means. */
-__attribute__((naked, noinline, aligned(128))) static void call(void (*kernel)(void), const uint32_t *words)
+__attribute__((naked, noinline, aligned(128))) static void call(__attribute__((unused)) void (*kernel)(void),
+                                                                __attribute__((unused)) const uint32_t *words)
 {
-    (void)kernel;
-    (void)words;
     __asm__("push {r4, r5, r6, lr}\n"
             "mov r4, r0\n"
             "sub sp, #" ON_STACK "\n"
-            "add r5, r1, #16\n"
-            "mov r6, #" ON_STACK "\n"
-            "1: subs r6, #4\n"
+            "mov r5, r1\n"
+            "adds r5, #16\n"
+            "mov r3, sp\n"
+            "movs r6, #(" ON_STACK ") / 2\n"
+            "adds r6, r6, r6\n"
+            "1: subs r6, r6, #4\n"
             "ldr r2, [r5, r6]\n"
-            "str r2, [sp, r6]\n"
+            "str r2, [r3, r6]\n"
             "bne 1b\n"
-            "ldm r1, {r0, r1, r2, r3}\n"
-            MARK " #1\n"
+            "mov r6, r1\n"
+            "ldm r6!, {r0, r1, r2, r3}\n"
+            TOSAIC_BEGIN "\n"
             "blx r4\n"
-            MARK " #2\n"
+            TOSAIC_END "\n"
             "add sp, #" ON_STACK "\n"
             "pop {r4, r5, r6, pc}\n");
 }
@@ -211,7 +203,7 @@ int main(void)
             fill(scratch - GUARD, trials[t].scratch_bytes + 2 * GUARD);
             words[tensors] = (uint32_t)trials[t].params;
             words[tensors + 1] = (uint32_t)scratch;
-            EMPTY_CACHES();
+            TOSAIC_MARK(TOSAIC_EMPTY_CACHES);
             for (uint32_t i = 0; i < inputs; i++)
                 write_again(working[i], sizes[i]);
 

@@ -14,11 +14,12 @@ from tosa_graphs import Graph
 from benchmarks.campaigns.targets import outcome
 from tosaic.backends.ethos_u.vela import vela_sections
 from tosaic.backends.npu import NpuOptions
+from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Target
 from tosaic.compiler.verdicts import costs_of
 from tosaic.passes.npu.costs import COSTS
 from tosaic.target_files.declaration import declaration, examine
-from tosaic.target_files.ready import declarations, find_target
+from tosaic.target_files.ready import find_target
 from tosaic.target_files.schema import json_schema
 from tosaic.target_files.source import READY, ready
 
@@ -43,7 +44,7 @@ def test_every_ready_target_says_what_it_is_and_where_its_numbers_come_from():
 
 def test_targets_are_listed_by_vendor(tosaic, succeed):
     listed = tosaic("targets").stdout
-    assert re.search(r"micro:bit +microbit-v1 .*nothing is built for its core yet", listed)
+    assert re.search(r"micro:bit +microbit-v1 .*cortex-m0 ", listed)
     vendors = [row["vendor"] for row in succeed("targets")["targets"]]
     assert len(vendors) == len(ready()) + 3 and set(vendors) >= {"STMicroelectronics", "Raspberry Pi", "Alif", "Arm"}
     shown = tosaic("targets", "show", "stm32n657").stdout
@@ -64,7 +65,7 @@ def test_vela_has_the_vendors_figures():
 )
 def test_a_model_for_a_ready_target(name):
     found = outcome(name, f"{NETS}:small")
-    assert found.kind == "exact" and f"{name}: " in found.detail and "no cycle model" in found.detail
+    assert found.kind == "exact" and f"{name}: " in found.detail and " ms" in found.detail
 
 
 @pytest.mark.parametrize("name", ["himax-we2", "alif-e8-hp"])
@@ -73,10 +74,22 @@ def test_an_npu_model_for_a_ready_target(name):
     assert found.kind == "exact" and " ms" in found.detail
 
 
-def test_a_core_that_nothing_is_built_for_is_one_line(refused):
-    assert declarations()["pico"].target.core.name == "cortex-m0plus"
-    message = refused("compile", f"{NETS}:small", "--target", "pico")
-    assert message.startswith("error: nothing is built for `cortex-m0plus` yet\n")
+@pytest.mark.parametrize(
+    ("name", "runs_as"),
+    [("cortex-m0", ""), ("cortex-m0plus", "microbit: its code on a cortex-m0"), ("cortex-m3", ""), ("cortex-m4", ""),
+     ("cortex-m7", ""), ("cortex-m23", "mps2-an505: its code on a cortex-m33"), ("cortex-m33", ""),
+     ("cortex-m52", "mps3-an547: its code on a cortex-m55"), ("cortex-m85", "mps3-an547: its code on a cortex-m55")],
+)  # fmt: skip
+def test_every_core_is_a_target_of_its_name(tosaic, name, runs_as, tmp_path):
+    said = tosaic("compile", f"{NETS}:small", "--target", name, "-o", tmp_path / "build").stdout
+    assert ("simulated on" in said) == bool(runs_as) and runs_as in said
+    assert "exact            yes" in tosaic("run", tmp_path / "build", "--random", 1).stdout
+
+
+def test_a_chip_of_armv6_m_runs_on_a_cortex_m0():
+    on = simulation_of(find_target("pico"))
+    assert (on.machine, on.core, on.stands_in) == ("microbit", "cortex-m0", True)
+    assert on.layout.memories[0].base >= 0x2000_0000
 
 
 def test_the_page_has_every_key_and_what_it_says():

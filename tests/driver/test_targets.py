@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tosaic.backends.target import Core
 from tosaic.builds.build import seal
 from tosaic.support.errors import Error
 from tosaic.target_files.ready import declarations, find_target, with_constants_in
+from tosaic.target_files.source import READY
 
 AN386 = Path(__file__).parents[2] / "examples" / "targets" / "mps2-an386.toml"
 
@@ -187,15 +189,36 @@ def test_a_file_that_is_not_there(refused):
 
 
 def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
-    core = Core("cortex-m7", "thumbv7em-none-eabihf", ("dsp", "fp"), "hard")
+    core = Core("cortex-m35p", "thumbv8m.main-none-eabihf", ("dsp", "fp"), "hard")
     install("tosaic.cores", "their_cores", SimpleNamespace(CORE=core))
     file = tmp_path / "board.toml"
     text = AN386.read_text()
     before, _, after = text.partition("[core]")
-    file.write_text(before.replace("name =", 'core = "cortex-m7"\nname =') + after[after.index("[board]") :])
-    assert find_target(str(file)).core == find_core("cortex-m7") == core
-    with pytest.raises(Error, match=r"there is no core `cortex-m77`\n  try: did you mean `cortex-m7`\?"):
-        find_core("cortex-m77")
+    file.write_text(before.replace("name =", 'core = "cortex-m35p"\nname =') + after[after.index("[board]") :])
+    assert find_target(str(file)).core == find_core("cortex-m35p") == core
+    with pytest.raises(Error, match=r"there is no core `cortex-m35`\n  try: did you mean `cortex-m35p`\?"):
+        find_core("cortex-m35")
+
+
+THEIR_CORE = """\
+from tosaic.backends.target import Core, Pipeline, Timing
+
+PIPELINE = Pipeline(((r"(ldr|str)", Timing("load", 3, 3)), (r"", Timing("alu", 1, 1))), taken_branch=1, bytes_per_cycle=4)
+CORE = Core("cortex-m35p", "thumbv8m.main-none-eabihf", ("dsp", "fp"), "hard", PIPELINE)
+"""
+
+
+def test_a_core_of_two_files_has_cycles_and_milliseconds(install, succeed, tmp_path, monkeypatch):
+    (tmp_path / "their_core.py").write_text(THEIR_CORE)
+    monkeypatch.syspath_prepend(tmp_path)
+    install("tosaic.cores", "their_core", importlib.import_module("their_core"))
+    board, text = tmp_path / "board.toml", (READY / "arm" / "cortex-m33.toml").read_text()
+    board.write_text(text.replace("cortex-m33", "cortex-m35p"))
+    succeed("compile", f"{NETS}:small", "--target", board, "-o", tmp_path / "theirs")
+    succeed("compile", f"{NETS}:small", "--target", "cortex-m33", "-o", tmp_path / "ours")
+    theirs, ours = (succeed("run", tmp_path / name, "--random", 1) for name in ("theirs", "ours"))
+    assert theirs["exact"] and theirs["instructions"] == ours["instructions"]
+    assert theirs["cycles"] > ours["cycles"] and theirs["milliseconds"] == theirs["cycles"] / 20_000
 
 
 def test_a_target_of_another_package(install):

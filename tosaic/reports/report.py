@@ -122,11 +122,11 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
 
 
 def _simulated(target: Target) -> list[tuple[str, str]]:
-    """What stands in for a chip that QEMU does not have."""
+    """What stands in for a chip or a core that QEMU does not have."""
     on = simulation_of(target)
-    if not on.stands_in:
-        return []
-    return [("simulated on", f"{on.machine}: as large and as fast memories, at other addresses than the chip's")]
+    said = [f"its code on a {on.core}"] if on.core and on.core != target.core.name.partition("+")[0] else []
+    said += ["as large and as fast memories, at other addresses than the chip's"] if on.stands_in else []
+    return [("simulated on", f"{on.machine}: {'; '.join(said)}")] if said else []
 
 
 def _time(milliseconds: float | None, target: Target) -> list[tuple[str, str]]:

@@ -30,7 +30,6 @@ def target_result(declared: Declaration) -> dict:
         "title": declared.title,
         "core": target.core.name,
         "isa": list(target.core.isa),
-        "built": target.core.is_built,
         "cycle_model": target.core.pipeline is not None,
         "accelerator": target.accelerator,
         "npus": msgspec.to_builtins(_npus(target)),
@@ -61,9 +60,7 @@ def print_targets(declared: Sequence[Declaration]) -> None:
 
 
 def _notes(declared: Declaration) -> str:
-    notes = [] if declared.target.core.is_built else ["nothing is built for its core yet"]
-    notes += [f"{len(declared.unchecked)} unchecked"] if declared.unchecked else []
-    return ", ".join(notes)
+    return f"{len(declared.unchecked)} unchecked" if declared.unchecked else ""
 
 
 def print_target(declared: Declaration) -> None:
@@ -76,7 +73,7 @@ def print_target(declared: Declaration) -> None:
             ("core", f"{target.core.name} ({', '.join(target.core.isa) or 'no extensions'}), {_kernels(target)}"),
             ("clock", clocks or (f"{target.clock / 1e6:g} MHz" if target.clock else "not said")),
             *(("NPU", _described(npu)) for npu in _npus(target)),
-            ("simulated on", on.machine + (", which stands in" if on.stands_in else "")),
+            ("simulated on", f"{on.machine}{f', a {on.core}' if on.core else ''}{', which stands in' * on.stands_in}"),
             *([("flash", f"at most {target.flash_size:,} B")] if target.flash_size else []),
         ]
     )
@@ -88,10 +85,8 @@ def print_target(declared: Declaration) -> None:
 
 
 def _kernels(target: Target) -> str:
-    if not target.core.is_built:
-        return "nothing is built for it yet"
     model = "a cycle model" if target.core.pipeline else "no cycle model"
-    return f"{model}; {'vector kernels' if target.core.mve else 'kernels of CMSIS-NN and portable ones'}"
+    return f"{model}; {'vector kernels' if target.core.mve else 'scalar kernels'}"
 
 
 def _npus(target: Target) -> list[Npu]:

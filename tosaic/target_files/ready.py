@@ -113,15 +113,9 @@ def find_target(
 
     Raises:
         Error: no such target, accelerator, memory, mode, configuration or clock, and the message names the nearest; the
-            file declares no target; nothing is built for its core; or it has no NPU that another one could replace.
+            file declares no target; or it has no NPU that another one could replace.
     """
     target = find_declaration(name).target
-    if not target.core.is_built:
-        raise Error(
-            f"nothing is built for `{target.core.name}` yet",
-            why=f"`{target.core.triple}` is a baseline architecture, whose instructions the runtime does not keep to",
-            hint="a core of Armv7-M, Armv8-M mainline or later, from the Cortex-M3 on",
-        )
     if clock is not None:
         target = at(target, clock)
     if arena:

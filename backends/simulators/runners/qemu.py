@@ -1,4 +1,4 @@
-"""QEMU: counts what runs between `dbg #1` and `dbg #2`, and gives NPU calls to the host."""
+"""QEMU: counts what runs between markers (`markers.h`), and gives NPU calls to the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.faults import describe_fault
 from tosaic.backends.simulators.memory_model import traffic, word_of
 from tosaic.backends.simulators.npu_bridge import Execute, NpuBridge
-from tosaic.backends.simulators.stand_in import simulation_of
+from tosaic.backends.simulators.stand_in import MACHINE_OPTIONS, simulation_of
 from tosaic.backends.target import Board, Core, Memory, Target
 from tosaic.support.processes import confined, installed, run_tool
 
@@ -111,7 +111,8 @@ class Qemu:
         """
         cpu = ["-cpu", self.board.cpu] if self.board.cpu else []
         # The sandbox keeps a guest that takes over QEMU from starting programs or gaining rights.
-        return [installed(_QEMU), "-M", self.board.machine or "none", *cpu,
+        machine = self.board.machine or "none"
+        return [installed(_QEMU), "-M", machine, *MACHINE_OPTIONS.get(machine, ()), *cpu,
                 "-display", "none", "-serial", "none", "-monitor", "none",
                 "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                 "-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]  # fmt: skip

@@ -118,7 +118,7 @@ def test_the_runtime_beside_kernels_and_weights_is_small(tmp_path):
     listed = run_tool("arm-none-eabi-size", parts).splitlines()[1:]
     sizes = [line.split() for line in listed if "npu_counters" not in line]  # linked where it is called
     assert len(sizes) == len(listed) - 1
-    assert sum(int(text) + int(data) + int(bss) for text, data, bss, *_ in sizes) <= 1056
+    assert sum(int(text) + int(data) + int(bss) for text, data, bss, *_ in sizes) <= 1136
 
 
 def test_arenas_take_no_room_in_the_image(models):

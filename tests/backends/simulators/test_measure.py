@@ -83,7 +83,7 @@ def test_what_a_kernel_may_not_touch():
 def test_a_candidate_that_does_not_link_is_found():
     results = measure(["good", "table", "unlinkable", "last"])
     assert [status for status, _ in results] == ["ok", "ok", "compile-error", "wrong"]
-    assert "undefined reference to `nowhere'" in results[2][1]
+    assert "undefined symbol: nowhere" in results[2][1]
 
 
 def test_a_measurement_does_not_depend_on_the_batch_or_the_process():

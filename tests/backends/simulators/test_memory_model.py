@@ -41,11 +41,11 @@ def asked(qemu, build):
         ("vldrb.u8 q0, [r1]; vldrb.u8 q1, [r1, #16]; vstrw.32 q0, [r2]", 32, 16, 2, 0),
         ("ldr r3, [r1, #30]", 4, 0, 2, 0),
         ("1: ldr r3, [r1], #4; ldr r3, [r2], #4; subs r0, #1; bne 1b", 64, 0, 2, 0),
-        ("1: ldr r3, [r1], #64; subs r0, #1; bne 1b; sub.w r1, #512; ldr r3, [r1]", 36, 0, 8, 0),
+        ("1: ldr r3, [r1], #64; subs r0, #1; bne 1b; sub.w r1, r1, #512; ldr r3, [r1]", 36, 0, 8, 0),
         # five lines of one set, of which the cache has four: the least recently used goes, and comes again
-        ("movs r0, #5; 1: str r3, [r1]; add.w r1, #256; subs r0, #1; bne 1b; sub.w r1, #1280; ldr r3, [r1]",
+        ("movs r0, #5; 1: str r3, [r1]; add.w r1, r1, #256; subs r0, #1; bne 1b; sub.w r1, r1, #1280; ldr r3, [r1]",
          4, 20, 6, 2),
-        ("movs r0, #4; 1: str r3, [r1]; add.w r1, #256; subs r0, #1; bne 1b; sub.w r1, #1024; ldr r3, [r1]; "
+        ("movs r0, #4; 1: str r3, [r1]; add.w r1, r1, #256; subs r0, #1; bne 1b; sub.w r1, r1, #1024; ldr r3, [r1]; "
          "ldr r3, [r1, #1024]; ldr r3, [r1]", 12, 16, 5, 1),
     ],
 )  # fmt: skip
