@@ -19,6 +19,7 @@ def is_named(node: Node, given: Sequence[str]) -> bool:
     return any(pattern.removeprefix("aten.") in names for pattern in given)
 
 
+_NAMABLE = ("call_function", "placeholder")
 _CUSTOM, _KEPT = "custom", "tosaic"  # in a node's meta, where torch.export keeps it
 _FLOAT, _INT16 = "float32", "int16"
 
@@ -58,7 +59,7 @@ def refuse_unmatched(graph: Graph, given: Iterable[str]) -> None:
     Raises:
         ModelError: one names no module and no op of the graph.
     """
-    known = sorted({name for node in graph.nodes if node.op == "call_function" for name in names_of(node)})
+    known = sorted({name for node in graph.nodes if node.op in _NAMABLE for name in names_of(node)})
     for pattern in given:
         if pattern.removeprefix("aten.") not in known:
             near = difflib.get_close_matches(pattern, known, 3)

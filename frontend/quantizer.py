@@ -24,7 +24,7 @@ from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
-from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
+from tosaic.frontend.exclusion import refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
@@ -37,7 +37,7 @@ from tosaic.frontend.lowerings.op_quantization import (
     Shared,
     Weighted,
 )
-from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.lowerings.registry import op_quantization, registered
 from tosaic.frontend.masks import MASKED
 from tosaic.frontend.normalization import fold_affines
 from tosaic.frontend.origin import naming_ops
@@ -48,6 +48,7 @@ from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
 from tosaic.frontend.tied_tables import FORMAT, split_tied_tables
 from tosaic.frontend.wide_ranges import keep_wide_ranges
+from tosaic.frontend.widening import int16_results
 from tosaic.support.errors import ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
@@ -66,7 +67,7 @@ def quantize(
         capture: the model; its calibration batches are run in order. A graph that holds Q/DQ is returned as it is.
         activations: `int8` (affine) or `int16` (symmetric).
         exclude: modules (`encoder.0`), ops (`softmax`), or ops of a module (`encoder.0:softmax`) that stay float32.
-        int16: the same of what has int16 activations.
+        int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
         npu: whether scales are chosen for an Ethos-U, not for a Cortex-M alone.
 
     Raises:
@@ -83,7 +84,7 @@ def quantize(
         raise_core_aten(module)
         fold_affines(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
-        quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes)
+        quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes, npu)
         if not npu:  # whose compiler stores a matrix in a form of its own
             split_tied_tables(module, quantizer.excluded)
         prepared = prepare_pt2e(module, quantizer)
@@ -113,15 +114,16 @@ class TosaQuantizer(Quantizer):
         exclude: tuple[str, ...] = (),
         int16: tuple[str, ...] = (),
         images: tuple[int, ...] = (),
+        npu: bool = False,
     ) -> None:
-        self.activations = ACTIVATIONS[activations]
+        self.activations, self.npu = ACTIVATIONS[activations], npu
         self.exclude, self.int16, self.images = exclude, int16, images
+        self.wide: set[Node] = set()
 
     def annotate(self, model: GraphModule) -> GraphModule:
         found = pointwise_regions(model.graph, self.excluded)
-        tables = [
-            region for region in found if not (self._activations(region.nodes[-1]).symmetric and region.has_steps)
-        ]
+        self.wide = int16_results(model.graph, self.int16, found)
+        tables = [region for region in found if not (self._activations(region.source).symmetric and region.has_steps)]
         regions = {node: region for region in tables for node in region.nodes}
         for node in model.graph.nodes:
             if node in regions:
@@ -143,22 +145,26 @@ class TosaQuantizer(Quantizer):
         return stays_float(node, self.exclude)
 
     def _activations(self, node: Node) -> Activations:
-        """A node's integers; what only moves or averages values has those that it reads."""
+        """The integers of a node's result; what only moves or averages values has those that it reads."""
         if node.target is operator.getitem and _is_memory(*arguments(node)):
             return ACTIVATIONS["int16"]
         if isinstance(op_quantization(node), Shared | Averaged) or node.target is operator.getitem:
             source = next((source for source in node.all_input_nodes if is_float(source)), None)
             if source and self._activations(source).symmetric:
                 return self._activations(source)
-        return ACTIVATIONS["int16"] if has_int16(node, self.int16) else self.activations
+        return ACTIVATIONS["int16"] if node in self.wide else self.activations
 
     def _calibrated(self, node: Node) -> Format:
         return self._activations(node).calibrated()
 
+    def _read(self, source: Node, node: Node) -> Format:
+        """What `node` reads of a source has the source's format; a constant that of the node's result."""
+        return self._calibrated(node if source.op == "get_attr" else source)
+
     def _region(self, node: Node, region: Region) -> None:
         """Only what the region reads and what it gives have a format."""
         inputs: dict[Node, Format] = (
-            {region.source: self._calibrated(region.nodes[-1])} if region.source in node.all_input_nodes else {}
+            {region.source: self._calibrated(region.source)} if region.source in node.all_input_nodes else {}
         )
         _note(node, inputs, self._result(node) if node is region.nodes[-1] else None)
 
@@ -184,7 +190,7 @@ class TosaQuantizer(Quantizer):
         if weight.op != "get_attr":
             self._arithmetic(node)
             return
-        inputs: dict[Node, Format] = {image: self._calibrated(node), weight: weight_format(node, op)}
+        inputs: dict[Node, Format] = {image: self._read(image, node), weight: weight_format(node, op)}
         if rest and rest[0] is not None:
             inputs[rest[0]] = bias_format(node, op)
         self._finish(node, inputs)
@@ -198,38 +204,46 @@ class TosaQuantizer(Quantizer):
             _note(node, inputs | dict.fromkeys(weights, row_format()), None)
 
     def _arithmetic(self, node: Node) -> None:
-        calibrated = self._calibrated(node)
-        self._finish(
-            node,
-            {one: SharedQuantizationSpec(one) if FORMAT in one.meta else calibrated for one in _float_operands(node)},
-        )
+        operands = _float_operands(node)
+        widest = next((one for one in operands if self._activations(one).symmetric), node)
+
+        def read(one: Node) -> Format:
+            if FORMAT in one.meta:
+                return SharedQuantizationSpec(one)
+            return self._calibrated(widest) if _is_product(node) else self._read(one, node)
+
+        self._finish(node, {one: read(one) for one in operands})
 
     def _finish(self, node: Node, inputs: dict[Node, Format]) -> None:
         """Formats for the operands, and for the result or that of a clamp behind it."""
         user = next(iter(node.users)) if len(node.users) == 1 else None
         op = op_quantization(user) if user and not self.excluded(user) else None
+        given = self._given(node, inputs)
         if user and isinstance(op, Clamp):
             _note(node, inputs, None)
-            _note(user, {}, self._calibrated(node))
+            _note(user, {}, given.calibrated())
         elif isinstance(op, OneToOne) and op.saturation:
-            _note(node, inputs, self._activations(node).calibrated(*op.saturation))
+            _note(node, inputs, given.calibrated(*op.saturation))
         elif user and isinstance(op, OneToOne) and op.depth:
             known = [one for one in inputs if one.op == "get_attr" and isinstance(op_quantization(node), Arithmetic)]
-            masks = dict.fromkeys(known, self._activations(node).calibrated(floor=MASKED))
-            _note(node, inputs | masks, self._scores(node, user, op.depth))
+            masks = dict.fromkeys(known, given.calibrated(floor=MASKED))
+            _note(node, inputs | masks, _scores(given, user, op.depth))
         else:
-            _note(node, inputs, self._calibrated(node))
+            _note(node, inputs, given.calibrated())
+
+    def _given(self, node: Node, inputs: dict[Node, Format]) -> Activations:
+        """The integers of what a node computes, which its readers may round further: a Cortex-M's kernels have int16 of
+        products of int16."""
+        reads_int16 = any(getattr(one, "dtype", None) == torch.int16 for one in inputs.values())
+        return ACTIVATIONS["int16"] if reads_int16 and _is_product(node) and not self.npu else self._activations(node)
 
     def _one_to_one(self, node: Node) -> None:
         x, *others = arguments(node)
         if is_float(x) and not (others and isinstance(others[0], Node)):  # as in a division by integers
             op = op_quantization(node)
             deep = isinstance(op, OneToOne) and op.depth
-            _note(node, {x: self._scores(node, node, deep) if deep else self._calibrated(node)}, self._result(node))
-
-    def _scores(self, node: Node, reader: Node, depth: float) -> Format:
-        """Of what a softmax reads."""
-        return self._activations(node).calibrated(depth=depth, axis=complete_arguments(reader)[1])
+            read = _scores(self._activations(x), node, deep) if deep else self._read(x, node)
+            _note(node, {x: read}, self._result(node))
 
     def _result(self, node: Node) -> Format:
         op = op_quantization(node)
@@ -254,6 +268,17 @@ class TosaQuantizer(Quantizer):
             _note(node, {}, SharedQuantizationSpec((arguments(source)[0], source)))
         elif isinstance(op_quantization(source), Recurrent):
             _note(node, {}, self._calibrated(node))
+
+
+def _scores(activations: Activations, reader: Node, depth: float) -> Format:
+    """Of what a softmax reads."""
+    return activations.calibrated(depth=depth, axis=complete_arguments(reader)[1])
+
+
+def _is_product(node: Node) -> bool:
+    """Whether an op sums up products."""
+    op = op_quantization(node)
+    return isinstance(op, Weighted) or (isinstance(op, Arithmetic) and not registered()[node.target].pointwise)
 
 
 def _is_memory(source: Node, number: int) -> bool:

@@ -81,7 +81,8 @@ def keep_wide_ranges(module: GraphModule, batches: Sequence[tuple[Tensor, ...]],
         keep_float([node, *making])
         for source in {source for each in making for source in each.all_input_nodes} - set(making):
             if is_float(source) and source.op == "call_function":
-                widen(source)
+                for one in (source, *source.all_input_nodes):
+                    widen(one)
         rest = f"{left:.0f} dB" if left > 0 else "nothing but noise"
         kept = f"`{node.target}` and the {len(making)} ops that make its argument stay float32"
         advice.append(

@@ -118,7 +118,7 @@ compiling = _together(
                  help="And further rows move the window on: each of its results costs only what is new."),
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
-    click.option("--int16", multiple=True, help="The same of what has int16 activations; repeatable."),
+    click.option("--int16", multiple=True, help="The same, or an input, whose result is int16; repeatable."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
     click.option("--schedule", type=FILE,

@@ -55,7 +55,7 @@ def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: 
     (TOSA 1.0, 1.9): a sum that can be larger, all of which saturates, is limited first.
 
     Args:
-        largest: the largest magnitude of `x`, where it is i48.
+        largest: the largest magnitude of `x`, where it is known; it must be where `x` is i48.
     """
     factors = [unit / out.scale for unit in real]
     if str(element_type(x)) == "i48" and largest * max(factors) >= 2**31:
@@ -63,9 +63,10 @@ def requantize(x: ir.Value, real: Sequence[float], out: Quantization, input_zp: 
         x, factors = scale_by(x, "i32", [1 / coarse]), [factor * coarse for factor in factors]
     if str(element_type(x)) == "i32" and max(factors) >= 1:
         limit = 2 ** (min(multiplier_and_shift(factor)[1] for factor in factors) - 1) - 1
-        for name, end in (("minimum", limit), ("maximum", -limit)):
-            ends = constant(np.full([1] * len(shape_of(x)), end, np.int32))
-            x = emit(name, [x, ends], shape_of(x), "i32")
+        ends = (("minimum", limit), ("maximum", -limit)) if not 0 < largest <= limit else ()
+        for name, end in ends:
+            bound = constant(np.full([1] * len(shape_of(x)), end, np.int32))
+            x = emit(name, [x, bound], shape_of(x), "i32")
     scaled = scale_by(x, out.storage, factors, input_zp, out.zero_point)
     return scaled if out.full_range else clamp(scaled, out.low, out.high)
 

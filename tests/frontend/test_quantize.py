@@ -17,8 +17,9 @@ from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.frontend.layers import layers
 from tosaic.frontend.normalization import fold_affines
+from tosaic.passes import run_phase
 from tosaic.support.errors import ModelError
-from tosaic.support.mlir import constant_value, walk
+from tosaic.support.mlir import constant_value, element_type, walk
 
 
 def captured(module: nn.Module, *shape: int) -> Capture:
@@ -460,3 +461,62 @@ def test_for_an_npu_their_scales_have_a_ratio_of_few_bits():
     assert abs(ratio - round(ratio)) < 1e-4
     units = [scale / result * 128 for scale in scales]
     assert any(abs(each - round(each)) > 1e-3 for each in units)
+
+
+class Gated(nn.Module):
+    """A hardswish between convolutions, a clamp behind one, an average and a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.act = nn.Conv2d(3, 8, 1), nn.Hardswish()
+        self.two, self.clamp = nn.Conv2d(8, 8, 3, groups=8), nn.ReLU()
+        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.clamp(self.two(self.act(self.one(x))))
+        return self.head((self.pool(y) * y).mean((2, 3)))
+
+
+def wide_results(program) -> list[str]:
+    return [
+        name.removeprefix("aten.").partition(".")[0] for name, args in quantizers(program) if args[4] == torch.int16
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "wide"),
+    [
+        ((), []),
+        (("act",), ["conv2d", "hardswish"]),
+        (("clamp",), ["relu", "adaptive_avg_pool2d"]),
+        (("two",), ["relu", "adaptive_avg_pool2d"]),
+        (("one",), ["conv2d"]),
+        (("pool",), ["relu", "adaptive_avg_pool2d"]),
+        (("x",), ["x"]),
+        (("head",), ["linear"]),
+    ],
+)
+def test_what_is_named_gives_int16_and_what_it_cannot_do_without(named, wide):
+    program = quantize(captured(Gated(), 1, 3, 8, 8), int16=named, npu=True)
+    assert wide_results(program) == wide
+
+
+def test_products_of_int16_are_int16_on_a_cortex_m():
+    names = wide_results(quantize(captured(Gated(), 1, 3, 8, 8), int16=("act",)))
+    assert names == ["conv2d", "hardswish", "relu"]
+
+
+def test_matrix_products_have_operands_of_one_format():
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Hardswish()
+
+        def forward(self, x):
+            return self.wide(x) @ F.relu(x).transpose(1, 2)
+
+    module = import_program(quantize(captured(Product(), 1, 6, 6), int16=("wide",), npu=True))
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    (product,) = (op for op in walk(module) if op.name == "tosa.matmul")
+    assert {str(element_type(operand)) for operand in list(product.operands)[:2]} == {"i16"}

@@ -198,6 +198,21 @@ def test_tables_of_int16_follow_a_root_next_to_0():
     assert off_by(got, ideal(np.sqrt(data / 2**15), ("", 2**-15, 0), "int16"))[0] <= 8
 
 
+def test_sums_that_cannot_reach_what_a_rescale_takes_are_not_limited():
+    b = Casts()
+    x = b.input((1, 4, 4, 8), "i8:f32, 0.02:3")
+    stored = integers(1, (2, 3, 3, 8))
+    w = b.weights(stored, "i8:f32:0, {0.01, 0.02}")
+    y = b.op("tosa.conv2d", [x, w, b.zeros((2,)), b.zeros(), b.zeros()], (1, 4, 4, 2), WINDOW.format(s=1))
+    module = b.module(b.requantized(y, "i16:f32, 0.0001"))  # by a factor of up to 4
+    data = integers(2, (1, 4, 4, 8))
+    (got,) = run(module, [data])
+    assert names(module) == ["conv2d", "rescale"]
+    real = np.pad((data.astype(float) - 3) * 0.02, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = np.einsum("nhwcyx,oyxc->nhwo", windows(real), stored * np.reshape([0.01, 0.02], (2, 1, 1, 1)))
+    assert off_by(got, ideal(wanted, ("", 0.0001, 0), "int16"))[0] <= 1
+
+
 def test_convolution_of_int16_accumulates_in_48_bits():
     b = Casts()
     x = b.input((1, 4, 4, 8), "i16:f32, 0.0005")

@@ -32,7 +32,7 @@ class QuantizationOptions:
     """Args:
     activations: `int8` or `int16`; weights are always int8.
     exclude: modules, ops, or ops of a module (`attention:softmax`), that stay f32.
-    int16: the same of what has int16 activations.
+    int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
     """
 
     activations: Literal["int8", "int16"] = "int8"
