@@ -31,7 +31,7 @@ MAY_IMPORT = {
 }
 
 WINGS = ("terminal", "builds", "target_files", "runs", "compiler", "reports", "")
-"""The folders of the hall, each of which imports itself and those before it; the last is the hall itself."""
+"""The folders of the hall, each of which imports itself and those before it; the last is the hall."""
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -123,7 +123,8 @@ HALL = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for room, p
 
 
 def _wing(module: str) -> str:
-    return module.split(".")[1] if module.count(".") > 1 else ""
+    folder = module.split(".")[1] if module.count(".") > 1 else ""
+    return "" if folder == "cli" else folder
 
 
 def _read_in_the_hall(module: str) -> set[str]:

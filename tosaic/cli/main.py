@@ -1,0 +1,56 @@
+"""The group of all commands."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+
+import click
+
+from tosaic.cli import builds, models, tools
+from tosaic.terminal import console
+
+
+def _show_versions(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from tosaic.reports.versions import versions
+
+    for name, version in versions().items():
+        click.echo(f"{name:18} {version}")
+    context.exit()
+
+
+@click.group(cls=console.Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_versions,
+              help="Show the version of every part and exit.")  # fmt: skip
+def main() -> None:
+    """Compile PyTorch models for Arm microcontrollers, exact to the bit.
+
+    MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME.
+    """
+    # torch's modules and graphs are millions of objects that stay: to look for garbage among them, while they grow and
+    # once more at the end, takes a quarter of a small compilation, and finds next to none.
+    gc.set_threshold(200_000)
+    atexit.register(gc.freeze)
+
+
+for command in (
+    models.compile_command,
+    models.tune,
+    models.fit,
+    models.accuracy,
+    builds.run,
+    builds.verify,
+    builds.report,
+    builds.export,
+    tools.opt,
+    tools.targets,
+    tools.doctor,
+    tools.aten_ops,
+    tools.npu,
+    tools.worker,
+    tools.monitor,
+    tools.records,
+):
+    main.add_command(command)

@@ -1,0 +1,115 @@
+"""Commands that take a model: compile, tune, fit, accuracy."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import click
+
+from tosaic.cli.options import FOLDER, as_json, asked, compiling, options_of
+from tosaic.support.errors import Error
+from tosaic.terminal import console
+
+
+@click.command("compile")
+@compiling
+@click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
+@as_json
+@console.reports_errors
+def compile_command(output: Path, as_json: bool, **arguments) -> None:
+    """Compile MODEL into a build folder; with --tune-trials, tune it first."""
+    options = options_of(**arguments)
+    from tosaic.compiler.compilation import compile_model
+    from tosaic.reports.report import compile_result, print_compile_report
+
+    build = compile_model(options, output)
+    console.show(build, as_json, compile_result, print_compile_report)
+    if build.manifest.trials.interrupted:
+        sys.exit(console.INTERRUPTED)
+
+
+@click.command()
+@compiling
+@as_json
+@console.reports_errors
+def tune(as_json: bool, **arguments) -> None:
+    """Tune the CPU kernels of MODEL and keep the records; build nothing."""
+    options = options_of(**arguments)
+    from tosaic.compiler.compilation import tune_model
+    from tosaic.reports.search_report import print_tuning_report, tuning_result
+
+    result = tune_model(options)
+    target = options.target
+    console.show(result, as_json, partial(tuning_result, target), partial(print_tuning_report, target))
+    if result.interrupted:
+        sys.exit(console.INTERRUPTED)
+
+
+@click.command()
+@compiling
+@click.option("--point", type=click.IntRange(min=1), help="Build this way, by its number in the list, into --output.")
+@click.option("-o", "--output", type=FOLDER, default=Path("build/model"), show_default=True)
+@as_json
+@console.reports_errors
+def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
+    """List ways to run MODEL in ever less memory, the fastest first; --point builds one."""
+    options = options_of(**arguments)
+    from tosaic.compiler.compilation import compile_model, fit_model
+    from tosaic.reports.search_report import fit_result, print_fit
+
+    points = fit_model(options)
+    if point is not None and point > len(points):
+        raise Error(f"there is no way number {point}", why=f"the list has {len(points)}")
+    console.show(points, as_json, fit_result, print_fit)
+    if point is not None:
+        compile_model(options_of(**{**arguments, "arena_size": points[point - 1].arena}), output)
+
+
+@click.command()
+@compiling
+@click.option("--data", required=True, help="Samples: .npz, .npy, a folder of them, or file.py:function.")
+@click.option("--labels", help="Right classes, for top-1 and top-5: .npy, or file.py:function.")
+@click.option("--metric", help="file.py:function of (outputs, labels) that returns a number.")
+@click.option("--samples", "count", type=click.IntRange(min=1), default=256, show_default=True, help="Used at most.")
+@click.option(
+    "--layers",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="How many of the noisiest layers are tried in int16 and f32.",
+)
+@click.option(
+    "--auto-exclude",
+    "least_db",
+    type=float,
+    metavar="DB",
+    help="Find the cheapest layers to raise for so many dB, and print the command.",
+)
+@as_json
+@console.reports_errors
+def accuracy(
+    data: str,
+    labels: str | None,
+    metric: str | None,
+    count: int,
+    layers: int,
+    least_db: float | None,
+    as_json: bool,
+    **arguments,
+) -> None:
+    """Measure on your data what MODEL loses by quantization, layer by layer, and what int16 or f32 would buy."""
+    options = options_of(**arguments)
+    from tosaic.compiler.sensitivity import analyze
+    from tosaic.reports.search_report import print_sensitivity, sensitivity_result
+
+    found = analyze(
+        options, data, labels, metric, count, layers, least_db, asked(click.get_current_context(), compile_command)
+    )
+    if as_json:
+        console.print_json(sensitivity_result(found))
+    else:
+        print_sensitivity(found, least_db)
+    if not found.exact:
+        raise SystemExit(1)

@@ -1,0 +1,62 @@
+"""Tables beside builds: what an NPU's board counted, what this machine has, which ops there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from rich.table import Table
+
+from tosaic.reports.doctor import Finding
+from tosaic.runs.npu_measured import MeasuredRegion
+from tosaic.terminal.console import stderr, stdout
+
+_ACCEPTANCE = {"u55_u65": "U55, U65", "u85": "U85", "suspicions": "tried where it is otherwise"}
+"""Headings of an NPU's acceptance table."""
+
+
+def measured_result(regions: Sequence[MeasuredRegion]) -> dict:
+    """What `npu measured --json` prints."""
+    return {"regions": [{**msgspec.to_builtins(region), "ratio": region.ratio} for region in regions]}
+
+
+def print_measured(regions: Sequence[MeasuredRegion]) -> None:
+    """Each region's cycles on the board and by Vela."""
+    table = Table("region", "calls", "estimate", "on the board", "ratio", box=None)
+    for region in regions:
+        row = (f"{region.estimate:,}", f"{region.cycles:,.0f}", f"{region.ratio:.2f}")
+        table.add_row(region.name, str(region.calls), *row)
+    stdout.print(table)
+
+
+def doctor_result(findings: Sequence[Finding]) -> dict:
+    """What `doctor --json` prints."""
+    return {"findings": msgspec.to_builtins(list(findings))}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """What was looked at, and what to do where something is wrong."""
+    table = Table("", "", "found", box=None)
+    for one in findings:
+        table.add_row(one.name, one.state, one.found)
+    stdout.print(table)
+    for one in findings:
+        if one.hint:
+            stderr.print(f"{one.state}: {one.name} {one.found}\n  try: {one.hint}", highlight=False, soft_wrap=True)
+
+
+def print_ops(rows: Sequence[Mapping[str, str]]) -> None:
+    """The table of ATen ops: in what form each computes, and what of it each NPU takes."""
+    table = Table(*rows[0], box=None)
+    for row in rows:
+        table.add_row(*row.values())
+    stdout.print(table)
+
+
+def print_supported_ops(rows: Sequence[Mapping[str, str]]) -> None:
+    """The acceptance table of a family of NPUs: each op, its element types, the conditions, and where the compiler is
+    tried first."""
+    table = Table(*(_ACCEPTANCE.get(column, column) for column in rows[0]), box=None)
+    for row in rows:
+        table.add_row(*(text or ("no" if column in ("u55_u65", "u85") else "") for column, text in row.items()))
+    stdout.print(table)
