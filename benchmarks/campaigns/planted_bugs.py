@@ -23,7 +23,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import build as firmware_build
 from tosaic.backends.firmware.program import Call, KernelCall, NpuCall, Program
 from tosaic.cli import main
-from tosaic.compiler import compilation, layers, placement, tuning
+from tosaic.compiler import compilation, layers, middle, placement, tuning
 from tosaic.compiler.tuning import Tuner
 from tosaic.frontend.observer import RangeObserver
 from tosaic.passes.quantize import compute
@@ -65,7 +65,7 @@ def _imported(change: Callable[[ir.Module], None]) -> Plant:
     """A bug in the imported module."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        right = compilation.import_program
+        right = middle.import_program
 
         def wrong(*arguments: Any) -> ir.Module:
             module = right(*arguments)
@@ -73,7 +73,7 @@ def _imported(change: Callable[[ir.Module], None]) -> Plant:
                 change(module)
             return module
 
-        patch.setattr(compilation, "import_program", wrong)
+        patch.setattr(middle, "import_program", wrong)
 
     return plant
 
@@ -82,7 +82,7 @@ def _passed(name: str, change: Callable[[ir.Module], None]) -> Plant:
     """A bug in what a phase leaves."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        right = compilation.run_phase
+        right = middle.run_phase
 
         def wrong(module: ir.Module, phase: Any, callbacks: Sequence[Any] = ()) -> None:
             right(module, phase, callbacks)
@@ -90,7 +90,7 @@ def _passed(name: str, change: Callable[[ir.Module], None]) -> Plant:
                 with module.context, ir.Location.unknown():
                     change(module)
 
-        for user in (compilation, layers):
+        for user in (middle, layers):
             patch.setattr(user, "run_phase", wrong)
 
     return plant
@@ -333,7 +333,7 @@ def sound(target: str) -> Path:
 def _share_first_stations(patch: pytest.MonkeyPatch) -> None:
     """Capture and quantize `MODEL` once for all bugs, which are planted behind these stations."""
     for name in ("capture", "quantize"):
-        patch.setattr(compilation, name, partial(_once, name, getattr(compilation, name)))
+        patch.setattr(middle, name, partial(_once, name, getattr(middle, name)))
 
 
 def _once(name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -2,114 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-import torch
 
 import tosaic
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
-from tosaic.backends.firmware.build import SelfTest, build_firmware
+from tosaic.backends.firmware.build import Firmware, SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.program import Program
-from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, prepare
 from tosaic.backends.simulators.run import windows
-from tosaic.builds.accuracy import Computed, LayerAccuracy, OutputAccuracy
+from tosaic.builds.accuracy import Computed
 from tosaic.builds.build import BuildFolder, replacing, seal, write_samples
-from tosaic.builds.manifest import InputStatistics, KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
+from tosaic.builds.manifest import KernelRecord, Manifest, RegionRecord, TrialCounts, placed_ops
 from tosaic.builds.streams import STREAMS
-from tosaic.compiler.accuracy import check_accuracy, compute, interface_quantizations, measure_accuracy
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.chosen import ChosenKernel, schedules_text
-from tosaic.compiler.domain import Range, input_ranges, sample_within
 from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
-from tosaic.compiler.layers import check_layers, measure_layers, noisy_outputs
-from tosaic.compiler.options import CompileOptions, QuantizationOptions
-from tosaic.compiler.placement import Placement, place_on
+from tosaic.compiler.middle import Middle, lower_model
+from tosaic.compiler.options import CompileOptions
+from tosaic.compiler.placement import Placement
 from tosaic.compiler.placement_by_cost import cheaper_placement
 from tosaic.compiler.proof import KernelProof, prove_firmware
 from tosaic.compiler.requests import waits_by_block
 from tosaic.compiler.schedules import FILE as SCHEDULES
-from tosaic.compiler.trial_inputs import Samples, model_samples
 from tosaic.compiler.tuning import Tuner, program_of
-from tosaic.compiler.verdicts import costs_of
 from tosaic.frontend import (
     Capture,
-    TosaFile,
-    calibration_advice,
-    capture,
-    import_program,
-    input_statistics,
-    is_tosa_file,
-    joined_advice,
-    quantize,
-    range_advice,
-    read_samples,
-    read_tosa,
-    run_float_on,
     save_float,
-)
-from tosaic.passes import (
-    PHASES,
-    Callback,
-    FloatsLeft,
-    Phase,
-    VerifyEach,
-    dump_ir,
-    npu_phases,
-    phases_of,
-    place_phase,
-    random_inputs,
-    run_phase,
 )
 from tosaic.runs.npu_execution import npu_for
 from tosaic.runs.verification import verify_build
-from tosaic.support.errors import Advice, BackendError, Error
-from tosaic.support.functions import body_of, is_exact, note_bytes, note_states
+from tosaic.support.errors import BackendError
+from tosaic.support.functions import is_exact
 from tosaic.support.locations import describe
-from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
-from tosaic.support.quantization import Quantization
+from tosaic.support.mlir import bytecode, functions, ir, parse
 from tosaic.terminal.progress import Stations, durations, keep_durations
 from tosaic.tuner.tune import TuningResult
 
-_ACCURACY_SAMPLES = 4
 _WINDOWS = 12
 """Windows that the firmware is proven with, each moved on from the last."""
-
-
-@dataclass(frozen=True)
-class Middle:
-    """A model half-way: between the last pass and code generation.
-
-    Args:
-        captured: what came in: a PyTorch model, or TOSA.
-        calibration: each input over the data that ranges were taken from.
-        meaning: the integer module after quantization, as bytecode. Everything later equals it to the bit.
-        prepared: the same for the reference model.
-        computed: calibration samples as the firmware takes them, and what the integer module makes of them, one call
-            behind the other.
-        states: what the firmware keeps between calls, as it is before the first one.
-        accuracy, layers: how far it is from the float model, and where that begins.
-        warnings: what the user should know of it.
-        placement: the fused module, divided between the processors.
-        samples: arguments that `main` allows, to try kernels, regions and the firmware on.
-    """
-
-    captured: Capture | TosaFile
-    calibration: Sequence[InputStatistics]
-    meaning: bytes
-    prepared: Executable
-    computed: Sequence[Computed]
-    states: Sequence[np.ndarray]
-    accuracy: Sequence[OutputAccuracy]
-    layers: Sequence[LayerAccuracy]
-    warnings: Sequence[Advice]
-    placement: Placement
-    samples: Samples
 
 
 def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
@@ -135,33 +68,9 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
         with stations.station("generate"):
             kernels = tuner.packed_alike(tuner.choose(fitted.tasks))
         with stations.station("firmware"):
-            where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
-            sources = {name: kernel.source for name, kernel in kernels.items()}
-            names = middle.captured.input_names, middle.captured.output_names
-            program = assemble(placed, sources, placement.regions, where, *names)
-            firmware = build_firmware(
-                program,
-                target,
-                folder,
-                name=options.name,
-                include=tuner.headers,
-                libraries=tuner.libraries,
-                selftest=_selftest(middle),
-                states=middle.states,
-                plan=_planned(program, middle, tuner),
-            )
+            firmware = _firmware(options, middle, placement, placed, kernels, tuner, folder)
         with stations.station("write"):
-            (folder / "module.mlirbc").write_bytes(middle.meaning)
-            (folder / "placed.mlirbc").write_bytes(bytecode(placed))
-            if text := schedules_text(kernels):
-                (folder / SCHEDULES).write_text(text)
-            (folder / STREAMS).mkdir()
-            for name, region in placement.regions.items():
-                (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
-            if isinstance(middle.captured, Capture):
-                save_float(middle.captured, folder / "float.pt2")
-            computed = [Computed(firmware.taken(each.inputs), each.outputs) for each in middle.computed]
-            write_samples(folder, firmware, computed, middle.states)
+            _write(folder, middle, placement, placed, kernels, firmware)
         manifest = Manifest(
             tosaic=tosaic.__version__,
             model=options.model_name,
@@ -186,6 +95,55 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
         seal(folder)
     keep_durations(build_name, stations.seconds)
     return BuildFolder.load(output)
+
+
+def _firmware(
+    options: CompileOptions,
+    middle: Middle,
+    placement: Placement,
+    placed: ir.Module,
+    kernels: Mapping[str, ChosenKernel],
+    tuner: Tuner,
+    folder: Path,
+) -> Firmware:
+    """Assemble the program, and build its firmware into a folder."""
+    where = {name: describe(f.location) for name, f in functions(placed).items() if name != "main"}
+    sources = {name: kernel.source for name, kernel in kernels.items()}
+    names = middle.captured.input_names, middle.captured.output_names
+    program = assemble(placed, sources, placement.regions, where, *names)
+    return build_firmware(
+        program,
+        options.target,
+        folder,
+        name=options.name,
+        include=tuner.headers,
+        libraries=tuner.libraries,
+        selftest=_selftest(middle),
+        states=middle.states,
+        plan=_planned(program, middle, tuner),
+    )
+
+
+def _write(
+    folder: Path,
+    middle: Middle,
+    placement: Placement,
+    placed: ir.Module,
+    kernels: Mapping[str, ChosenKernel],
+    firmware: Firmware,
+) -> None:
+    """Write what a build holds beside its firmware and its manifest."""
+    (folder / "module.mlirbc").write_bytes(middle.meaning)
+    (folder / "placed.mlirbc").write_bytes(bytecode(placed))
+    if text := schedules_text(kernels):
+        (folder / SCHEDULES).write_text(text)
+    (folder / STREAMS).mkdir()
+    for name, region in placement.regions.items():
+        (folder / STREAMS / f"{name}.cop1").write_bytes(region.command_stream)
+    if isinstance(middle.captured, Capture):
+        save_float(middle.captured, folder / "float.pt2")
+    computed = [Computed(firmware.taken(each.inputs), each.outputs) for each in middle.computed]
+    write_samples(folder, firmware, computed, middle.states)
 
 
 def _fitted(
@@ -326,192 +284,6 @@ def fit_model(options: CompileOptions) -> list[Point]:
         _, _, fitter, _ = _fitted(options, lower_model(options, stations), tuner, stations)
         with stations.station("front"):
             return fitter.front()
-
-
-def lower_model(options: CompileOptions, stations: Stations) -> Middle:
-    """Capture, quantize, import, run the passes, place.
-
-    Raises:
-        Error: the model cannot be lowered for the target.
-    """
-    return _lower_tosa(options, stations) if is_tosa_file(options.model) else _lower_pytorch(options, stations)
-
-
-def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
-    wanted = options.quantization
-    with stations.station("capture"):
-        captured = capture(
-            options.model,
-            options.calibration,
-            options.inputs,
-            nhwc=options.input_layout == "nhwc",
-            nhwc_results=options.output_layout == "nhwc",
-            shapes=options.shapes,
-        )
-    _refuse_streaming(options, [state.name for state in captured.states])
-    with stations.station("quantize"):
-        npu = options.target.accelerator is not None
-        program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16, npu)
-    with stations.station("import"):
-        module = import_program(program, wanted.exclude)
-        note_states(module, len(captured.states))
-        note_bytes(module, captured.bytes)
-    dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-    left = FloatsLeft()
-    meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
-    with stations.station("check"):
-        prepared = prepare(parse(meaning))
-        batches = captured.calibration[:_ACCURACY_SAMPLES]
-        integer = parse(meaning)
-        computed = [compute(integer, prepared, [tensor.numpy() for tensor in batch]) for batch in batches]
-        in_pytorch = (run_float_on(each, batches) for each in (captured, program))
-        accuracy = measure_accuracy(integer, computed, *in_pytorch)
-        layers = measure_layers(program, wanted.exclude, captured.calibration[0])
-        if options.prove:
-            check_layers(layers)
-            check_accuracy(accuracy, options.min_sqnr)
-    placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
-    warnings = (
-        *captured.advice,
-        *calibration_advice(captured),
-        *range_advice(program),
-        *left.advice,
-        *joined_advice(program),
-        *noisy_outputs(accuracy, layers, options.model_name),
-    )
-    calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
-    return Middle(
-        captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
-        warnings, placement, samples,
-    )  # fmt: skip
-
-
-def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
-    """A module that is its own meaning: there is no float model to hold it against."""
-    if given := [name for name, value in _of_float_models(options).items() if value]:
-        raise Error(f"{given[0]} needs a float model", why=f"{options.model_name} is TOSA, which is compiled as it is")
-    with stations.station("import"):
-        file = read_tosa(Path(options.model_name), options.shapes, options.rounding)
-    states = len(file.states)
-    _refuse_streaming(options, file.input_names[len(file.input_names) - states :])
-    dumping = [dump_ir(options.save_ir)] if options.save_ir else []
-    meaning, alternatives = _run_passes(options, stations, file.module, dumping)
-    main = functions(alternatives.usual[0])["main"]
-    kinds = interface_quantizations(main, "arg_attrs", list(body_of(main).arguments))
-    if options.calibration is None:
-        ranges = input_ranges(alternatives.usual[0], file.states, options.tuning.seed)
-        inputs = _real(sample_within(alternatives.usual[0], ranges, options.tuning.seed), kinds[: len(ranges)])
-    else:
-        inputs = random_inputs(alternatives.usual[0], options.tuning.seed)
-        inputs = inputs[: len(inputs) - states]
-        examples = tuple(map(torch.from_numpy, inputs))
-        (first, *_) = read_samples(options.calibration, file.input_names[: len(inputs)], examples, "calibration")
-        inputs = _real([tensor.numpy() for tensor in first], kinds[: len(first)])
-        ranges = [Range(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else None for array in inputs]
-    calibration = [_statistics(array, one) for array, one in zip(inputs, ranges, strict=True)]
-    inputs += file.states
-    placement, samples = _place(options, stations, alternatives, inputs, dumping)
-    prepared = prepare(parse(meaning))
-    computed = _in_turn(prepared, [compute(parse(meaning), prepared, inputs)], states)
-    return Middle(file, calibration, meaning, prepared, *computed, (), (), file.warnings, placement, samples)
-
-
-def _refuse_streaming(options: CompileOptions, states: Sequence[str]) -> None:
-    if states and (options.stream_input or options.sliding):
-        raise Error(
-            f"the model keeps `{states[0]}` from call to call, and its input is to come row by row",
-            hint="leave out --stream-input and --sliding, or the state",
-        )
-
-
-def _in_turn(
-    prepared: Executable, computed: Sequence[Computed], states: int
-) -> tuple[Sequence[Computed], Sequence[np.ndarray]]:
-    """The samples as calls one behind the other, without states, and the states before the first one."""
-    if not states:
-        return computed, ()
-    first, samples = computed[0].inputs[-states:], [each.inputs[:-states] for each in computed]
-    calls = evaluate_in_turn(prepared, samples, first)
-    return [Computed(taken[:-states], given[:-states]) for taken, given in calls], first
-
-
-def _of_float_models(options: CompileOptions) -> dict[str, object]:
-    """What has no meaning for a module of TOSA, by the option's name."""
-    wanted = options.quantization
-    return {
-        "--activations": wanted.activations != QuantizationOptions().activations,
-        "--exclude": wanted.exclude,
-        "--int16": wanted.int16,
-        "--min-sqnr": options.min_sqnr,
-        "--input-layout": options.input_layout != "model",
-        "--output-layout": options.output_layout != "model",
-    }
-
-
-def _real(stored: Sequence[np.ndarray], kinds: Sequence[Quantization | None]) -> list[np.ndarray]:
-    """What the stored integers of quantized tensors stand for; all else as it is."""
-    return [
-        array if kind is None or array.dtype.kind not in "iu" else kind.dequantize(array).astype(np.float32)
-        for array, kind in zip(stored, kinds, strict=True)
-    ]
-
-
-def _statistics(array: np.ndarray, allowed: Range | None) -> InputStatistics:
-    """Of a sample; plain integers may have any value that is allowed."""
-    low, high = allowed[:2] if allowed and array.dtype.kind in "iu" else (array.min(), array.max())
-    return InputStatistics(float(array.mean()), float(array.std()), float(low), float(high))
-
-
-class _Alternatives(NamedTuple):
-    """Forms of a module of which placement takes one; `smaller` makes those that need less memory."""
-
-    usual: list[ir.Module]
-    smaller: Callable[[], list[ir.Module]] = list
-
-
-def _run_passes(
-    options: CompileOptions, stations: Stations, module: ir.Module, dumping: Sequence[Callback]
-) -> tuple[bytes, _Alternatives]:
-    """The integer module, and the forms that the passes before placement give it."""
-    with stations.station("passes"):
-        meaning = b""
-        accelerator = options.target.accelerator
-        for name in phases_of(npu=accelerator is not None):
-            if name != "npu":
-                run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
-            if name == "quantize":
-                meaning = bytecode(module)
-        if accelerator is None:
-            return meaning, _Alternatives([module])
-        costs = costs_of(options.target)
-
-        def formed(small: bool) -> list[ir.Module]:
-            distinct: dict[bytes, ir.Module] = {}
-            for phase in npu_phases(costs, small):
-                alternative = copy_of(module)
-                run_phase(alternative, phase, [*dumping, *_verifying(options, phase)])
-                distinct.setdefault(bytecode(alternative), alternative)
-            return list(distinct.values())
-
-        return meaning, _Alternatives(formed(small=False), lambda: formed(small=True))
-
-
-def _place(
-    options: CompileOptions,
-    stations: Stations,
-    alternatives: _Alternatives,
-    sample: Sequence[np.ndarray],
-    dumping: Sequence[Callback],
-) -> tuple[Placement, Samples]:
-    with stations.station("place"):
-        samples = model_samples(alternatives.usual[0], sample, options.tuning.seed)
-        verifying = _verifying(options, place_phase())
-        callbacks: list[Callback] = [*dumping, *verifying]
-        return place_on(options.target, alternatives.usual, samples, callbacks, alternatives.smaller), samples
-
-
-def _verifying(options: CompileOptions, phase: Phase) -> list[VerifyEach]:
-    return [VerifyEach(evaluate)] if options.verify_each and phase.exact else []
 
 
 def _kernel(name: str, kernel: ChosenKernel, proofs: Mapping[str, KernelProof], schedules: str) -> KernelRecord:
