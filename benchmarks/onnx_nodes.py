@@ -35,7 +35,7 @@ from benchmarks.campaigns.trials import Here, Outcome, run_all
 from tosaic.compiler.options import Tuning
 from tosaic.frontend import Capture, capture, run_float
 from tosaic.frontend.layouts import with_axes
-from tosaic.frontend.onnx_graph import InputNotConstantError, tensor_of
+from tosaic.frontend.onnx_scope import InputNotConstantError, tensor_of
 from tosaic.frontend.precision import widened_tensor
 from tosaic.frontend.unsigned import as_signed
 from tosaic.support.scratch import temporary_files

@@ -13,12 +13,16 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.emit import Constants, emit_header, emit_selftest, emit_source, emit_static
+from tosaic.backends.firmware.emit import Constants, emit_selftest, emit_source, emit_static
+from tosaic.backends.firmware.emit_header import emit_header
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
-from tosaic.backends.firmware.memory_plan import MemoryPlan, Placement, check_plan, plan_memory
+from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
+from tosaic.backends.firmware.placing import Placement
+from tosaic.backends.firmware.plan_check import check_plan
 from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
+from tosaic.backends.npu import Driver
 from tosaic.backends.npus import family_of, find_accelerator
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Core, Memory, Target
@@ -161,14 +165,7 @@ def build_firmware(
     header = partial(emit_header, program, plan, name, tested=selftest is not None)
     _write_headers(name, header(), folder / "kit" / "include")
     _write_sources(program, plan, name, folder, selftest, states)
-    objects = _compile_model(name, target, folder)
-    kernels = _compile_kernels(program, target, folder, include)
-    copies = prefixed(kernels, [library.archive for library in linked], name, folder / "objects" / name)
-    archive = _archive(folder / f"lib{name}.a", [*objects, *copies])
-    licenses = [part for library in linked for part in library.licenses]
-    drivers = _drivers(target, folder) if has_npu else []
-    known = family_of(target.accelerator or "").drivers(target.accelerator or "") if has_npu else {}
-    write_kit(folder / "kit", name, target.core, [archive, *drivers], known, licenses)
+    _write_archives(program, target, folder, name, include, linked)
     _simulator_main(program, name, target, folder)
     _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
     flash_bytes = _flash_bytes(folder / "model.elf")
@@ -187,11 +184,27 @@ def build_firmware(
         plan=tuple(_planned(placement, plan) for placement in plan.placements.values()),
         flash_bytes=flash_bytes,
         stack_bytes=stack_bytes,
-        licenses={part.of: part.spdx for part in licenses},
+        licenses={part.of: part.spdx for library in linked for part in library.licenses},
         fed_rows=program.fed_rows,
         hop_rows=program.hop_rows,
         states=tuple(_tensor(program, state) for state in program.states),
     )
+
+
+def _write_archives(
+    program: Program, target: Target, folder: Path, name: str, include: Sequence[Path], linked: Sequence[Library]
+) -> None:
+    """Compile the model and its kernels, and make the kit of them, of libraries and of the NPU's drivers."""
+    objects = _compile_model(name, target, folder)
+    kernels = _compile_kernels(program, target, folder, include)
+    copies = prefixed(kernels, [library.archive for library in linked], name, folder / "objects" / name)
+    archives, drivers = [_archive(folder / f"lib{name}.a", [*objects, *copies])], dict[str, Driver]()
+    if any(isinstance(call, NpuCall) for call in program.calls):
+        accelerator = target.accelerator or ""
+        drivers = dict(family_of(accelerator).drivers(accelerator))
+        archives += _drivers(drivers, target, folder)
+    licenses = [part for library in linked for part in library.licenses]
+    write_kit(folder / "kit", name, target.core, archives, drivers, licenses)
 
 
 def simulator_objects(folder: Path, name: str, core: Core, has_npu: bool, main: str = MAIN) -> list[Path]:
@@ -289,15 +302,14 @@ def _libraries(program: Program, libraries: Mapping[str, Library]) -> list[Libra
     return [libraries[name] for name in names]
 
 
-def _drivers(target: Target, folder: Path) -> list[Path]:
+def _drivers(drivers: Mapping[str, Driver], target: Target, folder: Path) -> list[Path]:
     """The archives of the ways to call the NPU."""
-    accelerator, core = target.accelerator or "", target.core
-    usual = find_accelerator(accelerator).registers
+    core, usual = target.core, find_accelerator(target.accelerator or "").registers
     registers = usual if target.npu_registers is None else target.npu_registers
     memories = "".join(_row(memory, target) for memory in target.layout.memories if memory.reached_by_npu)
     chip = (f"-DTOSAIC_NPU_ADDRESS={registers:#x}u", f"-DTOSAIC_NPU_MEMORIES={memories}")
     archives = []
-    for name, driver in family_of(accelerator).drivers(accelerator).items():
+    for name, driver in drivers.items():
         objects = [toolchain.runtime_object(source, core, *driver.flags) for source in driver.sources]
         objects += [toolchain.runtime_object(source, core, *driver.flags, *chip) for source in driver.of_chip]
         archives.append(_archive(folder / f"libtosaic_{name}.a", objects))

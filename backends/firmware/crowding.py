@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tosaic.backends.firmware.memory_plan import Block, Leads, fits, overlaps, program_blocks, scratch_name
+from tosaic.backends.firmware.memory_plan import Leads, fits, overlaps, program_blocks, scratch_name
+from tosaic.backends.firmware.placing import Block
 from tosaic.backends.firmware.program import Program
 
 _SHARE = 16

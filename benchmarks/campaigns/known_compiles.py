@@ -10,7 +10,7 @@ from typing import TypeVar
 from unittest import mock
 
 from tosaic.compiler import compilation
-from tosaic.compiler.compilation import Middle
+from tosaic.compiler.middle import Middle
 from tosaic.compiler.options import CompileOptions
 from tosaic.support.mlir import bytecode
 from tosaic.terminal.progress import Stations

@@ -283,7 +283,7 @@ def test_a_constant_that_no_board_holds_is_refused(saved):
 
 
 def test_nested_loops_are_counted(saved, monkeypatch):
-    monkeypatch.setattr("tosaic.frontend.onnx_graph._MOST_NODES", 50)
+    monkeypatch.setattr("tosaic.frontend.onnx_scope._MOST_NODES", 50)
     inner = loop_body("b", [node("Identity", ["cb"], ["ob"]), node("Add", ["vb", "one"], ["wb"])])
     outer = loop_body("a", [node("Identity", ["ca"], ["oa"]), node("Loop", ["n", "", "va"], ["wa"], body=inner)])
     arrays = {"n": np.array(9), "one": np.ones(1, np.float32)}

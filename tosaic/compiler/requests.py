@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware.build import Firmware, Library, build_firmware
-from tosaic.backends.firmware.emit import arena_name
+from tosaic.backends.firmware.emit_header import arena_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_apart
 from tosaic.backends.firmware.program import KernelCall, Program
 from tosaic.backends.simulators.execution import Runner

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.memory_plan import ALIGNMENT, MemoryPlan, Placement, check_plan, plan_memory
+from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
+from tosaic.backends.firmware.placing import ALIGNMENT, Placement
+from tosaic.backends.firmware.plan_check import check_plan
 from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError

@@ -10,7 +10,8 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.streams.layout import least_bytes
 from tosaic.backends.cortex_m.streams.stream import Stream
 from tosaic.backends.cortex_m.streams.task import StreamTask
-from tosaic.backends.firmware.memory_plan import live_bytes, overlaps, program_blocks
+from tosaic.backends.firmware.memory_plan import overlaps, program_blocks
+from tosaic.backends.firmware.placing import live_bytes
 from tosaic.backends.firmware.program import KernelCall
 from tosaic.compiler.fitting.tasks import SegmentTasks
 from tosaic.compiler.fitting.ways import Segment, Ways
