@@ -67,4 +67,6 @@ def _pair(first: Instruction, second: Instruction) -> bool:
 def _differ(first: Instruction, second: Instruction) -> bool:
     """Whether two instructions find pipes that are free: there are two of scalar code, and one of each other kind."""
     scalar = first.timing.pipe == "alu" and second.timing.pipe == "alu"
-    return max(first.timing.occupancy, second.timing.occupancy) == 1 if scalar else first.timing.pipe != second.timing.pipe
+    return (
+        max(first.timing.occupancy, second.timing.occupancy) == 1 if scalar else first.timing.pipe != second.timing.pipe
+    )

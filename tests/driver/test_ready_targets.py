@@ -19,7 +19,7 @@ from tosaic.passes.npu.costs import COSTS
 from tosaic.target_files.declaration import declaration, examine
 from tosaic.target_files.schema import json_schema
 from tosaic.target_files.source import READY, ready
-from tosaic.targets import declarations, find_target
+from tosaic.targets import find_target
 from tosaic.verdicts import costs_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()

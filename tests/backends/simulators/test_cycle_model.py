@@ -127,7 +127,9 @@ def test_equal_code_costs_the_same_wherever_it_lies(measured_cycles, build):
         "cmp r0, #25; beq 2f; vmladava.s8 r12, q2, q2; mul r3, r2, r2; 2: udiv r3, r3, r2; subs r0, #1; bne 1b; bx lr"
     )
     places = range(940, 1030, 2)  # before, across and behind the end of one of QEMU's pages
-    copies = "".join(f".balign 1024; .rept {place // 2}; nop; .endr; .thumb_func; at_{place}: {kernel};" for place in places)
+    copies = "".join(
+        f".balign 1024; .rept {place // 2}; nop; .endr; .thumb_func; at_{place}: {kernel};" for place in places
+    )
     declared = ", ".join(f"at_{place}(char *)" for place in places)
     calls = " ".join(f"call(data, at_{place});" for place in places)
     elf = build(f"""
