@@ -197,6 +197,11 @@ class Core:
         """Whether the core has the M-profile Vector Extension on integers."""
         return "mve" in self.isa
 
+    @property
+    def baseline(self) -> bool:
+        """Whether the core has a baseline architecture, whose instructions have 16 bits but for a few."""
+        return self.triple.startswith(("thumbv6m", "thumbv8m.base"))
+
 
 @dataclass(frozen=True)
 class Layout:

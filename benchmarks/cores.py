@@ -28,7 +28,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS / "backends" / "cortex_m")]
 import mve_layers  # noqa: E402  # pyright: ignore[reportMissingImports]
 from board import M3, M4, Bench, Case, run_cases  # noqa: E402  # pyright: ignore[reportMissingImports]
 
-CORES = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m3")
+CORES = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m3", "cortex-m0plus")
 
 
 class Layer(NamedTuple):

@@ -1,7 +1,7 @@
 """The Cortex-M0, with the multiplier of one cycle.
 
-Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0432, 3.3): as the Cortex-M0+'s, and
-its pipeline, one stage longer, refills in 2 cycles.
+Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0432, 3.3): as the
+Cortex-M0+'s, and its pipeline, one stage longer, refills in 2 cycles.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The Cortex-M0+, with the multiplier of one cycle.
 
-Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0484, 3.3): loads and stores take 2,
-those of several registers 1 and one for each, a taken branch 2, BL 3.
+Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0484, 3.3): loads and stores
+take 2, those of several registers 1 and one for each, a taken branch 2, BL 3.
 """
 
 from tosaic.backends.target import Core, Pipeline, Timing

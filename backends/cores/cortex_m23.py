@@ -1,7 +1,7 @@
 """The Cortex-M23, with the multiplier of one cycle.
 
-Arm publishes no cycles of it. Its pipeline has two stages, as the Cortex-M0+'s, whose cycles these are; a division takes
-17 (Cortex-M23 Technical Reference Manual, fast divider).
+Arm publishes no cycles of it. Its pipeline has two stages, as the Cortex-M0+'s, whose cycles these are; a division
+takes 17 (Cortex-M23 Technical Reference Manual, fast divider).
 """
 
 from dataclasses import replace

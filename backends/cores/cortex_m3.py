@@ -1,7 +1,7 @@
 """The Cortex-M3.
 
-Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0337, 3.3.1), as the Cortex-M4's but
-for products: MLA takes 2, a product of 64 bits 3 to 5, and 4 to 7 where it adds up; 4 and 5 here.
+Cycles follow the instruction set summary of its Technical Reference Manual (Arm DDI 0337, 3.3.1), as the
+Cortex-M4's but for products: MLA takes 2, a product of 64 bits 3 to 5, and 4 to 7 where it adds up; 4 and 5 here.
 """
 
 from dataclasses import replace

@@ -1,8 +1,9 @@
 """The Cortex-M4 with its single-precision unit.
 
-Cycles follow the instruction set summaries of its Technical Reference Manual (Arm DDI 0439, 3.3.1 and 7.2.3): loads and
-stores in a row take one cycle each, and the first load one more; a taken branch refills the pipeline in 1 to 3 cycles, of
-which LLVM's scheduling model (`ARMScheduleM4.td`) takes 2; a division takes 2 to 12, of which it takes 6 here.
+Cycles follow the instruction set summaries of its Technical Reference Manual (Arm DDI 0439, 3.3.1 and 7.2.3): loads
+and stores in a row take one cycle each, and the first load one more; a taken branch refills the pipeline in 1 to 3
+cycles, of which LLVM's scheduling model (`ARMScheduleM4.td`) takes 2; a division takes 2 to 12, of which it takes 6
+here.
 """
 
 from tosaic.backends.target import Core, Pipeline, Timing

@@ -1,8 +1,9 @@
 """The Cortex-M7 with its double-precision unit; one of single precision is `cortex-m7+nofp.dp`.
 
-Pipes and latencies follow LLVM's scheduling model of it (`ARMScheduleM7.td`): two instructions a cycle, of which two may
-load, one stores, one multiplies; loads and stores of several registers, LDRD and divisions issue alone. Branches are
-predicted, and cost nothing more. Left out: what it reads of addresses and shifted operands a cycle early.
+Pipes and latencies follow LLVM's scheduling model of it (`ARMScheduleM7.td`): two instructions a cycle, of which
+two may load, one stores, one multiplies; loads and stores of several registers, LDRD and divisions issue alone.
+Branches are predicted, and cost nothing more. Left out: what it reads of addresses and shifted operands a cycle
+early.
 """
 
 from tosaic.backends.target import Core, Pipeline, Timing

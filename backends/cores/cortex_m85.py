@@ -1,8 +1,8 @@
 """The Cortex-M85 with vectors of integers and floats.
 
-LLVM's scheduling model of it (`ARMScheduleM85.td`): vectors take two cycles of a pipe as the Cortex-M55's, whose timings
-these are, and any two instructions issue together whose pipes are free: two may load or compute, one multiplies. Branches
-are predicted.
+LLVM's scheduling model of it (`ARMScheduleM85.td`): vectors take two cycles of a pipe as the Cortex-M55's, whose
+timings these are, and any two instructions issue together whose pipes are free: two may load or compute, one
+multiplies. Branches are predicted.
 """
 
 from dataclasses import replace

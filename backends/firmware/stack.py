@@ -76,7 +76,8 @@ def _functions(elf: Path, cpu: str) -> dict[str, _Function]:
         function.frame = None if pushed is None or function.frame is None else function.frame + pushed
         if _BRANCH.match(mnemonic) and (target := _TARGET.search(operands)):
             callee = holder(int(target[1], 16))
-            if callee != name or mnemonic.partition(".")[0] in ("bl", "blx"):
+            begins = starts.get(int(target[1], 16)) == callee  # Armv6-M jumps far by BL
+            if callee != name or (begins and mnemonic.partition(".")[0] in ("bl", "blx")):
                 function.callees.add(callee)
         elif _INDIRECT.match(mnemonic) and operands != "lr":
             function.frame = None

@@ -22,8 +22,8 @@ _OPTIMIzATION = ("-O2", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectori
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
     """Compile one C or assembly file to an object."""
-    headers: list[str | Path] = ["-isystem", newlib_headers()] if source.suffix == ".c" else []
-    options = [*target_flags(core), *_OPTIMIzATION, *_WARNINGS, f"-I{SOURCES}", *headers, *flags]
+    headers = ["-isystem", newlib_headers()] if source.suffix == ".c" else []
+    options: list[str | Path] = [*target_flags(core), *_OPTIMIzATION, *_WARNINGS, f"-I{SOURCES}", *headers, *flags]
     run_tool(CLANG, [*options, "-c", source, "-o", target])
 
 
@@ -47,8 +47,9 @@ def monitored_objects(core: Core) -> list[Path]:
 
 def link(objects: Sequence[Path | str], script: Path, elf: Path, core: Core, *, entry: str = "Reset_Handler") -> None:
     """Link `objects` (or options) with newlib-nano as the linker script says; unused sections are dropped."""
-    run_tool(CLANG, [*target_flags(core), f"--ld-path={installed(_LINKER)}", "-nostdlib", "-static", "-Qunused-arguments",
-             "-Wl,--gc-sections", "-Wl,--nmagic", f"-Wl,-e,{entry}", "-T", script, *objects, *_libraries(core), "-o", elf])  # fmt: skip
+    options = ["-nostdlib", "-static", "-Qunused-arguments", "-Wl,--gc-sections", "-Wl,--nmagic", f"-Wl,-e,{entry}"]
+    made_of = ["-T", script, *objects, *_libraries(core), "-o", elf]
+    run_tool(CLANG, [*target_flags(core), f"--ld-path={installed(_LINKER)}", *options, *made_of])
 
 
 _ARCHITECTURES = {

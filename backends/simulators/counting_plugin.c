@@ -330,13 +330,14 @@ static void on_end(unsigned vcpu, void *user)
     fflush(out);
 }
 
-/* The number of one of the markers (T32 encoding f3af 80fN, or T16 46c9, 46d2, 46db; halfwords little-endian), else 0. */
+/* The number of one of the markers (T16 encoding 46c9, 46d2, 46db, or T32 f3af 80fN; halfwords little-endian), else 0. At
+ * the end of a page QEMU shows more than a 16-bit instruction. */
 static int marker_number(const struct qemu_plugin_insn *instruction)
 {
     const uint8_t *byte = qemu_plugin_insn_data(instruction);
-    if (qemu_plugin_insn_size(instruction) == 2)
-        return byte[1] != 0x46 ? 0 : byte[0] == 0xc9 ? 1 : byte[0] == 0xd2 ? 2 : byte[0] == 0xdb ? 3 : 0;
-    if (byte[0] != 0xaf || byte[1] != 0xf3 || byte[3] != 0x80)
+    if (byte[1] == 0x46)
+        return byte[0] == 0xc9 ? 1 : byte[0] == 0xd2 ? 2 : byte[0] == 0xdb ? 3 : 0;
+    if (qemu_plugin_insn_size(instruction) != 4 || byte[0] != 0xaf || byte[1] != 0xf3 || byte[3] != 0x80)
         return 0;
     return byte[2] >= 0xf1 && byte[2] <= 0xf3 ? byte[2] - 0xf0 : 0;
 }

@@ -1,8 +1,9 @@
 """Where a target is simulated: on the machine of QEMU's that it is, or on one that executes the same instructions.
 
-A chip that QEMU does not have is simulated on another's machine: of Armv6-M on a micro:bit with larger memories, so that
-an instruction that a Cortex-M0 lacks is a fault; all others on Arm's MPS3 with a Cortex-M55, which executes the code of
-every Cortex-M. Its memories lie there one behind the other, as large and as fast as on the chip; the addresses differ.
+A chip that QEMU does not have is simulated on another's machine: of Armv6-M on a micro:bit with larger memories, so
+that an instruction that a Cortex-M0 lacks is a fault; all others on Arm's MPS3 with a Cortex-M55, which executes
+the code of every Cortex-M. Its memories lie there one behind the other, as large and as fast as on the chip; the
+addresses differ.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -69,10 +70,7 @@ def test_a_board_that_qemu_has_not(succeed, tosaic, board, tmp_path, changes):
     found = succeed("run", tmp_path / "build", "--random", 2)
     assert found["exact"] and found["instructions"] > 10_000 and found["cycles"] is None
     shown = tosaic("compile", f"{NETS}:net", *options).stdout
-    assert (
-        "simulated on" in shown
-        and "mps3-an547: its code on a cortex-m55; as large and as fast memories, at other" in shown
-    )
+    assert re.search("mps3-an547: its code on a cortex-m55; as large and as fast memories, at +other", shown)
 
 
 def test_its_npu_too(succeed, board, tmp_path):

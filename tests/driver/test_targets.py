@@ -203,7 +203,8 @@ def test_a_core_of_another_package_serves_a_target_file(install, tmp_path):
 THEIR_CORE = """\
 from tosaic.backends.target import Core, Pipeline, Timing
 
-PIPELINE = Pipeline(((r"(ldr|str)", Timing("load", 3, 3)), (r"", Timing("alu", 1, 1))), taken_branch=1, bytes_per_cycle=4)
+SCALAR = ((r"(ldr|str)", Timing("load", 3, 3)), (r"", Timing("alu", 1, 1)))
+PIPELINE = Pipeline(SCALAR, taken_branch=1, bytes_per_cycle=4)
 CORE = Core("cortex-m35p", "thumbv8m.main-none-eabihf", ("dsp", "fp"), "hard", PIPELINE)
 """
 

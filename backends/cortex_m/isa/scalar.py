@@ -27,4 +27,4 @@ class Scalar(Isa):
     )
 
     def on(self, core: Core) -> bool:
-        return not core.triple.startswith(("thumbv6m", "thumbv8m.base"))
+        return not core.baseline

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches import products
 from tosaic.backends.cortex_m.program.sketches.products import Tile
+from tosaic.backends.cortex_m.program.thumb import HIGH
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -85,6 +86,10 @@ class Conv2dSketch:
             return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
         if tile.depth % tile.unroll or knobs["weights"] == "pairs":
             raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
+        if extends(tile.isa, "thumb"):
+            if knobs["windows"] != "copied" or tile.pixels * tile.channels > HIGH:
+                raise RefusedError("windows are copied, and sums lie in few registers")
+            return products.thumb_conv2d(tile, high)
         return products.scalar_conv2d(tile, high, knobs["windows"] == "copied")
 
     def cost(self, knobs: Knobs) -> float:
@@ -123,6 +128,8 @@ class MatmulSketch:
         steps = tile.depth // 2 if halves else tile.depth
         if (halves and tile.depth % 2) or steps % tile.unroll:
             raise RefusedError(f"{tile.unroll} steps do not divide a depth of {tile.depth}")
+        if extends(tile.isa, "thumb"):
+            return products.thumb_matmul(tile, high)
         return products.dsp_matmul(tile, high) if halves else products.scalar_matmul(tile, high)
 
     def cost(self, knobs: Knobs) -> float:

@@ -70,6 +70,19 @@ def _shift(name: str, kind: str, rounding: bool) -> Operation:
     return _function(name, "v n", text, 8, lambda v, n: _shifted(v, n, unsigned, rounding))
 
 
+# Cores without long products take four of 16 bits.
+_HIGH32 = """\
+INLINE int32_t high32(int32_t v, int32_t m) {
+#if __ARM_ARCH_ISA_THUMB == 1
+  const uint32_t vl = v & 0xffff, ml = m & 0xffff;
+  const int32_t vh = v >> 16, mh = m >> 16;
+  const int32_t left = vh * (int32_t)ml + (int32_t)(vl * ml >> 16), right = (int32_t)vl * mh + (left & 0xffff);
+  return vh * mh + (left >> 16) + (right >> 16);
+#else
+  return (int64_t)v * m >> 32;
+#endif
+}"""
+
 OPS: Mapping[str, Operation] = MappingProxyType(
     {
         "add": _infix("+", lambda a, b: a + b),
@@ -105,7 +118,7 @@ OPS: Mapping[str, Operation] = MappingProxyType(
             lambda v, s: clamped(v << s, -(1 << 31), (1 << 31) - 1),
         ),
         "clamp": _function("clamp32", "v l h", "v < l ? l : v > h ? h : v", 4, clamped),
-        "high": _function("high32", "v m", "(int64_t)v * m >> 32", 1, lambda v, m: (v * m) >> 32),
+        "high": Operation(lambda v, m: (v * m) >> 32, "high32({0}, {1})", 1, _HIGH32),
         "doubled_high": _function("doubled_high32", "v m", "(int64_t)v * m >> 31", 4, lambda v, m: (v * m) >> 31),
         "round_doubled_high": _function(
             "round_doubled_high32",

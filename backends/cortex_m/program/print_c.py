@@ -11,6 +11,7 @@ from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
+from tosaic.backends.cortex_m.program.thumb import Thumb, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -29,6 +30,8 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 _TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
+# clang 22 stores a high register by an STM that has none.
+_FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); return v; }'
 _LOOP = 3
 """Instructions of a turn of a loop of C."""
 _PRELUDE = """\
@@ -73,7 +76,8 @@ class Printer:
     def _helpers(self) -> Iterable[str]:
         values = (s.value for s in walk(self.body) if isinstance(s, Assign | Reduce))
         names = {part.name for value in values for part in parts_of(value) if isinstance(part, Op)}
-        return (OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper)
+        high = [_FROM_HIGH] if any(b.memory == "h" for b in self.buffers.values()) else []
+        return (*high, *(OPS[name].helper for name in sorted(names & set(OPS)) if OPS[name].helper))
 
     def _constants(self) -> Iterable[str]:
         for name, offset in constant_offsets(self.program).items():
@@ -100,7 +104,7 @@ class Printer:
             case Assign() | Reduce():
                 sign = "=" if isinstance(s, Assign) else "+="
                 self._count(s)
-                return [f"{pad}{self._value(s.target)} {sign} {self._value(s.value)};"]
+                return [f"{pad}{self._place(s.target)} {sign} {self._value(s.value)};"]
             case Instr():
                 raise RefusedError(f"{s.row.name} stands outside of a block")
         raise TypeError(s)
@@ -126,6 +130,8 @@ class Printer:
         return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
 
     def _assembly(self, s: For, depth: int) -> list[str]:
+        if is_thumb(s.body):
+            return self._thumb(thumb(s.body, self.buffers), "  " * depth)
         pad, block = "  " * depth, assembled(s.body, self.buffers)
         self.instructions += self._times * (len(block.lines) + len(block.pointers))
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
@@ -134,14 +140,31 @@ class Printer:
         statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), '  : "memory");']
         return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
 
+    def _thumb(self, block: Thumb, pad: str) -> list[str]:
+        self.instructions += self._times * (len(block.lines) + len(block.pointers))
+        pointers = [
+            f'register const int8_t *{name} __asm__("{name}") = {self._pointer(*start)};'
+            for name, start in block.pointers.items()
+        ]
+        changed = [*(f'[{n}] "+h"({n})' for n in block.sums), *(f'"+l"({n})' for n in block.pointers)]
+        lost = ", ".join(f'"{name}"' for name in (*block.used, "cc", "memory"))
+        code = [f'  "{line}\\n"' for line in block.lines]
+        return [
+            f"{pad}{line}" for line in (*pointers, "__asm__ volatile(", *code, f"  : {', '.join(changed)} : : {lost});")
+        ]
+
     def _pointer(self, buffer: str, where: Affine) -> str:
         return f"(const int8_t *){buffer} + {where}"
+
+    def _place(self, access: Access) -> str:
+        b = self.buffers[access.buffer]
+        return register(b, access) if b.in_registers else f"{b.name}[{b.address(access.index)}]"
 
     def _value(self, v: Value) -> str:
         match v:
             case Access():
-                b = self.buffers[v.buffer]
-                return register(b, v) if b.in_registers else f"{b.name}[{b.address(v.index)}]"
+                place = self._place(v)
+                return f"from_high({place})" if self.buffers[v.buffer].memory == "h" else place
             case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
                 return f"{table.buffer}[{self.buffers[table.buffer].address(table.index)} + {self._value(value)}]"
             case Op():

@@ -18,8 +18,10 @@ from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
 """Bytes of an element."""
-REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4})
-"""Bytes of a register, by class. A buffer in registers ends in a dimension of whole registers."""
+REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4})
+"""Bytes of a register, by class: `h` are r8 and up, which hold sums on the baseline cores.
+
+A buffer in registers ends in a dimension of whole registers."""
 
 
 class RefusedError(BackendError):
@@ -192,6 +194,8 @@ class Row:
         align: bytes that divide the address of its memory operand.
         pair: the instruction that does two of these at addresses a register apart, `{d0}` and `{d1}` its registers;
             empty for none.
+        low: whether it is one of the baseline cores: registers of class `r` are r0 to r7, and the first operand of its
+            first line is lost where it is no result.
     """
 
     name: str
@@ -202,6 +206,7 @@ class Row:
     reach: tuple[int, int] = (0, 0)
     align: int = 1
     pair: str = ""
+    low: bool = False
 
     @property
     def instructions(self) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.boards import MICROBIT, MPS3_AN547
+from tosaic.backends.cores import find_core
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.toolchain import compile_kernels
@@ -53,6 +54,19 @@ _AN386 = find_target(str(Path(__file__).parents[3] / "examples" / "targets" / "m
 _MPS2 = replace(_AN386.layout, arena=_AN386.layout.arena[-1:])
 M4 = Bench(_AN386.core, _AN386.board, _MPS2, edge=0x2040_0000)
 M3 = Bench(Core("cortex-m3", "thumbv7m-none-eabi", (), "soft"), Board("mps2-an385"), _MPS2, edge=0x2040_0000)
+
+M0 = Bench(
+    find_core("cortex-m0"),
+    MICROBIT,
+    Layout(
+        code=Memory("code", 0x2000_0000, 64 * _MIB),
+        stack=Memory("stack", 0x2C00_0000, _MIB // 2),
+        arena=(Memory("image", 0x3000_0000, 128 * _MIB),),
+        constants=Memory("constants", 0x2400_0000, 64 * _MIB),
+        vectors=Memory("vectors", 0, _MIB // 4),
+    ),
+    edge=0x4000_0000,
+)
 
 
 @dataclass(frozen=True)

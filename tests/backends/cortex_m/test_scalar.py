@@ -7,7 +7,7 @@ import random
 import mve_layers
 import numpy as np
 import pytest
-from board import M3, M4, Bench, run_cases
+from board import M0, M3, M4, Bench, run_cases
 from golden_files import assert_golden_text
 
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.tuner.space import Schedule
 
-BENCHES = pytest.mark.parametrize("bench", [M4, M3], ids=["DSP", "scalar"])
+BENCHES = pytest.mark.parametrize("bench", [M4, M3, M0], ids=["DSP", "scalar", "thumb"])
 
 
 def _cases(layer, family, bench: Bench, rng: random.Random):

@@ -161,6 +161,19 @@ def test_markers_are_seen_wherever_they_lie_in_a_page(qemu, build):
     assert len(execution.costs) == len(places)
 
 
+def test_markers_of_the_baselines_are_seen_wherever_they_lie_in_a_page(qemu, build):
+    places = range(1000, 1030, 2)
+    region = "mov r9, r9\\n nop\\n mov r10, r10"
+    functions = "\n".join(
+        f"__attribute__((noinline, aligned(1024))) void at_{place}(void) {{"
+        f'    __asm__ volatile("b.w 1f\\n .rept {place // 2}\\n nop\\n .endr\\n 1: {region}"); }}'
+        for place in places
+    )
+    calls = " ".join(f"at_{place}();" for place in places)
+    execution = qemu.run(build(f"{functions}\nint main(void) {{ {calls} return 0; }}"), {})
+    assert [cost.instructions for cost in execution.costs] == [1] * len(places)
+
+
 def test_no_cycles_where_the_core_has_no_cycle_model(qemu, build):
     plain = replace(qemu, core=replace(qemu.core, pipeline=None))
     (cost,) = plain.run(build('int main(void) { __asm__ volatile("dbg #1\\n nop\\n dbg #2"); return 0; }'), {}).costs

@@ -95,13 +95,13 @@ def _constants(tile: Tile, high: bool) -> Iterator[str]:
         yield "unroll(ni)"
 
 
-def _summed(tile: Tile, left: str) -> Iterator[str]:
+def _summed(tile: Tile, left: str, registers: str = "r") -> Iterator[str]:
     """Sums in registers at loop `n`, begun one by one, added up with the depth outermost; `left` is computed before."""
     yield "compute_at(S, x)"
     if left:
         yield f"compute_at({left}, x)"
     yield "compute_at(S, n)"
-    yield "place(S, r)"
+    yield f"place(S, {registers})"
     loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
     for loop in reversed(loops):
         yield f"distribute({loop})"
@@ -200,6 +200,37 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
     if tile.channels > 1:
         yield "pack(w)"
     yield from tile.operands("k", "stage(w, @, wr, r, i32)", f"stage({'P' if copied else 'a'}, @, ar, r, i32)")
+    yield from _blocked(tile, tile.depth)
+    yield from _constants(tile, high)
+
+
+def thumb_conv2d(tile: Tile, high: bool) -> Iterator[str]:
+    """CONV2D with products of words and sums in high registers: words of the pixels of a tile alternate."""
+    yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i32)")
+    yield from _finished(tile, high)
+    yield from _summed(tile, "P", "h")
+    yield from tile.turned()
+    if tile.channels > 1:
+        yield "pack(w)"
+    if tile.pixels > 1:
+        yield "reorder_dims(P, d0132)"
+    yield from ("stage(P, k, ar, r)", "stage(w, k, wr, r, i32)")
+    yield from _blocked(tile, tile.depth)
+    yield from _constants(tile, high)
+
+
+def thumb_matmul(tile: Tile, high: bool) -> Iterator[str]:
+    """MATMUL with products of words and sums in high registers: words of the rows of a tile alternate."""
+    yield from ("widen(P, i32)",)
+    yield from _finished(tile, high)
+    yield from ("compute_at(S, v)", "compute_at(Q, v)")
+    yield from _summed(tile, "P", "h")
+    yield from tile.turned()
+    if tile.pixels > 1:
+        yield "reorder_dims(P, d021)"
+    if tile.channels > 1:
+        yield from (f"split(dn, dni, {tile.channels})", f"divide_dim(Q, 1, {tile.channels})", "reorder_dims(Q, d0132)")
+    yield from ("stage(P, k, pr, r)", "stage(Q, k, qr, r, i32)")
     yield from _blocked(tile, tile.depth)
     yield from _constants(tile, high)
 
