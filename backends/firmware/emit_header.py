@@ -93,6 +93,7 @@ def _comment(program: Program, name: str) -> str:
 def _macros_of_model(program: Program, plan: MemoryPlan, name: str) -> str:
     """Numbers of inputs and outputs, their macros, and the bytes of the arenas."""
     macro = name.upper()
+    arena = [f"#define {macro}_ARENA_ALIGNMENT {ALIGNMENT}", f"#define {macro}_ARENA_BYTES {plan.arena_bytes}"]
     sizes = [f"#define {macro}_{arena_name(memory).upper()}_BYTES {used}" for memory, used in used_memories(plan)]
     return f"""\
 enum {{ {commas(*(f"{macro}_INPUT_{identifier(each.name)}" for each in program.inputs), f"{macro}_INPUTS")} }};
@@ -100,7 +101,7 @@ enum {{ {commas(*(f"{macro}_OUTPUT_{identifier(each.name)}" for each in program.
 
 {as_lines([_macros(program, each, name, "input") for each in program.inputs])}
 {as_lines([_macros(program, each, name, "output") for each in program.outputs])}
-{as_lines([f"#define {macro}_ARENA_ALIGNMENT {ALIGNMENT}", f"#define {macro}_ARENA_BYTES {plan.arena_bytes}", *sizes])}"""
+{as_lines([*arena, *sizes])}"""
 
 
 def _selftest(name: str) -> str:

@@ -22,7 +22,7 @@ _OPTIMIzATION = ("-O2", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectori
 
 def compile_c(source: Path, target: Path, core: Core, *flags: str) -> None:
     """Compile one C or assembly file to an object."""
-    headers = ["-isystem", newlib_headers()] if source.suffix == ".c" else []
+    headers: list[str | Path] = ["-isystem", newlib_headers()] if source.suffix == ".c" else []
     options: list[str | Path] = [*target_flags(core), *_OPTIMIzATION, *_WARNINGS, f"-I{SOURCES}", *headers, *flags]
     run_tool(CLANG, [*options, "-c", source, "-o", target])
 
