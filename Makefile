@@ -7,7 +7,7 @@ DEBIAN := qemu-system-arm bubblewrap gcc gcc-arm-none-eabi libnewlib-arm-none-ea
           chromium-headless-shell
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test lint bench setup debian lock clean
+.PHONY: run test test-fast test-pages lint docs bench setup debian lock clean
 
 setup: debian $(VENV)/.installed
 
@@ -40,6 +40,18 @@ run: setup
 
 test: setup
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# What a change breaks first: two minutes on two quiet cores.
+test-fast: setup
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m fast
+
+# Every command of README.md and docs/ as a reader types it; slow.
+test-pages: setup
+	@$(BIN)/python -m pytest -m pages
+
+docs: setup
+	@$(BIN)/python -m sphinx -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 bench: setup
 	@$(BIN)/python benchmarks/table.py

@@ -1,0 +1,35 @@
+"""Tiers of tests: `fast` is what a change breaks first, `pages` are the commands of the documents as a reader types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+FAST = (
+    "backends/cortex_m/program",
+    "backends/reference",
+    "driver/test_doctor.py",
+    "driver/test_options.py",
+    "driver/test_target_files.py",
+    "frontend/test_import.py",
+    "frontend/test_observer.py",
+    "frontend/test_quantize.py",
+    "passes",
+    "support",
+    "test_docs.py",
+    "test_packaging.py",
+    "tuner/test_cost_model.py",
+    "tuner/test_database.py",
+    "tuner/test_search.py",
+    "tuner/test_space.py",
+    "tuner/test_transfer.py",
+)
+"""Files and folders that take two minutes together on two quiet cores."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(item.path.is_relative_to(ROOT / name) for name in FAST):
+            item.add_marker("fast")
