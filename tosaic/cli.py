@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -23,6 +23,9 @@ from tosaic.options import CompileOptions, QuantizationOptions, Tuning
 from tosaic.schedules import Schedules
 from tosaic.support.errors import Error
 from tosaic.targets import find_target
+
+if TYPE_CHECKING:
+    from tosaic.sensitivity import Goal
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -74,6 +77,32 @@ class _Frequency(click.ParamType):
         if found is None or not float(found[1]):
             self.fail(f"{value!r} is no frequency; write 480MHz", param, ctx)
         return round(float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2] or ""])
+
+
+class _Goal(click.ParamType):
+    """Decibels, or what a metric shall reach."""
+
+    name = "goal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Goal:
+        from tosaic.sensitivity import Goal
+
+        try:
+            return Goal.parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no goal; write 30dB, 84.5% or 0.845", param, ctx)
+
+
+class _Times(click.ParamType):
+    """A factor of 1 or more."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)x?", str(value))
+        if found is None or float(found[1]) < 1:
+            self.fail(f"{value!r} is no factor of 1 or more; write 2x", param, ctx)
+        return float(found[1])
 
 
 def _together(*decorators: Callable) -> Callable:
@@ -275,15 +304,15 @@ def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
     type=click.IntRange(min=0),
     default=4,
     show_default=True,
-    help="How many of the noisiest layers are tried in int16 and f32.",
+    help="How many of the tensors that make most noise are raised, one more at a time, in simulation.",
 )
 @click.option(
-    "--auto-exclude",
-    "least_db",
-    type=float,
-    metavar="DB",
-    help="Find the cheapest layers to raise for so many dB, and print the command.",
+    "--goal",
+    type=_Goal(),
+    help="Find what to raise for 30dB of every output, or 84.5% of the metric or top-1; build it; print the command.",
 )
+@click.option("--budget", type=_Times(), help="The cycles that the goal may take, in those of the build as asked: 2x.")
+@click.option("-o", "--output", type=FOLDER, help="Keep the build that meets the goal there.")
 @as_json
 @console.reports_errors
 def accuracy(
@@ -292,20 +321,26 @@ def accuracy(
     metric: str | None,
     count: int,
     layers: int,
-    least_db: float | None,
+    goal: Goal | None,
+    budget: float | None,
+    output: Path | None,
     as_json: bool,
     **arguments,
 ) -> None:
-    """Measure on your data what MODEL loses by quantization, layer by layer, and what int16 or f32 would buy."""
+    """Measure on your data what MODEL loses by quantization, which tensors make the noise, and what int16 would buy."""
     options = _options(**arguments)
-    from tosaic.report import print_sensitivity, sensitivity_result
+    from tosaic.report import print_scan, print_sensitivity, sensitivity_result
     from tosaic.sensitivity import analyze
 
-    found = analyze(options, data, labels, metric, count, layers, least_db, _asked(click.get_current_context()))
+    asked = _asked(click.get_current_context())
+    found = analyze(
+        options, data, labels, metric, count, layers, goal, budget, asked, output,
+        tell=(lambda scanned: None) if as_json else print_scan,
+    )  # fmt: skip
     if as_json:
         console.print_json(sensitivity_result(found))
     else:
-        print_sensitivity(found, least_db)
+        print_sensitivity(found)
     if not found.exact:
         raise SystemExit(1)
 
