@@ -2,14 +2,17 @@
 
 from tosaic.frontend.advice import calibration_advice, joined_advice, range_advice
 from tosaic.frontend.capture import Capture, capture
+from tosaic.frontend.causes import Cause, Scan
 from tosaic.frontend.importer import import_program
-from tosaic.frontend.quantizer import quantize
+from tosaic.frontend.quantizer import prepare, quantize
 from tosaic.frontend.samples import read_labels, read_samples
 from tosaic.frontend.simulation import input_statistics, load_float, run_float, run_float_on, save_float
 from tosaic.frontend.tosa_file import TosaFile, is_tosa_file, read_tosa
 
 __all__ = [
     "Capture",
+    "Cause",
+    "Scan",
     "TosaFile",
     "calibration_advice",
     "capture",
@@ -18,6 +21,7 @@ __all__ = [
     "is_tosa_file",
     "joined_advice",
     "load_float",
+    "prepare",
     "quantize",
     "range_advice",
     "read_labels",

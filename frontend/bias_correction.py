@@ -95,8 +95,8 @@ class _Corrector(Interpreter):
         if not isinstance(observer, ObserverBase):
             return value
         if isinstance(value, _Twin):
-            return _Twin(value.exact, [_fake_quantize(observer, tensor) for tensor in value.rounded])
-        return _Twin([value] * self.count, [_fake_quantize(observer, value)] * self.count)
+            return _Twin(value.exact, [fake_quantize(observer, tensor) for tensor in value.rounded])
+        return _Twin([value] * self.count, [fake_quantize(observer, value)] * self.count)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if not any(isinstance(leaf, _Twin) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -115,34 +115,43 @@ class _Corrector(Interpreter):
         result = super().run_node(n)
         if n.op == "call_module" and isinstance(result, _Twin):
             self._measure(n.all_input_nodes[0], result, self.fetch_attr(str(n.target)))
-        op, bias = op_quantization(n), _own_bias(n)
+        op, bias = op_quantization(n), own_bias(n)
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
         axis = op.result_axis
-        pairs = zip(result.exact, result.rounded, strict=True)
-        missing = [(exact - rounded).movedim(axis, 0).flatten(1).mean(1) for exact, rounded in pairs]
-        error = torch.stack(missing).mean(0)
+        error = mean_error(result.exact, result.rounded, axis)
         owner, _, name = str(bias.target).rpartition(".")
         assert isinstance(self.module, GraphModule)
         module = self.module.get_submodule(owner)
         setattr(module, name, nn.Parameter(getattr(module, name) + error, requires_grad=False))
-        shape = [1] * result.exact[0].ndim
-        shape[axis] = -1
-        return _Twin(result.exact, [value + error.reshape(shape) for value in result.rounded])
+        return _Twin(result.exact, corrected(result.rounded, error, axis))
 
     def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
-        count, total, energy, noise = 0, 0.0, 0.0, 0.0
+        count, total, power, noise = 0, 0.0, 0.0, 0.0
         for exact, rounded in zip(result.exact, result.rounded, strict=True):
             if isinstance(observer, RangeObserver):
                 exact, rounded = observer.seen(exact), observer.seen(rounded)
             count, total = count + exact.numel(), total + exact.sum(dtype=torch.float64).item()
-            energy, noise = energy + _energy(exact), noise + _energy(exact - rounded)
-        signal = max(0.0, energy - total**2 / max(1, count))
+            power, noise = power + energy(exact), noise + energy(exact - rounded)
+        signal = max(0.0, power - total**2 / max(1, count))
         if node.op != "get_attr" and signal and noise:
             self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))
 
 
-def _energy(x: Tensor) -> float:
+def mean_error(exact: Sequence[Tensor], rounded: Sequence[Tensor], axis: int) -> Tensor:
+    """What each channel lacks on average over samples."""
+    pairs = zip(exact, rounded, strict=True)
+    return torch.stack([(one - other).movedim(axis, 0).flatten(1).mean(1) for one, other in pairs]).mean(0)
+
+
+def corrected(values: Sequence[Tensor], error: Tensor, axis: int) -> list[Tensor]:
+    """Values with an offset for each channel."""
+    shape = [1] * values[0].ndim
+    shape[axis] = -1
+    return [value + error.reshape(shape) for value in values]
+
+
+def energy(x: Tensor) -> float:
     return torch.linalg.vector_norm(x if x.is_floating_point() else x.double(), dtype=torch.float64).item() ** 2
 
 
@@ -154,7 +163,7 @@ def _bias(node: Node) -> Node | None:
     return bias if isinstance(bias, Node) and bias.op == "get_attr" else None
 
 
-def _own_bias(node: Node) -> Node | None:
+def own_bias(node: Node) -> Node | None:
     """The parameter behind a node's bias, where no other node has it."""
     bias = _bias(node)
     given = node.args[2] if bias else None
@@ -167,7 +176,7 @@ def _observer(module: GraphModule, node: Node) -> Any:
     return found if isinstance(found, ObserverBase) else None
 
 
-def _fake_quantize(observer: Any, x: Tensor) -> Tensor:
+def fake_quantize(observer: Any, x: Tensor) -> Tensor:
     """What quantization and dequantization make of `x`; a bias, whose int32 is fine enough, stays as it is."""
     if hasattr(observer, "derive_qparams_fn") or x.dtype != torch.float32:
         return x

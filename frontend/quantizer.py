@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -24,7 +26,7 @@ from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
 from tosaic.frontend.decomposition import importable
-from tosaic.frontend.exclusion import refuse_unmatched, stays_float
+from tosaic.frontend.exclusion import has_int16, refuse_unmatched, stays_float
 from tosaic.frontend.formats import ACTIVATIONS, ANNOTATION, BYTES, Activations, bias_format, row_format, weight_format
 from tosaic.frontend.layers import note_sqnr
 from tosaic.frontend.lowerings.op_quantization import (
@@ -49,7 +51,7 @@ from tosaic.frontend.sums import align_sums
 from tosaic.frontend.tied_tables import FORMAT, split_tied_tables
 from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.frontend.widening import int16_results
-from tosaic.support.errors import ModelError
+from tosaic.support.errors import Advice, ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
 
@@ -73,13 +75,45 @@ def quantize(
     Raises:
         ModelError: `activations` is unknown, or a name names nothing.
     """
-    if activations not in ACTIVATIONS:
-        raise ModelError(f"activations cannot be `{activations}`", hint=f"choose {' or '.join(ACTIVATIONS)}")
     refuse_unmatched(capture.program.graph, (*exclude, *int16))
     if is_quantized(capture.program):
         return capture.program
-    with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
-        warnings.simplefilter("ignore")
+    prepared = prepare(capture, activations, exclude, int16, npu)
+    with quietly():
+        measured = correct_biases(prepared.module, capture.calibration)
+        converted = convert_pt2e(prepared.module)
+        round_states(converted)
+        program = importable(torch.export.export(converted, capture.inputs))
+        note_sqnr(program, measured)
+        program.graph_module.meta[CALIBRATED] = prepared.advice
+        return program
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A calibrated graph, an observer behind each tensor that is quantized, its biases not corrected yet.
+
+    Args:
+        advice: what a user should know of its ranges.
+        widened: for each node, by name, the nodes whose results are int16 if its result shall be.
+    """
+
+    module: GraphModule
+    advice: tuple[Advice, ...]
+    widened: Mapping[str, frozenset[str]]
+
+
+def prepare(
+    capture: Capture,
+    activations: str = "int8",
+    exclude: Sequence[str] = (),
+    int16: Sequence[str] = (),
+    npu: bool = False,
+) -> Prepared:
+    """Annotate and calibrate a float model; the arguments and errors are those of `quantize`."""
+    if activations not in ACTIVATIONS:
+        raise ModelError(f"activations cannot be `{activations}`", hint=f"choose {' or '.join(ACTIVATIONS)}")
+    with quietly():
         module = capture.program.module()
         raise_core_aten(module)
         fold_affines(module)
@@ -92,13 +126,15 @@ def quantize(
         share_formats(prepared, len(capture.states))
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
-        measured = correct_biases(prepared, capture.calibration)
-        converted = convert_pt2e(prepared)
-        round_states(converted)
-        program = importable(torch.export.export(converted, capture.inputs))
-        note_sqnr(program, measured)
-        program.graph_module.meta[CALIBRATED] = (*wide, *advice)
-        return program
+        return Prepared(prepared, (*wide, *advice), quantizer.widened)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without gradients and torch's warnings; what it raises names the user's line."""
+    with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
+        warnings.simplefilter("ignore")
+        yield
 
 
 class TosaQuantizer(Quantizer):
@@ -119,10 +155,14 @@ class TosaQuantizer(Quantizer):
         self.activations, self.npu = ACTIVATIONS[activations], npu
         self.exclude, self.int16, self.images = exclude, int16, images
         self.wide: set[Node] = set()
+        self.widened: dict[str, frozenset[str]] = {}
 
     def annotate(self, model: GraphModule) -> GraphModule:
         found = pointwise_regions(model.graph, self.excluded)
-        self.wide = int16_results(model.graph, self.int16, found)
+        named = [node for node in model.graph.nodes if has_int16(node, self.int16)]
+        self.wide = int16_results(model.graph, named, found)
+        for node in model.graph.nodes:
+            self.widened[node.name] = frozenset(one.name for one in int16_results(model.graph, [node], found))
         tables = [region for region in found if not (self._activations(region.source).symmetric and region.has_steps)]
         regions = {node: region for region in tables for node in region.nodes}
         for node in model.graph.nodes:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch.fx import Graph, Node
 
 from tosaic.frontend.canonical import is_float
-from tosaic.frontend.exclusion import has_int16
 from tosaic.frontend.lowerings.op_quantization import Averaged, Clamp, OneToOne, Recurrent, Shared
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.regions import Region
@@ -17,16 +16,15 @@ _AS_FINE = OneToOne | Recurrent | Shared | Averaged
 """Ops whose result has no more digits than what they read."""
 
 
-def int16_results(graph: Graph, named: Sequence[str], regions: Sequence[Region]) -> set[Node]:
-    """The nodes whose results are int16: those named or marked, and what one to one functions, averages and moves of
-    these read, as far up as they go. Whatever reads them takes int16, and its own result stays as it is.
+def int16_results(graph: Graph, named: Iterable[Node], regions: Sequence[Region]) -> set[Node]:
+    """The nodes whose results are int16: those named, and what one to one functions, averages and moves of these read,
+    as far up as they go. Whatever reads them takes int16, and its own result stays as it is.
 
     Args:
-        named: modules, ops, ops of a module, or inputs.
         regions: ops that are one function together.
     """
     ends = {node: region for region in regions for node in region.nodes}
-    wide = {node for node in graph.nodes if has_int16(node, named)}
+    wide = set(named)
     wide |= {ends[node].nodes[-1] for node in wide if node in ends}
     wide |= {user for node in wide for user in node.users if len(node.users) == 1 and _is_clamp(user)}
     for node in reversed(graph.nodes):

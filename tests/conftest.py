@@ -1,4 +1,4 @@
-"""Tiers of tests: `fast` is what a change breaks first, `pages` are the commands of the documents as a reader types them."""
+"""Tiers of tests: `fast` is what a change breaks first, `pages` the commands of documents as a reader types them."""
 
 from __future__ import annotations
 

@@ -39,13 +39,29 @@ def labels():
     module, _, _ = model()
     return torch.cat([module(x) for x in samples()]).argmax(1)
 
-class Twice(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x) * x.flip(1) * torch.sigmoid(x)
+class Coarse(nn.Module):
+    """One channel of many is far larger than the others, and only these count."""
 
-def twice():
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.act, self.head = nn.Linear(16, 16), nn.Hardswish(), nn.Linear(16, 4)
+        with torch.no_grad():
+            self.layer.bias[0] = 30.0
+            self.head.weight[:, 0] = 0
+
+    def forward(self, x):
+        return self.head(self.act(self.layer(x)))
+
+def coarse():
     _, example, batches = model()
-    return Twice(), example, batches
+    return Coarse(), example, batches
+
+def nearness(outputs, labels):
+    module, _, _ = coarse()
+    with torch.no_grad():
+        wanted = torch.stack([module(x) for x in samples()]).numpy()
+    return 1 - ((outputs[0] - wanted) ** 2).mean() / wanted.var()
 
 def largest(outputs, labels):
     return max(abs(output).max() for output in outputs)
@@ -61,19 +77,17 @@ def model(tmp_path):
 def test_what_a_model_loses_and_what_would_cure_it(model, succeed, tmp_path):
     found = succeed(
         "accuracy", f"{model}:model", "--data", f"{model}:samples", "--labels", f"{model}:labels",
-        "--metric", f"{model}:largest", "--layers", 1, "--auto-exclude", 55, "--target", BOARD,
+        "--metric", f"{model}:largest", "--layers", 1, "--goal", "55dB", "--target", BOARD,
         "--kernels", "generic", "--arena-size", 60000,
     )  # fmt: skip
-    ratios = [layer["sqnr_db"] for layer in found["layers"]]
-    assert ratios == sorted(ratios) and found["samples"] == 24 and found["exact"]
+    alone = [cause["alone_db"] for cause in found["causes"] if cause["alone_db"] is not None]
+    assert alone == sorted(alone) and found["samples"] == 24 and found["exact"]
     assert {score["name"]: score["in_float"] for score in found["scores"]}["top-1"] == 1.0
     (largest,) = (score for score in found["scores"] if score["name"].endswith(":largest"))
     assert largest["integer"] == largest["board"] == pytest.approx(largest["in_float"], rel=0.05)
-    wide, floating, whole = found["alternatives"]
-    assert (wide["kind"], floating["kind"], whole["layer"]) == ("int16", "f32", None)
-    assert whole["cost"]["sqnr_db"] > found["cost"]["sqnr_db"] + 3
-    assert floating["cost"]["cycles"] > found["cost"]["cycles"]
-    assert found["advice"]["cost"]["sqnr_db"] >= 55
+    assert len(found["raised"]) == 1 and found["raised"][0]["simulated_db"] > found["simulated_db"] + 3
+    assert found["advice"]["value"] >= 55 and found["advice"]["in_budget"]
+    assert found["advice"]["cost"]["sqnr_db"] == found["advice"]["value"] > found["cost"]["sqnr_db"]
     words = found["command"].split()
     assert words[:9] == [
         "tosaic", "compile", f"{model}:model", "--target", str(BOARD), "--arena-size", "60000", "--kernels", "generic",
@@ -82,17 +96,45 @@ def test_what_a_model_loses_and_what_would_cure_it(model, succeed, tmp_path):
     assert build["accuracy"][0]["sqnr_db"] > 50
 
 
-def test_layers_of_one_name_are_raised_once(model, succeed):
-    found = succeed("accuracy", f"{model}:twice", "--data", f"{model}:samples", "--layers", 4)
-    assert [layer["op"] for layer in found["layers"]].count("aten.mul.Tensor") == 2
-    raised = [(*one["layer"]["names"], one["kind"]) for one in found["alternatives"] if one["layer"]]
-    assert ("mul", "int16") in raised and len(raised) == len(set(raised))
+def test_the_tensor_that_makes_the_noise_comes_first(model, succeed):
+    found = succeed("accuracy", f"{model}:coarse", "--data", f"{model}:samples", "--layers", 2)
+    assert [(one["name"], one["kind"]) for one in found["causes"]][:2] == [
+        ("act:hardswish", "activations"),
+        ("layer:linear", "activations"),
+    ]
+    assert found["causes"][2]["alone_db"] > 30
+    assert found["raised"][0]["names"] == ["act:hardswish"]
+    assert found["raised"][0]["simulated_db"] > found["simulated_db"] + 6
+
+
+def test_a_goal_of_the_metric_within_a_budget_builds(model, succeed, tmp_path):
+    found = succeed(
+        "accuracy", f"{model}:coarse", "--data", f"{model}:samples", "--metric", f"{model}:nearness",
+        "--layers", 0, "--goal", "0.98", "--budget", "1x", "-o", tmp_path / "build",
+    )  # fmt: skip
+    assert found["advice"]["quantization"]["int16"] == ["act:hardswish"]
+    assert found["advice"]["value"] >= 0.98 and not found["advice"]["in_budget"]
+    assert (tmp_path / "build" / "manifest.json").is_file()
 
 
 def test_the_tables(model, tosaic):
-    result = tosaic("accuracy", f"{model}:model", "--data", f"{model}:samples", "--layers", 0, "--auto-exclude", 99)
-    assert "aten.linear.default  classifier" in result.stdout and "everything" in result.stdout
-    assert "99 dB: nothing that was tried gives them; try more layers with --layers" in result.stdout
+    result = tosaic("accuracy", f"{model}:model", "--data", f"{model}:samples", "--layers", 1, "--goal", "300dB")
+    assert "classifier:linear" in result.stdout and "nothing" in result.stdout
+    assert "300 dB: nothing that was tried gives it" in result.stdout
+
+
+def test_a_goal_without_a_metric_is_refused(model, refused):
+    message = refused("accuracy", f"{model}:model", "--data", f"{model}:samples", "--layers", 0, "--goal", "90%")
+    assert "a metric of 0.9 needs a metric" in message and "--labels" in message
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [(("--goal", "much"), "'much' is no goal; write 30dB"), (("--budget", "0.5"), "'0.5' is no factor of 1 or more")],
+)
+def test_goals_and_budgets_that_are_none(tosaic, option, words):
+    result = tosaic("accuracy", "zoo:resnet8", "--data", "x.npy", *option)
+    assert result.exit_code == 2 and words in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tosaic.cli.options import FOLDER, as_json, asked, compiling, options_of
+from tosaic.cli.options import FOLDER, Goals, Times, as_json, asked, compiling, options_of
 from tosaic.support.errors import Error
 from tosaic.terminal import console
+
+if TYPE_CHECKING:
+    from tosaic.compiler.sensitivity import Goal
 
 
 @click.command("compile")
@@ -78,15 +82,15 @@ def fit(point: int | None, output: Path, as_json: bool, **arguments) -> None:
     type=click.IntRange(min=0),
     default=4,
     show_default=True,
-    help="How many of the noisiest layers are tried in int16 and f32.",
+    help="How many of the tensors that make most noise are raised, one more at a time, in simulation.",
 )
 @click.option(
-    "--auto-exclude",
-    "least_db",
-    type=float,
-    metavar="DB",
-    help="Find the cheapest layers to raise for so many dB, and print the command.",
+    "--goal",
+    type=Goals(),
+    help="Find what to raise for 30dB of every output, or 84.5% of the metric or top-1; build it; print the command.",
 )
+@click.option("--budget", type=Times(), help="The cycles that the goal may take, in those of the build as asked: 2x.")
+@click.option("-o", "--output", type=FOLDER, help="Keep the build that meets the goal there.")
 @as_json
 @console.reports_errors
 def accuracy(
@@ -95,21 +99,25 @@ def accuracy(
     metric: str | None,
     count: int,
     layers: int,
-    least_db: float | None,
+    goal: Goal | None,
+    budget: float | None,
+    output: Path | None,
     as_json: bool,
     **arguments,
 ) -> None:
-    """Measure on your data what MODEL loses by quantization, layer by layer, and what int16 or f32 would buy."""
+    """Measure on your data what MODEL loses by quantization, which tensors make the noise, and what int16 would buy."""
     options = options_of(**arguments)
     from tosaic.compiler.sensitivity import analyze
-    from tosaic.reports.search_report import print_sensitivity, sensitivity_result
+    from tosaic.reports.search_report import print_scan, print_sensitivity, sensitivity_result
 
+    words = asked(click.get_current_context(), compile_command)
     found = analyze(
-        options, data, labels, metric, count, layers, least_db, asked(click.get_current_context(), compile_command)
-    )
+        options, data, labels, metric, count, layers, goal, budget, words, output,
+        tell=(lambda scanned: None) if as_json else print_scan,
+    )  # fmt: skip
     if as_json:
         console.print_json(sensitivity_result(found))
     else:
-        print_sensitivity(found, least_db)
+        print_sensitivity(found)
     if not found.exact:
         raise SystemExit(1)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -15,6 +15,9 @@ from tosaic.compiler.options import CompileOptions, QuantizationOptions, Tuning
 from tosaic.compiler.schedules import Schedules
 from tosaic.support.errors import Error
 from tosaic.target_files.ready import find_target
+
+if TYPE_CHECKING:
+    from tosaic.compiler.sensitivity import Goal
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -66,6 +69,32 @@ class _Frequency(click.ParamType):
         if found is None or not float(found[1]):
             self.fail(f"{value!r} is no frequency; write 480MHz", param, ctx)
         return round(float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2] or ""])
+
+
+class Goals(click.ParamType):
+    """Decibels, or what a metric shall reach."""
+
+    name = "goal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Goal:
+        from tosaic.compiler.sensitivity import Goal
+
+        try:
+            return Goal.parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no goal; write 30dB, 84.5% or 0.845", param, ctx)
+
+
+class Times(click.ParamType):
+    """A factor of 1 or more."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)x?", str(value))
+        if found is None or float(found[1]) < 1:
+            self.fail(f"{value!r} is no factor of 1 or more; write 2x", param, ctx)
+        return float(found[1])
 
 
 def _together(*decorators: Callable) -> Callable:

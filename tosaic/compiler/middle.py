@@ -97,17 +97,26 @@ def lower_model(options: CompileOptions, stations: Stations) -> Middle:
     return _lower_tosa(options, stations) if is_tosa_file(options.model) else _lower_pytorch(options, stations)
 
 
+def capture_model(options: CompileOptions) -> Capture:
+    """The model of PyTorch or ONNX as it came in, with its calibration data.
+
+    Raises:
+        Error: it cannot be captured.
+    """
+    return capture(
+        options.model,
+        options.calibration,
+        options.inputs,
+        nhwc=options.input_layout == "nhwc",
+        nhwc_results=options.output_layout == "nhwc",
+        shapes=options.shapes,
+    )
+
+
 def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     wanted = options.quantization
     with stations.station("capture"):
-        captured = capture(
-            options.model,
-            options.calibration,
-            options.inputs,
-            nhwc=options.input_layout == "nhwc",
-            nhwc_results=options.output_layout == "nhwc",
-            shapes=options.shapes,
-        )
+        captured = capture_model(options)
     _refuse_streaming(options, [state.name for state in captured.states])
     with stations.station("quantize"):
         npu = options.target.accelerator is not None

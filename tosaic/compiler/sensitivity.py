@@ -1,13 +1,12 @@
-"""What a model loses by quantization, on a user's data: layer by layer, as a task sees it, and what would cure it."""
+"""What a model loses by quantization on a user's data: where noise is made, what a task sees, and what would cure it."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -15,16 +14,55 @@ from tosaic.builds.accuracy import LayerAccuracy, sqnr_db
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.layers import worst
+from tosaic.compiler.middle import capture_model
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
-from tosaic.frontend import load_float, read_labels, read_samples
+from tosaic.frontend import (
+    Capture,
+    Cause,
+    Scan,
+    is_tosa_file,
+    prepare,
+    quantize,
+    read_labels,
+    read_samples,
+    run_float_on,
+)
+from tosaic.frontend.canonical import is_quantized
 from tosaic.frontend.python_file import call
-from tosaic.runs.running import Sample, float_outputs, reference_outputs, run_build
+from tosaic.runs.running import Sample, reference_outputs, run_build
 from tosaic.support.errors import Error
+from tosaic.terminal.progress import Stations
 
-Kind = Literal["int16", "f32"]
 Outputs = Sequence[Sequence[np.ndarray]]
-_COMPARED = 16  # samples that each alternative is measured on
-_NOTHING_DB = 0.1  # a gain below which a layer is not worth a cycle
+Metric = Callable[[list[np.ndarray]], float]
+_COMPARED = 16  # samples that a build's decibels are told from
+_NOTHING_DB = 0.1  # a gain below which a tensor is not worth a cycle
+_FLOAT_DB = 1.0  # the same of weights in f32, which a Cortex-M computes alone
+_STEPS = 16  # sets of tensors that a goal is sought in
+_SHORT = 2  # further sets, where the integer module falls short of what was simulated
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the model shall reach: decibels of its worst output, or a task's metric, of which more is better."""
+
+    value: float
+    in_db: bool
+
+    @staticmethod
+    def parse(text: str) -> Goal:
+        """`30dB`, `84.5%` or `0.845`.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        for unit, part, in_db in (("dB", 1.0, True), ("%", 0.01, False), ("", 1.0, False)):
+            if text.endswith(unit):
+                return Goal(float(text.removesuffix(unit)) * part, in_db)
+        raise ValueError(text)
+
+    def __str__(self) -> str:
+        return f"{self.value:g} dB" if self.in_db else f"a metric of {self.value:g}"
 
 
 @dataclass(frozen=True)
@@ -47,24 +85,32 @@ class Cost:
         """The ratio as a number that compares."""
         return math.inf if self.sqnr_db is None else self.sqnr_db
 
-    def price(self, before: Cost) -> float:
-        """Cycles for a decibel more than `before`; infinite where there is none."""
-        gain = self.decibels - before.decibels
-        return max(1, self.cycles - before.cycles) / gain if gain >= _NOTHING_DB else math.inf
+
+@dataclass(frozen=True)
+class Step:
+    """The tensors that make most noise, raised together.
+
+    Args:
+        raised: the last of them, which the step before does not raise.
+        simulated_db: what they leave of the worst output on calibration data, int16 taken for exact.
+    """
+
+    raised: Cause
+    quantization: QuantizationOptions
+    simulated_db: float
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """A build in which some ops are int16 or f32.
+class Scanned:
+    """Where noise is made, the worst first, and what raising it gives; empty of a model that is quantized already.
 
     Args:
-        layer: the one that it raises; None where it is another choice for the whole model.
+        simulated_db: what quantization as asked leaves of the worst output on calibration data.
     """
 
-    layer: LayerAccuracy | None
-    kind: Kind
-    quantization: QuantizationOptions
-    cost: Cost
+    causes: Sequence[Cause]
+    steps: Sequence[Step]
+    simulated_db: float | None
 
 
 @dataclass(frozen=True)
@@ -78,14 +124,29 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """A build that reaches the goal.
+
+    Args:
+        value: what its integer module reaches, in the goal's unit.
+        in_budget: whether it keeps to the budget of cycles.
+    """
+
+    quantization: QuantizationOptions
+    cost: Cost
+    value: float
+    in_budget: bool
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """What an analysis showed.
 
     Args:
         asked: the words of a compile command for this model, but for those that say what has which precision.
         cost: of the build as it was asked for.
-        layers: worst first.
-        advice: the cheapest choice that was found to meet what is asked; None where nothing was asked or found.
+        layers: by what noise arrives there, worst first.
+        advice: the fewest tensors to raise for the goal; None without a goal, or where nothing that was tried meets it.
     """
 
     options: CompileOptions
@@ -93,10 +154,11 @@ class Sensitivity:
     samples: int
     exact: bool
     cost: Cost
+    scanned: Scanned
     layers: Sequence[LayerAccuracy]
-    alternatives: Sequence[Alternative]
     scores: Sequence[Score]
-    advice: Alternative | None
+    goal: Goal | None
+    advice: Advice | None
 
     @property
     def command(self) -> str:
@@ -122,6 +184,28 @@ class Data:
     labels: np.ndarray | None
     metric: str | None
 
+    @staticmethod
+    def read(captured: Capture, source: str, labels: str | None, metric: str | None, count: int) -> Data:
+        """At most so many samples for the inputs of a model.
+
+        Raises:
+            Error: they cannot be read, or do not fit.
+        """
+        inputs = len(captured.inputs) - len(captured.states)
+        rows = read_samples(source, captured.input_names[:inputs], captured.inputs[:inputs])
+        wanted = read_labels(labels, len(rows))[:count] if labels else None
+        return Data([[tensor.numpy() for tensor in row] for row in rows[:count]], wanted, metric)
+
+    def metrics(self, outputs: Outputs) -> dict[str, Metric]:
+        """The metrics of such outputs by name, the user's own first."""
+        found: dict[str, Metric] = {}
+        if (named := self.metric) is not None:
+            found[named] = lambda columns: _number(named, call(named, columns, self.labels))
+        if self.labels is not None:
+            classes, labels = outputs[0][0].shape[-1], self.labels
+            found |= {f"top-{k}": _top(k, labels) for k in (1, 5) if k < classes}
+        return found
+
 
 def analyze(
     options: CompileOptions,
@@ -130,141 +214,193 @@ def analyze(
     metric: str | None = None,
     count: int = 256,
     layers: int = 4,
-    least_db: float | None = None,
+    goal: Goal | None = None,
+    budget: float | None = None,
     asked: Sequence[str] = (),
+    output: Path | None = None,
+    tell: Callable[[Scanned], None] = lambda scanned: None,
 ) -> Sensitivity:
-    """Compile a model, run it on data, and measure what its noisiest layers would gain by int16 or f32.
+    """Find which tensors make a model's noise, compile it, run it on data, and find what to raise for a goal.
 
     Args:
         data: samples, as `tosaic.frontend.read_samples` reads them.
         labels: the right classes, as `read_labels` reads them.
         metric: `file.py:function` of the outputs, a list of float32 arrays [samples, ...], and the labels or None.
         count: samples that are used at most.
-        layers: how many of the noisiest layers are tried.
-        least_db: what the worst output shall have; the cheapest set of layers is sought that gives it.
+        layers: how many of the tensors that make most noise are raised, one more at a time.
+        goal: what is sought; of a metric the user's own, else top-1.
+        budget: the cycles that it may take, in those of the build as asked.
         asked: see `Sensitivity`.
+        output: where to keep the build that meets the goal.
+        tell: is given what the scan shows, before anything is compiled.
 
     Raises:
         Error: the model, the data or an option cannot be used.
     """
+    if is_tosa_file(options.model):
+        raise Error("there is no float model", hint="measure the PyTorch model that the TOSA comes from")
+    stations = Stations()
+    with stations.live(), stations.station("capture"):
+        captured = capture_model(options)
+    read = Data.read(captured, data, labels, metric, count)
+    states = [state.initial.numpy() for state in captured.states]
+    floats = [row[: len(row) - len(states)] for row in run_float_on(captured, read.samples, states)]
+    metrics = read.metrics(floats)
+    if goal and not goal.in_db and not metrics:
+        raise Error(f"{goal} needs a metric", hint="give --labels or --metric, or a goal in dB, such as 30dB")
+    in_float = [measure(_stacked(floats)) for measure in metrics.values()]
+    with stations.live(), stations.station("scan"):
+        scanned = _scan(options, captured, max(layers, _STEPS if goal else 0))
+    tell(replace(scanned, steps=scanned.steps[:layers]))
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         build = compile_model(options, Path(folder, "build"))
-        program = load_float(build.folder / "float.pt2")
-        names = [tensor.name for tensor in build.manifest.firmware.inputs]
-        examples = tuple(program.example_inputs[0])[: len(names)] if program.example_inputs else ()
-        read = read_samples(data, names, examples)
-        wanted = read_labels(labels, len(read)) if labels else None
-        samples = [[tensor.numpy() for tensor in row] for row in read][:count]
-        floats = float_outputs(build, program, samples)
-        trial = _Trial(options, Path(folder), samples, floats)
-        given = run_build(build, samples)
-        scores = _scores(build, Data(samples, wanted, metric), floats, given.board.outputs)
+        given = run_build(build, read.samples)
+        computed = [
+            _stacked(_real(build, rows)) for rows in (reference_outputs(build, read.samples), given.board.outputs)
+        ]
+        scores = [
+            Score(name, value, *map(measure, computed))
+            for (name, measure), value in zip(metrics.items(), in_float, strict=True)
+        ]
+        trial = _Trial(options, captured, read, floats, next(iter(metrics.values()), None), output, states)
         cost = trial.cost(build)
-        rows = worst(build.manifest.layers, len(build.manifest.layers))
-        tried = list(_alternatives(trial, rows, layers))
-        advice = trial.cheapest(tried, cost, least_db) if least_db is not None else None
+        advice = trial.best(scanned.steps, goal, cost, budget) if goal else None
     return Sensitivity(
-        options, asked, len(samples), given.exact or not given.defined, cost, rows, tried, scores, advice
+        options,
+        asked,
+        len(read.samples),
+        given.exact or not given.defined,
+        cost,
+        replace(scanned, steps=scanned.steps[:layers]),
+        worst(build.manifest.layers, len(build.manifest.layers)),
+        scores,
+        goal,
+        advice,
     )
+
+
+def _scan(options: CompileOptions, captured: Capture, count: int) -> Scanned:
+    if is_quantized(captured.program):
+        return Scanned((), (), None)
+    asked = options.quantization
+    npu = options.target.accelerator is not None
+    prepared = prepare(captured, asked.activations, asked.exclude, asked.int16, npu)
+    scan = Scan(prepared, captured.calibration)
+    causes, now = scan.causes(), scan.raised_db([])
+    return Scanned(causes, list(_steps(scan, causes, asked, count, now)), now if math.isfinite(now) else None)
+
+
+def _steps(scan: Scan, causes: Sequence[Cause], asked: QuantizationOptions, count: int, now: float) -> Iterator[Step]:
+    """Causes raised one after another where each gains: activations to int16, then weights to f32."""
+    raised: list[Cause] = []
+    for kind, least in (("activations", _NOTHING_DB), ("weights", _FLOAT_DB)):
+        for cause in (one for one in causes if one.kind == kind and math.isfinite(one.alone_db)):
+            if len(raised) == count:
+                return
+            if (then := scan.raised_db([*raised, cause])) >= now + least:
+                raised, now = [*raised, cause], then
+                yield Step(cause, _raised(asked, raised), then)
+
+
+def _raised(quantization: QuantizationOptions, causes: Sequence[Cause]) -> QuantizationOptions:
+    def names(kind: str, given: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*given, *(one.name for one in causes if one.kind == kind))))
+
+    int16, exclude = names("activations", quantization.int16), names("weights", quantization.exclude)
+    return replace(quantization, int16=int16, exclude=exclude)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """Builds a model otherwise and measures what that gives."""
+    """Quantizes a model otherwise, in PyTorch's simulation, and builds what is best."""
 
     options: CompileOptions
-    folder: Path
-    samples: Sequence[Sample]
+    captured: Capture
+    data: Data
     floats: Outputs
+    metric: Metric | None
+    output: Path | None
+    states: Sequence[np.ndarray]
+    _known: dict[QuantizationOptions, float] = field(default_factory=dict)
 
-    def measure(self, quantization: QuantizationOptions) -> Cost:
-        tuning = replace(self.options.tuning, trials=0)
-        options = replace(self.options, quantization=quantization, tuning=tuning, prove=False, min_sqnr=None)
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            return self.cost(compile_model(options, Path(folder, "build")))
+    def best(self, steps: Sequence[Step], goal: Goal, now: Cost, budget: float | None) -> Advice | None:
+        """The first of the sets that grow which reaches the goal, int16 everywhere the last, built."""
+        asked = self.options.quantization
+        sets = [asked, *(step.quantization for step in steps)]
+        if asked.activations == "int8":
+            sets.append(replace(asked, activations="int16", int16=()))
+        low, high = 0, len(sets) - 1
+        while low < high:
+            middle = (low + high) // 2
+            reached = self._simulated(sets[middle], goal) >= goal.value
+            low, high = (low, middle) if reached else (middle + 1, high)
+        for quantization in sets[low : low + 1 + _SHORT]:
+            try:
+                found = self._built(quantization, goal, now, budget)
+            except Error:  # it does not fit the target, or a TABLE is too coarse for what is simulated
+                continue
+            if found.value >= goal.value:
+                return found
+        return None
+
+    def _simulated(self, quantization: QuantizationOptions, goal: Goal) -> float:
+        if quantization not in self._known:
+            npu = self.options.target.accelerator is not None
+            wanted = quantization
+            program = quantize(self.captured, wanted.activations, wanted.exclude, wanted.int16, npu)
+            samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
+            rows = run_float_on(program, samples, self.states)
+            self._known[quantization] = self._value([row[: len(self.floats[0])] for row in rows], goal)
+        return self._known[quantization]
+
+    def _value(self, outputs: Outputs, goal: Goal) -> float:
+        if goal.in_db:
+            ratio = _worst_db(self.floats[: len(outputs)], outputs)
+            return math.inf if ratio is None else ratio
+        assert self.metric is not None
+        return self.metric(_stacked(outputs))
+
+    def _built(self, quantization: QuantizationOptions, goal: Goal, now: Cost, budget: float | None) -> Advice:
+        options = replace(self.options, quantization=quantization)
+        with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
+            build = compile_model(options, self.output or Path(folder, "build"))
+            cost = self.cost(build)
+            samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
+            value = self._value(_real(build, reference_outputs(build, samples)), goal)
+        return Advice(quantization, cost, value, budget is None or cost.cycles <= budget * now.cycles)
 
     def cost(self, build: BuildFolder) -> Cost:
-        samples = self.samples[:_COMPARED]
+        """What a build gives on a few samples, and takes."""
+        samples = self.data.samples[:_COMPARED]
         outputs = _real(build, reference_outputs(build, samples))
         board = run_build(build, samples[:1])
         return Cost(
-            sqnr_db=_worst_db(build, self.floats[: len(samples)], outputs),
+            sqnr_db=_worst_db(self.floats[: len(samples)], outputs),
             cycles=(board.board.cycles or board.board.instructions or 0) + board.npu_cycles,
             flash_bytes=build.manifest.firmware.flash_bytes,
             arena_bytes=build.manifest.firmware.arena_bytes,
         )
-
-    def cheapest(self, tried: Sequence[Alternative], now: Cost, least_db: float) -> Alternative | None:
-        """Layers are raised one after another, least cycles for a decibel first, where that gains, until it does."""
-        if now.decibels >= least_db:
-            return Alternative(None, "int16", self.options.quantization, now)
-        quantization, cost = self.options.quantization, now
-        found = [one for one in tried if one.layer is None]
-        for one in sorted((one for one in tried if one.layer), key=lambda one: one.cost.price(now)):
-            if cost.decibels >= least_db or one.layer is None:
-                break
-            more = _raised(quantization, one.layer.names, one.kind)
-            if (then := self.measure(more)).decibels >= cost.decibels + _NOTHING_DB:
-                quantization, cost = more, then
-                found.append(Alternative(None, one.kind, more, then))
-        enough = [one for one in found if one.cost.decibels >= least_db]
-        return min(enough, key=lambda one: one.cost.cycles, default=None)
-
-
-def _alternatives(trial: _Trial, rows: Sequence[LayerAccuracy], count: int) -> Iterator[Alternative]:
-    """The noisiest layers raised, each alone, and the whole model in int16."""
-    asked = trial.options.quantization
-    kinds: tuple[Kind, ...] = ("int16", "f32")
-    noisiest: dict[tuple[str, ...], LayerAccuracy] = {}
-    for row in rows:
-        if row.names:
-            noisiest.setdefault(row.names, row)
-    for layer in list(noisiest.values())[:count]:
-        for kind in kinds:
-            raised = _raised(asked, layer.names, kind)
-            yield Alternative(layer, kind, raised, trial.measure(raised))
-    if asked.activations == "int8":
-        whole = replace(asked, activations="int16", int16=())
-        yield Alternative(None, "int16", whole, trial.measure(whole))
-
-
-def _raised(quantization: QuantizationOptions, names: Sequence[str], kind: Kind) -> QuantizationOptions:
-    if kind == "int16":
-        return replace(quantization, int16=tuple(dict.fromkeys((*quantization.int16, *names))))
-    return replace(quantization, exclude=tuple(dict.fromkeys((*quantization.exclude, *names))))
 
 
 def _real(build: BuildFolder, outputs: Outputs) -> Outputs:
     return [build.dequantize_outputs(list(row)) for row in outputs]
 
 
-def _worst_db(build: BuildFolder, floats: Outputs, outputs: Outputs) -> float | None:
+def _worst_db(floats: Outputs, outputs: Outputs) -> float | None:
+    """Of outputs of reals; a plain integer says nothing of noise."""
     ratios = [
         sqnr_db([row[index] for row in floats], [row[index] for row in outputs])
-        for index, tensor in enumerate(build.manifest.firmware.outputs)
-        if tensor.quantization or tensor.dtype.startswith("float")
+        for index, example in enumerate(floats[0])
+        if np.issubdtype(example.dtype, np.floating)
     ]
     return min((ratio for ratio in ratios if ratio is not None), default=None)
-
-
-def _scores(build: BuildFolder, data: Data, floats: Outputs, board: Outputs) -> list[Score]:
-    integer = _real(build, reference_outputs(build, data.samples))
-    computed = [_stacked(outputs) for outputs in (floats, integer, _real(build, board))]
-    labels = None if data.labels is None else data.labels[: len(data.samples)]
-    metrics: dict[str, Callable[[list[np.ndarray]], float]] = {}
-    if labels is not None:
-        classes = computed[0][0].shape[-1]
-        metrics |= {f"top-{k}": _top(k, labels) for k in (1, 5) if k < classes}
-    if (named := data.metric) is not None:
-        metrics[named] = lambda outputs: _number(named, call(named, outputs, labels))
-    return [Score(name, *(metric(outputs) for outputs in computed)) for name, metric in metrics.items()]
 
 
 def _stacked(outputs: Outputs) -> list[np.ndarray]:
     return [np.stack(column) for column in zip(*outputs, strict=True)]
 
 
-def _top(count: int, labels: np.ndarray) -> Callable[[list[np.ndarray]], float]:
+def _top(count: int, labels: np.ndarray) -> Metric:
     """The share of samples whose right class is among the `count` largest of the first output's last axis."""
 
     def share(outputs: list[np.ndarray]) -> float:

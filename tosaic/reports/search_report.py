@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 from rich.bar import Bar
@@ -10,11 +12,13 @@ from rich.table import Table
 
 from tosaic.backends.target import Target
 from tosaic.compiler.fitting.fitter import Point
-from tosaic.compiler.sensitivity import Cost, Sensitivity
+from tosaic.compiler.sensitivity import Cost, Scanned, Sensitivity
+from tosaic.frontend import Cause
 from tosaic.terminal.console import print_facts, stdout
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.tune import TuningResult
 
+_CAUSES_SHOWN = 24
 _BAR = 24
 """Columns of a drawn bar."""
 
@@ -67,25 +71,57 @@ def sensitivity_result(found: Sensitivity) -> dict:
         "samples": found.samples,
         "exact": found.exact,
         "cost": msgspec.to_builtins(found.cost),
+        "causes": [_cause(one) for one in found.scanned.causes],
+        "simulated_db": found.scanned.simulated_db,
+        "raised": [
+            {"names": [*one.quantization.int16, *one.quantization.exclude], "simulated_db": _finite(one.simulated_db)}
+            for one in found.scanned.steps
+        ],
         "layers": msgspec.to_builtins(found.layers),
-        "alternatives": msgspec.to_builtins(found.alternatives),
         "scores": msgspec.to_builtins(found.scores),
         "advice": msgspec.to_builtins(found.advice),
         "command": found.command,
     }
 
 
-def print_sensitivity(found: Sensitivity, least_db: float | None) -> None:
-    """Each layer, worst first; what raising the worst would give and take; a task's metric; the advice."""
-    table = Table("SQNR dB", "op", "module", "from", box=None)
-    for layer in found.layers:
-        table.add_row(f"{layer.sqnr_db:.1f}", layer.op, layer.module, layer.where)
+def _cause(one: Cause) -> dict:
+    where = f"{Path(one.origin.file).name}:{one.origin.line}" if one.origin.line else ""
+    return {"name": one.name, "kind": one.kind, "alone_db": _finite(one.alone_db), "where": where}
+
+
+def _finite(ratio: float) -> float | None:
+    return ratio if math.isfinite(ratio) else None
+
+
+def print_scan(scanned: Scanned) -> None:
+    """What each tensor alone leaves of the worst output, the noisiest first, and what raising them gives."""
+    if not scanned.causes:
+        return
+    table = Table("alone dB", "tensor", "of", "from", box=None)
+    shown = [one for one in map(_cause, scanned.causes) if one["alone_db"] is not None]
+    for one in shown[:_CAUSES_SHOWN]:
+        table.add_row(f"{one['alone_db']:.1f}", one["kind"], one["name"], one["where"])
     stdout.print(table)
-    choices = Table("raised", "to", "SQNR dB", "cycles", "flash B", "arena B", box=None)
-    choices.add_row("nothing", "", *_cost(found.cost))
-    for one in found.alternatives:
-        names = " ".join(one.layer.names) if one.layer else "everything"
-        choices.add_row(names, one.kind, *_cost(one.cost, found.cost))
+    if len(shown) > _CAUSES_SHOWN:
+        stdout.print(f"{len(shown) - _CAUSES_SHOWN} more that make less noise")
+    choices = Table("raised, with those above", "to", "simulated dB", box=None)
+    choices.add_row("nothing", "", _ratio(scanned.simulated_db))
+    for step in scanned.steps:
+        kind = "int16" if step.raised.kind == "activations" else "f32"
+        choices.add_row(step.raised.name, kind, _ratio(_finite(step.simulated_db)))
+    stdout.print(choices)
+
+
+def _ratio(ratio: float | None) -> str:
+    return "exact" if ratio is None else f"{ratio:.1f}"
+
+
+def print_sensitivity(found: Sensitivity) -> None:
+    """What the build gives and takes, and what the one that meets the goal does; a task's metric; the command."""
+    choices = Table("build", "SQNR dB", "cycles", "flash B", "arena B", box=None)
+    choices.add_row("as asked", *_cost(found.cost))
+    if found.advice:
+        choices.add_row("for the goal", *_cost(found.advice.cost, found.cost))
     stdout.print(choices)
     if found.scores:
         scores = Table("metric", "PyTorch, float", "integer module", "board", box=None)
@@ -95,13 +131,15 @@ def print_sensitivity(found: Sensitivity, least_db: float | None) -> None:
     equal = "equals the integer module" if found.exact else "does NOT equal the integer module"
     print_facts([("samples", str(found.samples)), ("board", equal)])
     if found.advice:
-        stdout.print(f"{least_db:g} dB: {found.command}", markup=False, highlight=False, soft_wrap=True)
-    elif least_db is not None:
-        stdout.print(f"{least_db:g} dB: nothing that was tried gives them; try more layers with --layers", markup=False)
+        kept = "" if found.advice.in_budget else ", more cycles than the budget"
+        line = f"{found.goal}: {found.advice.value:.4g}{kept}: {found.command}"
+        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    elif found.goal:
+        stdout.print(f"{found.goal}: nothing that was tried gives it", markup=False)
 
 
 def _cost(cost: Cost, base: Cost | None = None) -> list[str]:
-    decibels = "exact" if cost.sqnr_db is None else f"{cost.sqnr_db:.1f}"
+    decibels = _ratio(cost.sqnr_db)
     if base and cost.sqnr_db is not None and base.sqnr_db is not None:
         decibels += f" ({cost.sqnr_db - base.sqnr_db:+.1f})"
     cycles = f"{cost.cycles:,}" + (f" ({cost.cycles / base.cycles - 1:+.1%})" if base and base.cycles else "")
