@@ -43,7 +43,7 @@ def executed(text: str, names: dict[str, Any]) -> str:
             printed = out.getvalue()
         elif language == "sh":
             for line in body.splitlines():
-                result = CliRunner().invoke(main, shlex.split(line)[1:], catch_exceptions=False)
+                result = CliRunner().invoke(main, shlex.split(line, comments=True)[1:], catch_exceptions=False)
                 assert result.exit_code == 0, result.output
         elif language == "text":
             return f"```text\n{printed.rstrip()}\n```"

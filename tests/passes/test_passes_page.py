@@ -1,4 +1,4 @@
-"""The pass that README.md writes is a pass, and its test there passes."""
+"""The pass that docs/passes.md writes is a pass, and its test there passes."""
 
 import re
 import sys
@@ -9,11 +9,11 @@ import test_ir
 
 from tosaic.passes import PASSES
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "passes.md"
 
 
 def block(language: str, holding: str) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (chosen,) = [text for text in found if holding in text]
     return chosen
 
