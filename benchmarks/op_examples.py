@@ -1,4 +1,4 @@
-"""A small example for each ATen op: the tests hold it against PyTorch, and the table of ops is made of it."""
+"""A small example for each ATen op: the tests compare it with PyTorch, and the table of ops is made of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Cortex-M33 with its single-precision unit and DSP extension.
 
 Arm publishes no cycles of it. One a cycle here, what is loaded or multiplied a cycle later; `benchmarks/silicon.py`
-holds what follows against MLPerf Tiny's results of an nRF5340 and an RA6M4.
+compares what follows with MLPerf Tiny's results of an nRF5340 and an RA6M4.
 """
 
 from tosaic.backends.target import Core, Pipeline, Timing

@@ -76,7 +76,7 @@ def plan_memory(
     placed = best_placements(blocks, leads, [memory.size for memory in target.layout.arena])
     if placed is None:
         raise _out_of_memory(program, blocks, leads, target)
-    return MemoryPlan(_with_homes(program, placed), target.layout.arena)
+    return MemoryPlan(_with_fixed_offsets(program, placed), target.layout.arena)
 
 
 def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
@@ -85,13 +85,13 @@ def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
     for block in program_blocks(program, 1):
         placed.append(Placement(block, 0, end))
         end = aligned(end + block.size)
-    return MemoryPlan(_with_homes(program, placed), (memory,))
+    return MemoryPlan(_with_fixed_offsets(program, placed), (memory,))
 
 
-def _with_homes(program: Program, placed: Sequence[Placement]) -> dict[str, Placement]:
+def _with_fixed_offsets(program: Program, placed: Sequence[Placement]) -> dict[str, Placement]:
     """The placements by name, with those of buffers that lie in the working memory of calls."""
     found, spans = {p.block.name: p for p in placed}, lifetimes(program)
-    for name, (number, address) in program.homes.items():
+    for name, (number, address) in program.fixed_offsets.items():
         around = found[scratch_name(number)]
         first, last = spans[name]
         block = replace(around.block, name=name, size=program.buffers[name].size, first=first, last=last)
@@ -116,18 +116,18 @@ def scratch_room(program: Program) -> list[int]:
 
 def program_blocks(program: Program, memories: int) -> list[Block]:
     """All blocks of a program; a call's working memory is one with the buffers that lie in it."""
-    spans, homes = lifetimes(program), program.homes
+    spans, fixed = lifetimes(program), program.fixed_offsets
     blocks = [
         Block(name, program.buffers[name].size, first, last, memories)
         for name, (first, last) in spans.items()
-        if name not in homes
+        if name not in fixed
     ]
     for number, call in enumerate(program.calls):
         if isinstance(call, KernelCall):
             sizes = {SCRATCH_REGION: call.kernel.scratch_bytes}
         else:
             sizes = {SCRATCH_REGION: call.scratch_bytes, FAST_REGION: call.fast_bytes, **program.port_regions(call)}
-        inside = [spans[name] for name, (home, _) in homes.items() if home == number]
+        inside = [spans[name] for name, (call, _) in fixed.items() if call == number]
         for region, size in sizes.items():
             if size:
                 allowed = 1 if region == FAST_REGION else memories
@@ -166,7 +166,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
 
 def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
     """The inputs that die in the call that writes an output, where that may lie over them."""
-    spans = {name: span for name, span in lifetimes(program).items() if name not in program.homes}
+    spans = {name: span for name, span in lifetimes(program).items() if name not in program.fixed_offsets}
     found: dict[tuple[str, str], int | None] = {}
     for number, call in enumerate(program.calls):
         if not isinstance(call, KernelCall):

@@ -34,12 +34,12 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
 
 
 def _check_places(program: Program, plan: MemoryPlan) -> None:
-    """Every block lies in its memory, and where an NPU call has a home for it."""
+    """Every block lies in its memory, and where an NPU call has it at a fixed offset."""
     for name, place in plan.placements.items():
         memory = plan.memories[place.memory]
         if place.offset % ALIGNMENT or not 0 <= place.offset <= place.end <= memory.size:
             raise BackendError(f"the memory plan puts `{name}` at {place.offset:#x} of {memory.name}")
-    for name, (number, address) in program.homes.items():
+    for name, (number, address) in program.fixed_offsets.items():
         place, around = plan.placements[name], plan.placements[scratch_name(number)]
         if (place.memory, place.offset) != (around.memory, around.offset + address):
             raise BackendError(f"the memory plan puts `{name}` elsewhere than `{program.calls[number].name}` has it")
@@ -74,7 +74,8 @@ class _Replay:
         self.read(call.name, *self.within_arena(call.reads))
         writes = [program.storage(name) for name in call.writes]
         scratch = [name for name in plan.placements if name.startswith(f"call {number} ")]
-        together = {scratch_name(number), *(name for name, (home, _) in program.homes.items() if home == number)}
+        fixed = {name for name, (of_call, _) in program.fixed_offsets.items() if of_call == number}
+        together = {scratch_name(number), *fixed}
         used = {*map(program.storage, call.reads), *writes, *scratch}
         for index, name in enumerate((*writes, *scratch)):
             others = used - {name} - (self._harmless(number, index, name) if index < len(writes) else set())

@@ -85,7 +85,7 @@ class NpuCall:
 
     Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A
     higher region with one port, at address 0, is that port's buffer itself. A buffer may lie where a port is in region
-    1 (`Program.homes`). Every other port is copied, inputs before the call and outputs after it.
+    1 (`Program.fixed_offsets`). Every other port is copied, inputs before the call and outputs after it.
 
     Args:
         command_stream: the register command words, little-endian.
@@ -153,7 +153,7 @@ class Program:
         return name
 
     @cached_property
-    def homes(self) -> dict[str, tuple[int, int]]:
+    def fixed_offsets(self) -> dict[str, tuple[int, int]]:
         """The buffers that lie in the working memory of an NPU call: the call's number, and the port's address there.
 
         Such an input is read by nothing else, as the call may overwrite it.
@@ -178,8 +178,8 @@ class Program:
         """Whether a port of a call has memory of its own beside its buffer."""
         call = self.calls[number]
         assert isinstance(call, NpuCall)
-        at_home = self.homes.get(self.storage(port.buffer)) == (number, port.address)
-        return not call.is_bound(port) and not (at_home and port.region == SCRATCH_REGION)
+        is_fixed = self.fixed_offsets.get(self.storage(port.buffer)) == (number, port.address)
+        return not call.is_bound(port) and not (is_fixed and port.region == SCRATCH_REGION)
 
     @property
     def fed_call(self) -> tuple[KernelCall, Fed] | None:

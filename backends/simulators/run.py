@@ -153,7 +153,7 @@ def fed_rows(firmware: Firmware, samples: Sequence[Sequence[np.ndarray]]) -> lis
 
 
 def check_samples(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> None:
-    """Hold samples against the inputs of a firmware.
+    """Compare samples with the inputs of a firmware.
 
     Raises:
         SimulatorError: a sample has another number of inputs, or one of another shape or dtype.

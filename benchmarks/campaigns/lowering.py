@@ -1,4 +1,4 @@
-"""A program through the front half, held against PyTorch on the reference model."""
+"""A program through the front half, compared with PyTorch on the reference model."""
 
 from __future__ import annotations
 

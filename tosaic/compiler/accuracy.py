@@ -1,4 +1,4 @@
-"""Whether the integer module is the user's model: held against the float one, and against PyTorch's simulation."""
+"""Whether the integer module is the user's model: compared with the float one, and with PyTorch's simulation."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
 
 
 def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
-    """A module that is its own meaning: there is no float model to hold it against."""
+    """A module that is its own meaning: there is no float model to compare it with."""
     if given := [name for name, value in _of_float_models(options).items() if value]:
         raise Error(f"{given[0]} needs a float model", why=f"{options.model_name} is TOSA, which is compiled as it is")
     with stations.station("import"):

@@ -83,7 +83,7 @@ class CompileOptions:
     kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
     cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
     save_ir: folder for the module after every pass.
-    prove: hold the integer module against the quantized model, and run the finished firmware against it.
+    prove: compare the integer module with the quantized model, and run the finished firmware against it.
     min_sqnr: the least signal to noise ratio of every output against the float model, in dB on calibration data.
     verify_each: compare the module on random inputs before and after every pass that promises to be exact.
     name: what the firmware's symbols, header and archive are called after.

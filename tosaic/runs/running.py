@@ -1,4 +1,4 @@
-"""Run a build on a simulated board and hold its outputs against the reference."""
+"""Run a build on a simulated board and compare its outputs with the reference."""
 
 from __future__ import annotations
 

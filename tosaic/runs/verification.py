@@ -1,4 +1,4 @@
-"""Hold a build and each of its calls against the reference, and name the op where a difference begins."""
+"""Compare a build and each of its calls with the reference, and name the op where a difference begins."""
 
 from __future__ import annotations
 

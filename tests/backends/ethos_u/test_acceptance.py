@@ -1,4 +1,4 @@
-"""The reasons of the acceptance table; `test_op_rows.py` holds its verdicts against Vela's."""
+"""The reasons of the acceptance table; `test_op_rows.py` compares its verdicts with Vela's."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import build_firmware, out_of_flash
-from tosaic.backends.firmware.crowding import Crowd, crowd
+from tosaic.backends.firmware.fragmentation import Fragmented, fragmented
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.program import Program
 from tosaic.backends.npu import NpuRegion
@@ -251,8 +251,8 @@ class Fitter:
         return None
 
     def _conflict(self, fit: Fit, program: Program, size: int) -> Conflict:
-        """Which segments have no plan together: those that crowd, or all."""
-        found = crowd(program, size) or Crowd(0, (0,) * len(fit.segments))
+        """Which segments have no plan together: those that leave gaps, or all."""
+        found = fragmented(program, size) or Fragmented(0, (0,) * len(fit.segments))
         segments = fit.segments[found.first : found.first + len(found.surplus)]
         needs = (
             Need(segment.first, segment.last, segment.rows, self._search.price(segment).bytes - surplus)

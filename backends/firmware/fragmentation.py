@@ -15,7 +15,7 @@ _SHARE = 16
 
 
 @dataclass(frozen=True)
-class Crowd:
+class Fragmented:
     """Calls from `first` on that have no plan together.
 
     Args:
@@ -27,7 +27,7 @@ class Crowd:
     surplus: tuple[int, ...]
 
 
-def crowd(program: Program, size: int) -> Crowd | None:
+def fragmented(program: Program, size: int) -> Fragmented | None:
     """The fewest calls in a row for which no plan of `size` bytes is found; None where the program has one."""
     blocks, leads = program_blocks(program, 1), overlaps(program)
     count = len(program.calls)
@@ -35,7 +35,7 @@ def crowd(program: Program, size: int) -> Crowd | None:
         for first in range(count - length + 1):
             here = [block for block in blocks if block.first < first + length and block.last >= first]
             if not fits(here, leads, size):
-                return Crowd(first, _surplus(here, leads, size, range(first, first + length)))
+                return Fragmented(first, _surplus(here, leads, size, range(first, first + length)))
     return None
 
 

@@ -6,7 +6,7 @@ import pytest
 from test_memory_plan import board, kernel, program
 
 from tosaic.backends.cortex_m.kernel import Overlap
-from tosaic.backends.firmware.crowding import crowd
+from tosaic.backends.firmware.fragmentation import fragmented
 from tosaic.backends.firmware.memory_plan import plan_memory
 from tosaic.support.errors import OutOfMemoryError
 
@@ -28,31 +28,31 @@ def chain(scratch: tuple[int, ...]):
     return program(SIZES, calls, inputs=("w",), outputs=("d",))
 
 
-def test_what_has_a_plan_has_no_crowd():
+def test_what_has_a_plan_has_no_gaps():
     few = chain((3296, 1024, 5424))
     assert plan_memory(few, board(SIZE)).arena_bytes <= SIZE
-    assert crowd(few, SIZE) is None
+    assert fragmented(few, SIZE) is None
 
 
 def test_the_fewest_calls_that_have_no_plan_together():
     many = chain((3296, 6512, 5424))
     with pytest.raises(OutOfMemoryError):
         plan_memory(many, board(SIZE))
-    found = crowd(many, SIZE)
+    found = fragmented(many, SIZE)
     assert found is not None
     assert (found.first, len(found.surplus)) == (1, 3)
 
 
 def test_what_is_no_surplus_is_to_blame():
     scratch = (3296, 6512, 5424)
-    found = crowd(chain(scratch), SIZE)
+    found = fragmented(chain(scratch), SIZE)
     assert found is not None
     before, worst, behind = found.surplus
     assert min(before, behind) > 0 == worst
-    assert crowd(chain((3296 - before, 6512, 5424 - behind)), SIZE) is not None
-    assert crowd(chain((3296, 1024, 5424)), SIZE) is None
+    assert fragmented(chain((3296 - before, 6512, 5424 - behind)), SIZE) is not None
+    assert fragmented(chain((3296, 1024, 5424)), SIZE) is None
 
 
-def test_a_call_that_does_not_fit_by_itself_is_a_crowd():
-    found = crowd(chain((3296, 6512, 5424)), 12_000)
+def test_a_call_that_does_not_fit_by_itself_is_fragmented():
+    found = fragmented(chain((3296, 6512, 5424)), 12_000)
     assert found is not None and len(found.surplus) == 1
