@@ -110,7 +110,7 @@ class RowProgram:
 
 
 def low_program(row: Row) -> Program:
-    """Products that a row of the baseline cores adds up, or of what it loads: here, as far as it reaches, and further."""
+    """Products that a row of the baseline cores adds up, or of what it loads: here, as far as it reaches, beyond."""
     i, s = Affine.of("i"), Access("s")
     dtype = next((f.dtype for f in row.formals if f.memory == "m"), "i32")
     far = row.reach[1] // BYTES[dtype]
