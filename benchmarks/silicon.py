@@ -1,8 +1,8 @@
-"""Published cycles of silicon beside what tosaic predicts for the same kernels: `python benchmarks/silicon.py`.
+"""Published cycles of silicon beside what tosaic predicts: `python benchmarks/silicon.py`.
 
-`silicon.toml` names each figure, its source and the build that predicts it. Every build has CMSIS-NN's kernels, as the
-published ones have. Where the core has no cycle model, instructions stand in the place of cycles. Prints Markdown, or
-with `--json` one object a row: source, board, what, published, predicted, unit.
+`silicon.toml` names each figure, its source and the build that predicts it. Where the published kernels are CMSIS-NN's,
+those are predicted; beside each stands what tosaic's own kernels would take. Prints Markdown, or with `--json` one
+object a row: source, board, what, published, predicted, own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from pathlib import Path
 import click
 
 HERE = Path(__file__).parent
-CLOSE = ("Alif",)
-"""Boards whose core and memory are those of a target's model."""
 
 
 @click.command()
@@ -31,9 +29,9 @@ def main(as_json: bool, only: str, folder: Path) -> None:
     builds = tomllib.loads((HERE / "silicon.toml").read_text())["build"]
     rows = [
         row
-        for number, build in enumerate(builds)
+        for build in builds
         if only in build["name"] or any(only in option for option in build["options"])
-        for row in predicted(build, folder / str(number))
+        for row in predicted(build, folder)
     ]
     for row in rows if as_json else ():
         click.echo(json.dumps(row))
@@ -44,29 +42,41 @@ def main(as_json: bool, only: str, folder: Path) -> None:
 
 def predicted(build: dict, folder: Path) -> Iterator[dict]:
     """The rows of a build, which is compiled and run; none where it is refused, which is told."""
-    options = [str(HERE.parent / each) if each.startswith("benchmarks/") else each for each in build["options"]]
-    records = folder.with_suffix(".db")
     try:
-        tosaic("compile", *options, "--kernels", "cmsis-nn", "--no-prove", "--records", str(records), "-o", str(folder))
+        theirs = ran(build, folder, "--kernels", "cmsis-nn") if build.get("cmsis_nn", True) else None
+        own = ran(build, folder)
     except subprocess.CalledProcessError as error:
-        click.echo(f"{build['name']}: {' '.join(options)} is refused: {error.stdout.strip()}", err=True)
+        click.echo(f"{build['name']}: {' '.join(build['options'])} is refused: {error.stdout.strip()}", err=True)
         return
-    run = tosaic("run", str(folder), "--random", "1")
-    layers = [kernel for kernel in run["kernels"] if "conv" in kernel["name"] or "cmsis" in kernel["name"]]
     for row in build["rows"]:
-        cost = layers[row["layer"]] if "layer" in row else run
-        counted = cost["cycles_with_memory"]
         published = row["cycles"] if "cycles" in row else round(row["milliseconds"] * row["mhz"] * 1000)
         yield {
             "source": build["source"],
             "board": build["name"],
             "what": row["what"],
             "published": published,
-            "core": cost["cycles"],
-            "predicted": counted or cost["instructions"],
-            "unit": "cycles with memory" if counted else "instructions",
+            "predicted": theirs and cycles(theirs, row),
+            "own": cycles(own, row),
             "causes": build["causes"],
         }
+
+
+def ran(build: dict, folder: Path, *options: str) -> dict:
+    """The run of a build; equal ones of a folder are made once."""
+    given = [str(HERE.parent / each) if each.startswith("benchmarks/") else each for each in build["options"]]
+    made = folder / "-".join(Path(each).stem.replace(":", "-") for each in (*given, *options))
+    told = made.with_suffix(".json")
+    if not told.exists():
+        records = made.with_suffix(".db")
+        tosaic("compile", *given, *options, "--no-prove", "--records", str(records), "-o", str(made))
+        told.write_text(json.dumps(tosaic("run", str(made), "--random", "1")))
+    return json.loads(told.read_text())
+
+
+def cycles(run: dict, row: dict) -> int:
+    """What a row of a build takes in a run, memory included."""
+    layers = [kernel for kernel in run["kernels"] if "conv" in kernel["name"] or "cmsis" in kernel["name"]]
+    return (layers[row["layer"]] if "layer" in row else run)["cycles_with_memory"]
 
 
 def tosaic(*arguments: str) -> dict:
@@ -76,19 +86,20 @@ def tosaic(*arguments: str) -> dict:
 
 
 def table(rows: list[dict]) -> Iterator[str]:
-    """Markdown of the rows, and the spread of those whose board a target stands for."""
-    yield "| Board | What | Published cycles | Predicted | Unit | Predicted / published |"
-    yield "|---|---|---|---|---|---|"
+    """Markdown of the rows, and the spread of those that are predicted."""
+    yield "| Board | What | Published cycles | Predicted, CMSIS-NN | / published | tosaic's own | / published |"
+    yield "|---|---|---|---|---|---|---|"
     for row in rows:
-        ratio = row["predicted"] / row["published"]
-        numbers = f"{row['published']:,} | {row['predicted']:,} | {row['unit']} | {ratio:.2f}"
-        yield f"| {row['board']} | {row['what']} | {numbers} |"
-    close = [row["predicted"] / row["published"] for row in rows if row["board"].startswith(CLOSE)]
-    if close:
-        mean = math.exp(sum(map(math.log, close)) / len(close))
-        yield ""
-        spread = f"{min(close):.2f} to {max(close):.2f}, geometric mean {mean:.3f}"
-        yield f"{len(close)} figures of modeled boards: {spread}."
+        published, own = row["published"], row["own"]
+        theirs = f"{row['predicted']:,} | {row['predicted'] / published:.2f}" if row["predicted"] else "- | -"
+        yield f"| {row['board']} | {row['what']} | {published:,} | {theirs} | {own:,} | {own / published:.2f} |"
+    for boards in dict.fromkeys(row["board"].split(",")[1].split(" at ")[0].strip() for row in rows):
+        ratios = [row["predicted"] / row["published"] for row in rows if boards in row["board"] and row["predicted"]]
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            yield ""
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean:.3f}"
+            yield f"{len(ratios)} figures of a {boards}: {spread}."
     yield ""
     for board, causes in dict.fromkeys((row["board"], row["causes"]) for row in rows):
         if causes != "as above":

@@ -64,7 +64,7 @@ class Conv2dSketch:
             "unroll": _UNROLLED,
             "scale": scales(self.constants),
             "windows": ("copied", "in place") if pointwise else ("copied",),
-            "weights": ("pairs", "bytes") if self.geometry.pixels == 1 and is_small(self.constants) else ("bytes",),
+            "weights": ("pairs", "bytes") if is_small(self.constants) else ("bytes",),
         }
 
     def tile(self, knobs: Knobs) -> Tile:
@@ -82,7 +82,7 @@ class Conv2dSketch:
             if knobs["weights"] == "pairs":
                 if tile.depth % (4 * tile.unroll) or not high:
                     raise RefusedError("pairs are no whole blocks")
-                return products.carried_dense(tile)
+                return products.carried_dense(tile) if tile.pixels == 1 else products.carried_conv2d(tile)
             return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
         if tile.depth % tile.unroll or knobs["weights"] == "pairs":
             raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
@@ -149,4 +149,6 @@ def is_small(constants: Mapping[str, np.ndarray]) -> bool:
     rows = weights.reshape(len(weights), -1)
     if len(scales(constants)) == 1 or rows.shape[1] % 2 or DERIVED["carried"](rows) is None:
         return False
-    return DERIVED["carried_bias"](bias, rows) is not None and bool((constants["shift"] <= 54).all())
+    shift, zero = (constants[name].astype(np.int64) for name in ("shift", "zero"))
+    rounded = (shift <= 54).all() and DERIVED["round"](shift + 8, zero) is not None
+    return DERIVED["carried_bias"](bias, rows) is not None and bool(rounded)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, cycles_of, ordered
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.tree import (
@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
 )
+from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 GENERAL = 14
@@ -72,8 +73,8 @@ def register(b: Buffer, access: Access) -> str:
     return f"{b.name}__{where.const // b.lanes}"
 
 
-def assembled(body: Statement, buffers: Mapping[str, Buffer]) -> Assembly:
-    """The block of a turn whose loops are written out.
+def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline | None = None) -> Assembly:
+    """The block of a turn whose loops are written out; loads pair where that is no slower on the core's timings.
 
     Raises:
         RefusedError: it takes more registers than there are.
@@ -108,7 +109,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer]) -> Assembly:
         made.append((instr.row, _instructions(instr, operands, target)))
     rows, code = _side_by_side_loads(made)
     fixed = [*uses, *pointers]
-    lines, temporaries = _allocated(code, rows, tuple(fixed), GENERAL - len(fixed))
+    lines, temporaries = _allocated(code, rows, tuple(fixed), GENERAL - len(fixed), pipeline)
     return Assembly(
         lines,
         pointers,
@@ -186,7 +187,7 @@ def _writes(some: Sequence[Instruction], others: Sequence[Instruction]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _allocated(
-    code: tuple[Instruction, ...], rows: tuple[Row, ...], fixed: tuple[str, ...], free: int
+    code: tuple[Instruction, ...], rows: tuple[Row, ...], fixed: tuple[str, ...], free: int, pipeline: Pipeline | None
 ) -> tuple[list[str], list[str]]:
     """The lines of a block, and the names of the temporaries in it.
 
@@ -202,7 +203,10 @@ def _allocated(
             f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it"
         ) from None
     used = {name for line in lines for name in _OPERAND.findall(line)}
-    return _paired(lines, rows), [t for t in temporaries if t in used]
+    paired = _paired(lines, rows)
+    if pipeline is not None and cycles_of(lines, pipeline, 1) < cycles_of(paired, pipeline, 1):
+        paired = list(lines)
+    return paired, [t for t in temporaries if t in used]
 
 
 def _paired(lines: Sequence[str], rows: Sequence[Row]) -> list[str]:

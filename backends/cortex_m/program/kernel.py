@@ -73,7 +73,7 @@ class Built:
 
     Args:
         text: C, with `@SYMBOL@` for the name of the function.
-        instructions: about how many a call executes.
+        instructions, cycles: about how many a call executes and takes.
         scratch: bytes of working memory.
     """
 
@@ -82,11 +82,12 @@ class Built:
     text: str
     instructions: int
     scratch: int
+    cycles: int = 0
 
     @property
     def features(self) -> dict[str, float]:
         """For the cost model."""
-        return {"estimate": self.instructions, "scratch": self.scratch, "code": len(self.text.splitlines())}
+        return {"estimate": self.cycles, "scratch": self.scratch, "code": len(self.text.splitlines())}
 
     def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
         """The kernel with its constants, those that the algorithm names.
@@ -132,8 +133,8 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     if before:
         guard_change(before[-1], found, steps[-1])
     check(found, core)
-    printer = Printer(found)
-    return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found))
+    printer = Printer(found, core.pipeline)
+    return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found), printer.cycles)
 
 
 def variants(name: str, what: Sketched, core: Core, site: Site) -> list[Variant]:
@@ -165,7 +166,7 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 def _first(
     name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site
 ) -> dict[str, Choice] | None:
-    """The schedule that promises the fewest instructions of those that are thought cheap, in this process or an
+    """The schedule that promises the fewest cycles of those that are thought cheap, in this process or an
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
@@ -175,12 +176,12 @@ def _first(
             with suppress(BackendError):
                 kernel = built(what, assigned(each), core)
                 if site.holds(kernel.features):
-                    found.append((kernel.instructions, number, each))
+                    found.append((kernel.cycles, number, each))
             if len(found) == _COMPARED:
                 break
         return min(found)[2] if found else None
 
-    problem = repr((name, what, core.name, core.isa, site.most_scratch, dict(knobs)))
+    problem = repr((name, what, core, site.most_scratch, dict(knobs)))
     return remembered("guesses/program", [code_digest("cortex_m"), problem], compute)
 
 

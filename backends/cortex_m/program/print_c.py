@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tosaic.backends.cortex_m.kernel import weights_at
+from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.assembly import Assembly, assembled, register
 from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_offsets, weights_of
@@ -28,6 +29,8 @@ from tosaic.backends.cortex_m.program.tree import (
     Value,
     walk,
 )
+from tosaic.backends.simulators.cycle_model import decoder
+from tosaic.backends.target import Pipeline
 
 _TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
 # clang 22 stores a high register by an STM that has none.
@@ -46,14 +49,16 @@ class Printer:
     Attributes:
         text: a translation unit; `@SYMBOL@` stands for the function's name.
         instructions: about how many a call executes.
+        cycles: about how many it takes; of a core without timings, its instructions.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, pipeline: Pipeline | None = None) -> None:
         self.program, self.body = program, written_out(program.body)
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
         self.scratch = scratch_offsets(program)
-        self.instructions, self._times = 0, 1
+        self.instructions, self.cycles, self._times, self._pipeline = 0, 0, 1, pipeline
+        self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
         self.text = self._unit()
 
     def _unit(self) -> str:
@@ -121,7 +126,7 @@ class Printer:
         pad, early = "  " * depth, s.early
         name = f"{s.var}_" if early else s.var
         self._times *= s.turns
-        self.instructions += self._times * _LOOP
+        self._took(_LOOP, _LOOP + (self._pipeline.taken_branch if self._pipeline else 0))
         body = self._assembly(s, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
         self._times //= s.turns
         if s.turns == 1:
@@ -132,8 +137,8 @@ class Printer:
     def _assembly(self, s: For, depth: int) -> list[str]:
         if is_thumb(s.body):
             return self._thumb(thumb(s.body, self.buffers), "  " * depth)
-        pad, block = "  " * depth, assembled(s.body, self.buffers)
-        self.instructions += self._times * (len(block.lines) + len(block.pointers))
+        pad, block = "  " * depth, assembled(s.body, self.buffers, self._pipeline)
+        self._assembled(block.lines, len(block.pointers))
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
         pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
         code = [f'  "{line}\\n"' for line in block.lines]
@@ -141,7 +146,7 @@ class Printer:
         return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
 
     def _thumb(self, block: Thumb, pad: str) -> list[str]:
-        self.instructions += self._times * (len(block.lines) + len(block.pointers))
+        self._assembled(block.lines, len(block.pointers))
         pointers = [
             f'register const int8_t *{name} __asm__("{name}") = {self._pointer(*start)};'
             for name, start in block.pointers.items()
@@ -155,6 +160,14 @@ class Printer:
 
     def _pointer(self, buffer: str, where: Affine) -> str:
         return f"(const int8_t *){buffer} + {where}"
+
+    def _assembled(self, lines: Sequence[str], pointers: int) -> None:
+        cycles = cycles_of(lines, self._pipeline, 1) if self._pipeline else len(lines)
+        self._took(len(lines) + pointers, cycles + pointers)
+
+    def _took(self, instructions: int, cycles: int) -> None:
+        self.instructions += self._times * instructions
+        self.cycles += self._times * cycles
 
     def _place(self, access: Access) -> str:
         b = self.buffers[access.buffer]
@@ -177,7 +190,8 @@ class Printer:
         work = sum(
             OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
         )
-        self.instructions += self._times * max(1, memory + work + isinstance(s, Reduce))
+        computed = max(1 - memory, work + isinstance(s, Reduce))
+        self._took(memory + computed, memory * self._load + computed)
 
 
 def _operands(block: Assembly) -> tuple[str, str]:

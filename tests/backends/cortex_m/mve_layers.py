@@ -91,13 +91,15 @@ def conv2d(
     table: bool = False,
     per_channel: bool = True,
     element: str = "i8",
+    least: int = -128,
     **options,
 ) -> Layer:
-    """CONV2D of an NHWC `shape` to `channels` of type `element`; `options` as in `Graph.conv2d`."""
+    """CONV2D of an NHWC `shape` to `channels` of type `element`, with weights from `least` to 127; `options` as in
+    `Graph.conv2d`."""
     graph = Graph()
     x = graph.input(shape)
     depth = kernel[0] * kernel[1] * shape[3]
-    weights = rng.integers(-128, 128, (channels, *kernel, shape[3])).astype(np.int8)
+    weights = rng.integers(least, 128, (channels, *kernel, shape[3])).astype(np.int8)
     bias = rng.integers(-4000, 4000, channels)
     if shifts is not None and shifts[0] < 32:
         # |accumulator| stays below 1 << (shift - 1), which the spec demands.

@@ -48,6 +48,18 @@ def test_convolutions_are_exact(tmp_path, bench):
         assert outcome.exact, outcome
 
 
+def test_weights_in_pairs_serve_several_pixels(tmp_path):
+    draw, family = np.random.default_rng(6), Conv2d()
+    layer = mve_layers.conv2d(draw, (1, 4, 8, 8), 8, (3, 3), pad=(1, 1, 1, 1), least=-127)
+    tiles = ("4x2", "3x2", "2x2", "4x1", "3x1", "2x1", "1x8", "1x2")
+    knobs = {"isa": "dsp", "unroll": 6, "scale": "high", "windows": "copied", "weights": "pairs"}
+    schedules = [Schedule.of("program", tile=tile, **knobs) for tile in tiles]
+    cases = [layer.case(family, schedule, (), M4.core) for schedule in schedules]
+    outcomes = run_cases(cases, tmp_path, bench=M4)
+    assert [str(outcome) for outcome in outcomes if not outcome.exact] == []
+    assert outcomes[0].instructions < outcomes[3].instructions < outcomes[-1].instructions
+
+
 @BENCHES
 def test_depthwise_convolutions_are_exact(tmp_path, bench):
     draw, rng = np.random.default_rng(1), random.Random(1)

@@ -48,7 +48,8 @@ def read(tmp_path_factory):
 
 def test_the_steps_of_a_build_can_be_given_back(read):
     build = Build.load(read[2] / "build" / "dense")
-    tasks = {name: KernelTask.of(function, M4.core) for name, function in functions_on("cpu", build.placed).items()}
+    core = build.manifest.target.core
+    tasks = {name: KernelTask.of(function, core) for name, function in functions_on("cpu", build.placed).items()}
     given = Schedules.read(build.folder / "schedules.txt").given_to(tasks)
     (kernel,) = build.manifest.kernels
     task = given[kernel.name]

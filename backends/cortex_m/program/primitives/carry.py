@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -28,6 +29,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
+    Instr,
     Op,
     Program,
     Reduce,
@@ -100,7 +102,10 @@ class Carry(Primitive):
         for a in (weights, left):
             b = program.buffers[a.buffer]
             plain_index = a.index and a.index[-1] == Affine.of(loop.var) and not any(i[loop.var] for i in a.index[:-1])
-            if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(uses_of(program, b.name)) > 2:
+            reads = [
+                each for s in walk(program.body) for how, each in _touched(s) if each.buffer == b.name and how == "read"
+            ]
+            if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(reads) > 1:
                 raise RefusedError(f"`{loop.var}` does not count the last dimension of bytes in {b.name}")
         if program.buffers[left.buffer].memory == "in":
             raise RefusedError(f"{left.buffer} is no copy")
@@ -156,7 +161,13 @@ class Carry(Primitive):
         if not isinstance(home.body, Seq) or p.name not in written_by(home.body.body[0]):
             raise RefusedError(f"{p.name} is not made beside what reads it")
         first, *rest = home.body.body
+        if any(p.name in written_by(s) for s in rest):
+            raise RefusedError(f"{p.name} is written once more")
         return exchanged(body, home, Alloc(p, seq(first, Alloc(new, seq(made, *rest)))))
+
+
+def _touched(s: Statement) -> Iterable[tuple[str, Access]]:
+    return touches(s) if isinstance(s, Assign | Reduce | Instr) else ()
 
 
 @PRIMITIVES.register

@@ -175,6 +175,31 @@ def carried_dense(tile: Tile) -> Iterator[str]:
     yield from _constants(tile, True)
 
 
+def carried_conv2d(tile: Tile) -> Iterator[str]:
+    """CONV2D of several pixels whose weights lie two in a half: a word of weights serves all pixels of a tile as it is,
+    and once more when two of its bytes are widened."""
+    yield from ("fuse(ky, kx)", "fuse(kx, k)", "carry(k, V, w16)")
+    yield from _finished(tile, True)
+    yield from ("compute_at(S, x)", "compute_at(V, x)", "compute_at(P, x)", "compute_at(S, n)", "place(S, r)")
+    loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
+    yield from (f"distribute({loop})" for loop in reversed(loops))
+    yield from (f"reorder({loop}b, k)" for loop in reversed(loops))
+    yield from (f"unroll({loop})" for loop in loops)
+    yield "split(k, kh, 2)"
+    yield from (f"reorder(kh, {loop}b)" for loop in loops)
+    yield "distribute(kh)"
+    yield from (f"distribute({loop}b)" for loop in reversed(loops))
+    # Words of all pixels of a small tile fit the registers, else two or one at a time.
+    turns = ("sxb", "sxbb") if tile.pixels > 2 else ("k",)
+    if tile.pixels > 2 and tile.pixels % 2 == 0:
+        yield from ("split(sxb, sp, 2)", "split(sxbb, sq, 2)")
+    yield from ("stage(w16, k, hr, r)", *(["pack(w16)"] if tile.channels > 1 else []), "bind(low, k, lr, r, i16)")
+    yield from ("split(V3, V3h, 2)", "unroll(V3h)", "divide_dim(V, 3, 2)", "reorder_dims(V, d013524)")
+    yield from (f"stage(V, {turn}, {name}, r)" for turn, name in zip(turns, ("vr", "vs"), strict=False))
+    yield from _blocked(tile, tile.depth // 4)
+    yield from _constants(tile, True)
+
+
 def _whole_words(tile: Tile, padded: bool) -> Iterator[str]:
     """Windows in words of halves 0 and 2, then 1 and 3, of four channels; the words of all pixels side by side."""
     for loop, half in (("c", "ch"), *([("f", "fh")] if padded else [])):
