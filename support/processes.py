@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -18,15 +19,29 @@ from typing import BinaryIO
 
 from tosaic.support.errors import BackendError
 
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that a compilation needs.
+
+    Args:
+        packages: of Debian.
+        use: what it is for.
+    """
+
+    packages: str
+    use: str
+
+
 TOOLS = {
-    "clang-22": "clang-22",
-    "ld.lld-22": "lld-22",
-    "llvm-ar-22": "llvm-22",
-    "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
-    "gcc": "gcc",
-    "qemu-system-arm": "qemu-system-arm",
+    "clang-22": Tool("clang-22", "compiles kernels and firmware"),
+    "ld.lld-22": Tool("lld-22", "links firmware"),
+    "llvm-ar-22": Tool("llvm-22", "makes the archives that ship"),
+    "arm-none-eabi-gcc": Tool("gcc-arm-none-eabi libnewlib-arm-none-eabi", "knows where newlib, the C library, lies"),
+    "gcc": Tool("gcc", "builds the simulator's counting plugin"),
+    "qemu-system-arm": Tool("qemu-system-arm", "executes firmware: proof, tuning, `tosaic run`"),
 }
-"""The programs that a compilation needs, and their Debian packages."""
+"""Each program that a compilation needs."""
 
 _ERRORS_SHOWN, _LAST_WORDS = 4, 400
 _VERSION = re.compile(r"-(\d+)$")
@@ -87,7 +102,7 @@ def installed(name: str) -> str:
     """
     path = program(name)
     if path is None:
-        missing = {tool: package for tool, package in TOOLS.items() if program(tool) is None}
+        missing = {name: tool.packages for name, tool in TOOLS.items() if program(name) is None}
         names = " and ".join(f"`{tool}`" for tool in missing or (name,))
         packages = " ".join(dict.fromkeys(missing.values())) or name
         raise BackendError(

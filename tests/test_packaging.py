@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -101,6 +102,23 @@ def test_the_sdist_holds_the_tree_and_no_links(distributions):
     names = {member.name.partition("/")[2] for member in members if member.isfile()}
     assert _shipped() <= names
     assert not [member.name for member in members if member.issym() or member.islnk()]
+
+
+def test_the_wheel_works_from_an_empty_folder(distributions, tmp_path):
+    """Beside the packages that it needs, and away from every file of a checkout."""
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site"]
+    subprocess.run([*command, distributions[0]], check=True, capture_output=True)
+    (tmp_path / "empty").mkdir()
+    code = """if True:
+        import pathlib, torch, tosaic
+        assert pathlib.Path(tosaic.__file__).is_relative_to(pathlib.Path("../site").resolve())
+        net, x = torch.nn.Conv2d(3, 4, 3).eval(), torch.randn(1, 3, 8, 8)
+        build = tosaic.compile(net, x, target="corstone-300", output="build")
+        assert build.run().exact and build.report().exists()
+    """
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "empty", env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_every_room_is_a_relative_link_to_a_folder_of_the_root():

@@ -96,7 +96,7 @@ def build_monitor(target: Target, folder: Path, baud: int, uart: Path | None = N
     script, elf = folder / "monitor.ld", folder / "monitor.elf"
     script.write_text(_SCRIPT.format(code=_code(target), ram=_ram(target)))
     toolchain.link(objects, script, elf, core)
-    run_tool("arm-none-eabi-objcopy", ["-O", "binary", elf, elf.with_suffix(".bin")])
+    run_tool("llvm-objcopy-22", ["-O", "binary", elf, elf.with_suffix(".bin")])
     for path in (*objects, script):
         path.unlink()
     return elf

@@ -348,7 +348,7 @@ def _stack_bytes(name: str, target: Target, folder: Path, has_npu: bool) -> int 
 
 
 def _flash_bytes(elf: Path) -> int:
-    text, data = run_tool("arm-none-eabi-size", [elf]).splitlines()[1].split()[:2]
+    text, data = run_tool("llvm-size-22", [elf]).splitlines()[1].split()[:2]
     return int(text) + int(data)
 
 

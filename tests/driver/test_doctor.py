@@ -39,6 +39,10 @@ def test_a_tool_that_is_missing(tosaic, monkeypatch):
     clang = findings(result)["clang-22"]
     assert result.exit_code == 1 and clang["state"] == "missing"
     assert clang["hint"] == "apt-get install clang-22, or let TOSAIC_CLANG name it"
+    (qemu,) = [line for line in tosaic("doctor").stderr.splitlines() if "qemu" in line]
+    assert qemu.startswith(
+        "missing: qemu-system-arm: not installed; it executes firmware: proof, tuning, `tosaic run`; apt"
+    )
 
 
 def test_a_tool_is_what_its_variable_names(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -21,17 +22,19 @@ class Finding:
         state: `warning` where all works, but not as it should.
         found: its version and path, or what is wrong.
         hint: what to do about it.
+        use: what it is for.
     """
 
     name: str
     state: Literal["ok", "warning", "missing"]
     found: str
     hint: str = ""
+    use: str = ""
 
 
 def examine() -> list[Finding]:
     """Each package and program that compilations need."""
-    return [*_packages(), *map(_tool, TOOLS)]
+    return [*_packages(), *map(_tool, TOOLS), _sandbox()]
 
 
 def _packages() -> Iterator[Finding]:
@@ -58,8 +61,15 @@ def _torch(version: str) -> Finding:
 
 
 def _tool(name: str) -> Finding:
-    path = program(name)
+    path, tool = program(name), TOOLS[name]
     if path is None:
-        hint = f"apt-get install {TOOLS[name]}, or let {variable(name)} name it"
-        return Finding(name, "missing", MISSING, hint)
-    return Finding(name, "ok", f"{said_version(path)} at {path}")
+        hint = f"apt-get install {tool.packages}, or let {variable(name)} name it"
+        return Finding(name, "missing", MISSING, hint, tool.use)
+    return Finding(name, "ok", f"{said_version(path)} at {path}", use=tool.use)
+
+
+def _sandbox() -> Finding:
+    path, use = shutil.which("bwrap"), "keeps what the simulator writes in its own folder"
+    if path is None:
+        return Finding("bubblewrap", "warning", MISSING, "apt-get install bubblewrap", use)
+    return Finding("bubblewrap", "ok", f"at {path}", use=use)

@@ -109,7 +109,7 @@ def _source(build: BuildFolder, kernel: KernelRecord) -> str:
 def flash_parts(run: Run) -> dict[str, tuple[int, int]]:
     """Bytes of code and of constants in the image by kernel, region, and what remains; the largest, and their rest."""
     build = run.build
-    listed = run_tool("arm-none-eabi-nm", ["--print-size", "--defined-only", build.elf]).splitlines()
+    listed = run_tool("llvm-nm-22", ["--print-size", "--defined-only", build.elf]).splitlines()
     sizes = {fields[3]: int(fields[1], 16) for line in listed if len(fields := line.split()) == 4}
     calls = zip(run.build.called, build.manifest.firmware.calls, strict=True)
     symbol = build.manifest.firmware.symbol

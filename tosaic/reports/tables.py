@@ -36,13 +36,14 @@ def doctor_result(findings: Sequence[Finding]) -> dict:
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """What was looked at, and what to do where something is wrong."""
-    table = Table("", "", "found", box=None)
+    table = Table("", "", "found", "what for", box=None)
     for one in findings:
-        table.add_row(one.name, one.state, one.found)
+        table.add_row(one.name, one.state, one.found, one.use)
     stdout.print(table)
     for one in findings:
         if one.hint:
-            stderr.print(f"{one.state}: {one.name} {one.found}\n  try: {one.hint}", highlight=False, soft_wrap=True)
+            what = one.found if one.use == "" else f"{one.found}; it {one.use}"
+            stderr.print(f"{one.state}: {one.name}: {what}; {one.hint}", highlight=False, soft_wrap=True)
 
 
 def print_ops(rows: Sequence[Mapping[str, str]]) -> None:

@@ -25,4 +25,4 @@ def versions() -> dict[str, str]:
 
 def _version(tool: str) -> str:
     path = program(tool)
-    return f"{MISSING}: apt-get install {TOOLS[tool]}" if path is None else said_version(path)
+    return f"{MISSING}: apt-get install {TOOLS[tool].packages}" if path is None else said_version(path)
