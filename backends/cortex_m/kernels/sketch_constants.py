@@ -12,11 +12,13 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.rules import DERIVED
 
 
-def epilogue_of(workload: Workload) -> Epilogue | None:
-    """How a sum becomes a result; None where the result is no int8."""
-    if workload.attributes.get("result", "int8") != "int8":
-        return None
-    return Epilogue(bool(workload.attributes["clamped"]), bool(workload.attributes["table"]))
+_ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
+
+
+def epilogue_of(workload: Workload) -> Epilogue:
+    """How a sum becomes a result."""
+    clamped, table = bool(workload.attributes["clamped"]), bool(workload.attributes["table"])
+    return Epilogue(clamped, table, _ELEMENTS[str(workload.attributes.get("result", "int8"))])
 
 
 def scales(constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:

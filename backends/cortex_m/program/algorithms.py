@@ -32,13 +32,17 @@ from tosaic.backends.cortex_m.program.tree import (
 
 @dataclass(frozen=True)
 class Epilogue:
-    """How an int32 sum becomes an int8 result: RESCALE by channel, and perhaps CLAMP, and perhaps TABLE.
+    """How an int32 sum becomes a result: RESCALE by channel, and of int8 perhaps CLAMP, and perhaps TABLE.
 
     Its constants are `multiplier` and `shift` by channel, `zero`, `low` and `upper`, and a `table` of 256 entries.
+
+    Args:
+        element: the type of the result: i8, i16, or i32, which has no zero point.
     """
 
     clamped: bool
     table: bool
+    element: str = "i8"
 
     def constants(self, shape: tuple[int, ...]) -> tuple[Buffer, ...]:
         """The buffers of its constants; `shape` is that of the channels."""
@@ -52,14 +56,16 @@ class Epilogue:
     def of(self, total: str, channel: str) -> Value:
         """The result of a sum, e.g. `S[x, n]` with the constants of `[n]`."""
         scaled = Op("scale32", (_access(total), _access(f"multiplier{channel}"), _access(f"shift{channel}")))
-        value: Value = Op("sat8", (Op("add", (scaled, Access("zero"))),))
+        if self.element == "i32":
+            return scaled
+        value: Value = Op("sat8" if self.element == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
         if self.clamped:
             value = Op("clamp", (value, Access("low"), Access("upper")))
         return Op("lookup", (Access("table", (Affine.of(128),)), value)) if self.table else value
 
 
 def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
-    """CONV2D of int8 with constant weights (TOSA 1.0, 2.3.2), to int8.
+    """CONV2D of int8 with constant weights (TOSA 1.0, 2.3.2), to the epilogue's type.
 
     `bias` has the input's zero point folded in; `edge` is that zero point, which lies outside of the image.
 
@@ -82,7 +88,7 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
     finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
     arguments = (
         Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", "i8", (*outer, channels), "out"),
+        Buffer("out", epilogue.element, (*outer, channels), "out"),
         Buffer("w", "i8", (channels, *window), "const"),
         Buffer("bias", "i32", (channels,), "const"),
         Buffer("edge", "i32", (), "const"),
@@ -125,7 +131,7 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program
 
 
 def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) -> Program:
-    """MATMUL of int8 (batch, rows, depth) by int8 (batch, depth, columns) (TOSA 1.0, 2.3.8), to int8.
+    """MATMUL of int8 (batch, rows, depth) by int8 (batch, depth, columns) (TOSA 1.0, 2.3.8), to the epilogue's type.
 
     `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns.
     """
@@ -138,14 +144,14 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) 
     arguments = (
         Buffer("a", "i8", (batch, rows, depth), "in"),
         Buffer("b", "i8", (batch, depth, columns), "in"),
-        Buffer("out", "i8", (batch, rows, columns), "out"),
+        Buffer("out", epilogue.element, (batch, rows, columns), "out"),
         Buffer("a_zero", "i32", (), "const"),
         Buffer("b_zero", "i32", (), "const"),
         *epilogue.constants((columns,)),
     )
     body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, finish))
     body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
-    return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+    return _used(Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body))))
 
 
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:

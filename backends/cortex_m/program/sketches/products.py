@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tosaic.backends.cortex_m.program.assembly import GENERAL
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -31,11 +33,20 @@ class Tile:
     halves: bool
 
     @property
+    def held(self) -> bool:
+        """Whether the operands of a step are all loaded before its products, in a row: registers hold them beside the
+        sums and two pointers."""
+        taken = self.pixels * self.channels + self.pixels + self.channels + 2
+        return not self.halves and taken <= GENERAL
+
+    @property
     def cost(self) -> float:
-        """About the instructions of a product: its share of loads, and of what a last tile repeats."""
+        """About the cycles of a product: its share of loads, which take one more where they stand alone, and of what a
+        last tile repeats."""
         repeated = -(-self.columns // self.pixels) * self.pixels / self.columns
         most, least = max(self.pixels, self.channels), min(self.pixels, self.channels)
-        loads = (most + 2 * least * self.halves + least) / (self.pixels * self.channels)
+        alone = 0 if self.halves or self.held else most
+        loads = (most + 2 * least * self.halves + least + alone) / (self.pixels * self.channels)
         return repeated * (1 + loads + 1 / self.unroll) / (2 if self.halves else 1)
 
     @property
@@ -52,12 +63,13 @@ class Tile:
         return [f"s{name}b" for name, extent in (("x", self.pixels), ("n", self.channels)) if extent > 1]
 
     def operands(self, depth: str, weights: str, pixels: str) -> Iterator[str]:
-        """Operands in registers: those of one side for a turn of loop `depth`, of the other for one of `outer`.
+        """Operands in registers: those of one side for a turn of loop `depth`, of the other for one of `outer`, or of
+        both for a turn of `depth` where they are held.
 
         `weights` and `pixels` are the steps, with `@` for the loop.
         """
-        yield weights.replace("@", "snb" if self.outer == "snb" else depth)
-        yield pixels.replace("@", "sxb" if self.outer == "sxb" else depth)
+        yield weights.replace("@", "snb" if self.outer == "snb" and not self.held else depth)
+        yield pixels.replace("@", "sxb" if self.outer == "sxb" and not self.held else depth)
 
     def turned(self) -> Iterator[str]:
         """The larger side outermost."""
