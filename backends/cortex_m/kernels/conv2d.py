@@ -66,8 +66,6 @@ class Conv2d(ProgramFamily):
 
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
-        if epilogue is None:
-            return None
         return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

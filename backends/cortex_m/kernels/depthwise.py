@@ -91,8 +91,6 @@ class Depthwise(ProgramFamily):
 
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes), epilogue_of(workload)
-        if epilogue is None:
-            return None
         return DepthwiseSketch(geometry, number(workload, "multiples"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:

@@ -67,10 +67,7 @@ class Matmul(ProgramFamily):
 
     def sketch(self, workload: Workload) -> Sketched | None:
         batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
-        epilogue = epilogue_of(workload)
-        if epilogue is None:
-            return None
-        return MatmulSketch(batch, rows, depth, columns, epilogue, constants_of(workload))
+        return MatmulSketch(batch, rows, depth, columns, epilogue_of(workload), constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_contraction(workload, core), self.site.inside)

@@ -62,7 +62,7 @@ class Conv2dSketch:
             "isa": tuple(sets_of(core)),
             "tile": _TILES,
             "unroll": _UNROLLED,
-            "scale": scales(self.constants),
+            "scale": _scales(self.epilogue, self.constants),
             "windows": ("copied", "in place") if pointwise else ("copied",),
             "weights": ("pairs", "bytes") if is_small(self.constants) else ("bytes",),
         }
@@ -113,7 +113,7 @@ class MatmulSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dSketch`."""
-        isa, scale = tuple(sets_of(core)), scales(self.constants)
+        isa, scale = tuple(sets_of(core)), _scales(self.epilogue, self.constants)
         return {"isa": isa, "tile": _TILES, "unroll": _UNROLLED, "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:
@@ -134,6 +134,11 @@ class MatmulSketch:
 
     def cost(self, knobs: Knobs) -> float:
         return self.tile(knobs).cost + (knobs["scale"] == "wide")
+
+
+def _scales(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """The forms that the RESCALE may have; one to int32, which nothing narrows, is wide."""
+    return ("wide",) if epilogue.element == "i32" else scales(constants)
 
 
 def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) -> Tile:

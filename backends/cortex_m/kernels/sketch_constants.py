@@ -11,7 +11,6 @@ from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.rules import DERIVED
 
-
 _ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
 
 

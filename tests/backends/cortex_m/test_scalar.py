@@ -90,9 +90,17 @@ def test_matrix_products_are_exact(tmp_path, bench):
         assert outcome.exact, outcome
 
 
-def test_wide_results_and_other_types_are_left_to_other_families():
-    layer = mve_layers.conv2d(np.random.default_rng(3), (1, 4, 4, 4), 4, (1, 1), element="i16")
-    assert Conv2d().variants(layer.workload(Conv2d()), M4.core) == ()
+@BENCHES
+def test_wider_results_are_exact(tmp_path, bench):
+    draw, rng = np.random.default_rng(3), random.Random(3)
+    layers = [
+        mve_layers.conv2d(draw, (1, 4, 4, 8), 4, (1, 1), element="i16"),
+        mve_layers.conv2d(draw, (1, 5, 4, 6), 6, (3, 3), pad=(1, 1, 1, 1), element="i32", shifts=(31, 31)),
+        mve_layers.conv2d(draw, (1, 1, 1, 64), 12, (1, 1), element="i32", shifts=(31, 40)),
+    ]
+    cases = [case for layer in layers for case in _cases(layer, Conv2d(), bench, rng)]
+    for outcome in run_cases(cases, tmp_path, bench=bench):
+        assert outcome.exact, outcome
 
 
 def test_a_schedule_of_another_space_is_refused_in_one_line():
