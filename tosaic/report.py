@@ -29,6 +29,7 @@ from tosaic.progress import UNITS
 from tosaic.running import Run
 from tosaic.sensitivity import Cost, Scanned, Sensitivity
 from tosaic.streaming import Point
+from tosaic.support.functions import Dropped
 from tosaic.tuner.measurement import Measurement
 from tosaic.tuner.tune import TuningResult
 
@@ -47,6 +48,7 @@ def compile_result(build: Build) -> dict:
         "model": manifest.model,
         "target": manifest.target.name,
         "accelerator": manifest.target.accelerator,
+        "dropped": dict(manifest.dropped._asdict()),
         "regions": {"npu": len(manifest.regions), "cpu": len(manifest.kernels)},
         "ops_per_processor": manifest.ops_per_processor,
         "ops": msgspec.to_builtins(manifest.ops),
@@ -102,6 +104,7 @@ def facts(build: Build) -> list[tuple[str, str]]:
         *_simulated(target),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         *([("by hand", f"{', '.join(kernel.name for kernel in given)} ({given[0].given})")] if given else []),
+        *_dropped(manifest.dropped),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
@@ -120,6 +123,14 @@ def facts(build: Build) -> list[tuple[str, str]]:
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
+
+
+def _dropped(dropped: Dropped) -> list[tuple[str, str]]:
+    """Dead channels, and what they would have cost."""
+    if not dropped.channels:
+        return []
+    what = f"{dropped.channels:,} channels that are constant or unread, with {dropped.weights:,} weights"
+    return [("left out", f"{what} and {dropped.macs:,} MACs")]
 
 
 def _simulated(target: Target) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a model loses by quantization on a user's data: where noise is made, as a task sees it, and what would cure it."""
+"""What a model loses by quantization on your data: where noise is made, what a task sees, and what would cure it."""
 
 from __future__ import annotations
 
