@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tosaic.support.attributes import int_of, ints_of, text_of
 from tosaic.support.loops import captured
@@ -65,6 +66,28 @@ def note_states(module: ir.Module, states: int) -> None:
 
 
 _BYTES = "tosaic.bytes"
+
+
+_DROPPED = "tosaic.dropped"
+
+
+class Dropped(NamedTuple):
+    """Dead channels of convolutions that were left out, their weights, and the multiplications of these."""
+
+    channels: int = 0
+    weights: int = 0
+    macs: int = 0
+
+
+def note_dropped(function: ir.Operation, more: Dropped) -> None:
+    """Add to what was left out of a function."""
+    sums = [one + other for one, other in zip(dropped_from(function), more, strict=True)]
+    function.attributes[_DROPPED] = ir.DenseI64ArrayAttr.get(sums, context=function.context)
+
+
+def dropped_from(function: ir.Operation) -> Dropped:
+    """All that `note_dropped` noted."""
+    return Dropped(*ints_of(function, _DROPPED)) if _DROPPED in function.attributes else Dropped()
 
 
 def note_bytes(module: ir.Module, numbers: Sequence[int]) -> None:

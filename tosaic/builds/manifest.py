@@ -15,7 +15,7 @@ from tosaic.backends.target import Target
 from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.support.attributes import text_of
 from tosaic.support.errors import Advice, Error
-from tosaic.support.functions import computing_ops
+from tosaic.support.functions import Dropped, computing_ops
 from tosaic.support.locations import describe, module_of
 from tosaic.support.loops import LOOP, turns_of
 from tosaic.support.mlir import functions, ir, shape_of, walk
@@ -25,7 +25,7 @@ from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,7 @@ class Manifest:
         layers: the accuracy of each tensor that is rounded to integers.
         calibration: of each input.
         ops: of the placed module, in order.
+        dropped: dead channels that it has not, though the model has them.
         regions: of the NPU.
         objective: what tuning minimizes: `cycles` (with memory), `core-cycles` or `instructions`.
         seconds: that each station took.
@@ -182,6 +183,7 @@ class Manifest:
     trials: TrialCounts
     objective: Objective
     warnings: tuple[Advice, ...]
+    dropped: Dropped
     seconds: Mapping[str, float]
     format: int = FORMAT
 

@@ -87,6 +87,7 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
             objective=tuner.objective,
             warnings=tuple(middle.warnings),
             seconds=stations.seconds,
+            dropped=middle.dropped,
         )
         if options.prove:
             with stations.station("prove firmware"):

@@ -49,7 +49,7 @@ from tosaic.passes import (
     run_phase,
 )
 from tosaic.support.errors import Advice, Error
-from tosaic.support.functions import body_of, note_bytes, note_states
+from tosaic.support.functions import Dropped, body_of, dropped_from, note_bytes, note_states
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.support.quantization import Quantization
 from tosaic.terminal.progress import Stations
@@ -71,6 +71,7 @@ class Middle:
         states: what the firmware keeps between calls, as it is before the first one.
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
+        dropped: dead channels that the passes have left out.
         placement: the fused module, divided between the processors.
         samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
@@ -84,6 +85,7 @@ class Middle:
     accuracy: Sequence[OutputAccuracy]
     layers: Sequence[LayerAccuracy]
     warnings: Sequence[Advice]
+    dropped: Dropped
     placement: Placement
     samples: Samples
 
@@ -151,7 +153,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
     return Middle(
         captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
-        warnings, placement, samples,
+        warnings, alternatives.dropped, placement, samples,
     )  # fmt: skip
 
 
@@ -182,7 +184,9 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
     placement, samples = _place(options, stations, alternatives, inputs, dumping)
     prepared = prepare(parse(meaning))
     computed = _in_turn(prepared, [compute(parse(meaning), prepared, inputs)], states)
-    return Middle(file, calibration, meaning, prepared, *computed, (), (), file.warnings, placement, samples)
+    return Middle(
+        file, calibration, meaning, prepared, *computed, (), (), file.warnings, alternatives.dropped, placement, samples
+    )
 
 
 def _refuse_streaming(options: CompileOptions, states: Sequence[str]) -> None:
@@ -235,6 +239,7 @@ class _Alternatives(NamedTuple):
     """Forms of a module of which placement takes one; `smaller` makes those that need less memory."""
 
     usual: list[ir.Module]
+    dropped: Dropped
     smaller: Callable[[], list[ir.Module]] = list
 
 
@@ -250,8 +255,9 @@ def _run_passes(
                 run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
             if name == "quantize":
                 meaning = bytecode(module)
+        dropped = dropped_from(functions(module)["main"])
         if accelerator is None:
-            return meaning, _Alternatives([module])
+            return meaning, _Alternatives([module], dropped)
         costs = costs_of(options.target)
 
         def formed(small: bool) -> list[ir.Module]:
@@ -262,7 +268,7 @@ def _run_passes(
                 distinct.setdefault(bytecode(alternative), alternative)
             return list(distinct.values())
 
-        return meaning, _Alternatives(formed(small=False), lambda: formed(small=True))
+        return meaning, _Alternatives(formed(small=False), dropped, lambda: formed(small=True))
 
 
 def _place(

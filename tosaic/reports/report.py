@@ -19,6 +19,7 @@ from tosaic.compiler.layers import worst
 from tosaic.reports.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.runs.npu_execution import DESCRIPTION
 from tosaic.runs.running import Run
+from tosaic.support.functions import Dropped
 from tosaic.terminal.console import print_facts, stderr, stdout
 from tosaic.terminal.progress import UNITS
 
@@ -34,6 +35,7 @@ def compile_result(build: BuildFolder) -> dict:
         "model": manifest.model,
         "target": manifest.target.name,
         "accelerator": manifest.target.accelerator,
+        "dropped": dict(manifest.dropped._asdict()),
         "regions": {"npu": len(manifest.regions), "cpu": len(manifest.kernels)},
         "ops_per_processor": manifest.ops_per_processor,
         "ops": msgspec.to_builtins(manifest.ops),
@@ -89,6 +91,7 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
         *_simulated(target),
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         *([("by hand", f"{', '.join(kernel.name for kernel in given)} ({given[0].given})")] if given else []),
+        *_dropped(manifest.dropped),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
@@ -107,6 +110,14 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
         ("seconds", ", ".join(f"{name} {seconds:.1f}" for name, seconds in manifest.seconds.items())),
         ("build", str(build.folder)),
     ]
+
+
+def _dropped(dropped: Dropped) -> list[tuple[str, str]]:
+    """Dead channels, and what they would have cost."""
+    if not dropped.channels:
+        return []
+    what = f"{dropped.channels:,} channels that are constant or unread, with {dropped.weights:,} weights"
+    return [("left out", f"{what} and {dropped.macs:,} MACs")]
 
 
 def _simulated(target: Target) -> list[tuple[str, str]]:
