@@ -67,26 +67,28 @@ class Tuning:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Args:
-    model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`; or an nn.Module or
-        ExportedProgram itself.
-    target: where the firmware runs.
-    inputs: example inputs in place of the model's own: a tensor, a tuple of arguments, or a dict of keyword arguments.
-    calibration: inputs to calibrate with, as `capture` of the frontend takes them; the model's own when None.
-    shapes: of inputs by name, for a model that takes several.
-    rounding: of a `.tflite` or TOSA: `tflite` keeps rescales that round twice, as TensorFlow Lite does.
-    input_layout: `nhwc` where the firmware takes images with their channels last.
-    output_layout: `nhwc` where it gives results of four axes so.
-    stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
-    sliding: and further rows move the window on, so that each of its results costs only what is new.
-    schedules: of kernels by name, given by hand in place of those that trials or guesses choose.
-    kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
-    cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
-    save_ir: folder for the module after every pass.
-    prove: compare the integer module with the quantized model, and run the finished firmware against it.
-    min_sqnr: the least signal to noise ratio of every output against the float model, in dB on calibration data.
-    verify_each: compare the module on random inputs before and after every pass that promises to be exact.
-    name: what the firmware's symbols, header and archive are called after.
+    """What is compiled, for which target, and how.
+
+    Args:
+        model: a `.pt2`, `.onnx`, `.tosa`, `.mlir` or `.tflite` file, a `file.py:factory` or `zoo:NAME`; or an nn.Module
+            or ExportedProgram itself.
+        target: where the firmware runs.
+        inputs: example inputs in place of the model's own: a tensor, a tuple of arguments, or a dict of keywords.
+        calibration: inputs to calibrate with, as `capture` of the frontend takes them; the model's own when None.
+        shapes: of inputs by name, for a model that takes several.
+        rounding: of a `.tflite` or TOSA: `tflite` keeps rescales that round twice, as TensorFlow Lite does.
+        input_layout: `nhwc` where the firmware takes images with their channels last.
+        output_layout: `nhwc` where it gives results of four axes so.
+        stream_input: the firmware takes the input row by row, so that it never lies in memory as a whole.
+        sliding: and further rows move the window on, so that each of its results costs only what is new.
+        schedules: of kernels by name, given by hand in place of those that trials or guesses choose.
+        kernels: which kernels compete: all, CMSIS-NN where it has one, or only the generic lowering.
+        cmsis_nn: a checkout of CMSIS-NN; the pinned subset of the `bakenn` package when None.
+        save_ir: folder for the module after every pass.
+        prove: compare the integer module with the quantized model, and run the finished firmware against it.
+        min_sqnr: the least signal to noise ratio of every output against the float model, in dB on calibration data.
+        verify_each: compare the module on random inputs before and after every pass that promises to be exact.
+        name: what the firmware's symbols, header and archive are called after.
     """
 
     model: Model
