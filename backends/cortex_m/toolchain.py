@@ -173,6 +173,35 @@ def _hexadecimal_floats(text: str) -> str:
     return "\n".join(line if "double" in line else _FLOAT.sub(double, line) for line in text.split("\n"))
 
 
+# The extrema of IEEE 754-2019, which newlib lacks: a NaN comes through, and -0 is less than 0.
+_EXTREMUM = """
+define internal float @tosaic_{name}(float %a, float %b) alwaysinline nounwind {{
+  %before = fcmp {before} float %a, %b
+  %one = select i1 %before, float %a, float %b
+  %equal = fcmp oeq float %a, %b
+  %ai = bitcast float %a to i32
+  %bi = bitcast float %b to i32
+  %bits = {joined} i32 %ai, %bi
+  %zero = bitcast i32 %bits to float
+  %number = select i1 %equal, float %zero, float %one
+  %unordered = fcmp uno float %a, %b
+  %nan = fadd float %a, %b
+  %result = select i1 %unordered, float %nan, float %number
+  ret float %result
+}}
+"""
+
+
+def _with_extrema(text: str) -> str:
+    """LLVM IR whose extrema of floats call no library."""
+    for name, before, joined in (("minimum", "olt", "or"), ("maximum", "ogt", "and")):
+        if f"@llvm.{name}.f32" in text:
+            text = re.sub(rf"^declare .*@llvm\.{name}\.f32.*$", "", text, flags=re.MULTILINE)
+            text = text.replace(f"@llvm.{name}.f32", f"@tosaic_{name}")
+            text += _EXTREMUM.format(name=name, before=before, joined=joined)
+    return text
+
+
 def _unique(sources: Sequence[KernelSource]) -> list[KernelSource]:
     unique: dict[str, KernelSource] = {}
     parts = [part for source in sources for part in source.parts]
@@ -188,6 +217,8 @@ def _compile_group(
 ) -> Path:
     if group[0].language == "mlir":
         text, language = llvm_ir(group), ["-x", "ir", "-Wno-override-module"]
+        if "-mfloat-abi=soft" in flags:
+            text = _with_extrema(text)
     else:
         headers = [f"-I{path}" for path in include]
         text, language = _join(group), ["-x", "c", *headers, "-isystem", str(newlib_headers())]
@@ -284,7 +315,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _key(source: KernelSource, flags: Sequence[str]) -> str:
-    return _digest(clang_version(), LOWER_TO_LLVM, _SCALAR_FLOATS, *flags, source.language, source.symbol, source.text)
+    return _digest(
+        clang_version(), LOWER_TO_LLVM, _SCALAR_FLOATS, _EXTREMUM, *flags, source.language, source.symbol, source.text
+    )
 
 
 def _digest(*parts: str) -> str:

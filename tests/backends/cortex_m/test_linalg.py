@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from board import Case, Outcome, run_cases
+from board import M0, Case, Outcome, run_cases
 from family_cases import Build, outcomes_of
 from tosa_graphs import Graph, random_inputs
 
@@ -293,6 +293,17 @@ def test_equals_the_reference(name, outcomes):
     (got,), (want,) = outcomes[name].outputs, outcomes[name].case.expected
     assert np.array_equal(got, want, equal_nan=got.dtype.kind == "f")
     assert outcomes[name].inside
+
+
+def test_all_of_it_equals_the_reference_on_a_cortex_m0(tmp_path):
+    found = outcomes_of(EXACT, ("linalg",), tmp_path, bench=M0)
+    wrong = [
+        name
+        for name, (outcome,) in found.items()
+        for got, want in zip(outcome.outputs, outcome.case.expected, strict=True)
+        if not (outcome.inside and np.array_equal(got, want, equal_nan=got.dtype.kind == "f"))
+    ]
+    assert wrong == []
 
 
 def test_a_transposed_convolution_multiplies_no_zeros_between_its_inputs(outcomes):
