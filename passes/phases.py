@@ -36,6 +36,7 @@ from tosaic.passes.npu.four_dimensions import FourDimensions
 from tosaic.passes.npu.reduce_rows import ReduceRows
 from tosaic.passes.npu.rescale_to_table import RescaleToTable
 from tosaic.passes.npu.sums_to_convolutions import SumsToConvolutions
+from tosaic.passes.npu.transposes_apart import TransposesApart
 from tosaic.passes.place.place import Place
 from tosaic.passes.quantize.explicit_casts import ExplicitCasts
 from tosaic.passes.quantize.fold_casts import FoldCasts
@@ -86,6 +87,7 @@ def npu_phases(target: str, small: bool = False) -> tuple[Phase, ...]:
         ColumnsToChannels(target),
         CenteringToConvolutions(target),
         AffineToDepthwise(target),
+        TransposesApart(target),
         CheapestTransposes(target),
     )
     images = FourDimensions()

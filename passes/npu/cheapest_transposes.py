@@ -47,7 +47,7 @@ def _forms(op: ir.Operation) -> Iterator[Form]:
     if fixed is None:
         return
     if (sizes, order) != (shape, perm):
-        yield partial(_transposed, sizes, order, result)
+        yield partial(transposed, sizes, order, result)
     if str(element_type(op.operands[0])) != "i8":
         return
     if math.prod(sizes[fixed:]) <= _MOST_PERMUTED:
@@ -73,7 +73,8 @@ def merged(shape: Sequence[int], perm: tuple[int, ...]) -> tuple[tuple[int, ...]
     return tuple(math.prod(shape[axis] for axis in group) for group in before), tuple(map(before.index, groups))
 
 
-def _transposed(sizes: Sequence[int], order: tuple[int, ...], result: Sequence[int], x: ir.Value) -> ir.Value:
+def transposed(sizes: Sequence[int], order: Sequence[int], result: Sequence[int], x: ir.Value) -> ir.Value:
+    """The transpose of `x`, seen with these sizes, in the shape of the result."""
     return reshape(transpose(reshape(x, sizes), order), result)
 
 

@@ -259,3 +259,17 @@ def test_an_unknown_target_is_named():
     module = graph.module(graph.transpose(graph.input((2, 3)), (1, 0)))
     with pytest.raises(Error, match="`corstone-30x`"):
         create("cheapest-transposes", {"target": "corstone-30x"}).run(module)
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_every_form_of_a_transpose_behind_a_convolution(depthwise, monkeypatch):
+    graph, rng = Graph(), np.random.default_rng(3)
+    x = graph.input((1, 6, 5, 8))
+    weights = rng.integers(-127, 128, (3, 3, 8, 1) if depthwise else (8, 3, 3, 8))
+    convolve = graph.depthwise_conv2d if depthwise else graph.conv2d
+    y = convolve(x, weights, rng.integers(-99, 99, 8), pad=(1, 1, 1, 1), input_zero=3)
+    y = graph.table(graph.requantize(y, "i8", scale=rng.uniform(1e-3, 3e-3, 8)), rng.integers(-128, 128, 256))
+    module = graph.module(graph.transpose(y, (0, 3, 1, 2)))
+    others = forms(module, "transposes-apart", monkeypatch)
+    assert len(others) == 2
+    check(module, others)
