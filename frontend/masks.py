@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 aten = torch.ops.aten
 
 MASKED = -1e4
-"""A finite stand-in for -inf: far below any score, and kind to an integer scale."""
+"""What stands for -inf, and for other numbers that no score comes near: kind to an integer scale."""
 
 _SOFTMAX = {aten.softmax.int, aten._softmax.default}
 _FILLING = {aten.masked_fill.Scalar, aten.pad.default, aten.constant_pad_nd.default}
@@ -21,17 +21,27 @@ _ON_THE_WAY = {aten.add.Tensor, aten.where.self, aten.expand.default, aten.unsqu
 
 
 def bound_masks(module: GraphModule) -> None:
-    """Make each -inf, in a constant or filled in, finite, in place, where all that reads it ends in a softmax."""
+    """Raise each number below `MASKED` (-inf, the least float, -1e9), in a constant or filled in, to it, in place, where all
+    that reads it ends in a softmax."""
     for node in module.graph.nodes:
-        if node.target in _FILLING and -torch.inf in node.args and ends_in_softmax(node):
-            node.args = tuple(MASKED if argument == -torch.inf else argument for argument in node.args)
+        if node.target in _FILLING and any(map(_masks, node.args)) and ends_in_softmax(node):
+            node.args = tuple(MASKED if _masks(argument) else argument for argument in node.args)
         if node.op != "get_attr":
             continue
         owner, _, name = str(node.target).rpartition(".")
         holder = module.get_submodule(owner)
         values: Any = getattr(holder, name)
-        if isinstance(values, Tensor) and bool((values == -torch.inf).any()) and ends_in_softmax(node):
-            setattr(holder, name, torch.where(values == -torch.inf, MASKED, values))
+        if (
+            isinstance(values, Tensor)
+            and values.is_floating_point()
+            and bool((values < MASKED).any())
+            and ends_in_softmax(node)
+        ):
+            setattr(holder, name, values.clamp(min=MASKED))
+
+
+def _masks(argument: object) -> bool:
+    return isinstance(argument, (int, float)) and argument < MASKED
 
 
 def ends_in_softmax(node: Node) -> bool:

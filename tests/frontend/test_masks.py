@@ -39,3 +39,21 @@ def test_a_mask_is_finite_where_a_softmax_alone_reads_it(function, bounded):
     torch.testing.assert_close(module(x), want)
     arguments = [argument for node in module.graph.nodes for argument in node.args]
     assert (bool((module.get_buffer("mask") == MASKED).any()) or MASKED in arguments) == bounded
+
+
+@pytest.mark.parametrize("least", [-1e9, torch.finfo(torch.float32).min])
+def test_the_least_numbers_that_people_write_are_masks_too(least):
+    masked = Masked(lambda x, m: torch.softmax(x + m, -1))
+    masked.mask = torch.full((4, 4), least).triu(1)
+    module = torch.export.export(masked, (torch.randn(2, 4, 4),)).module()
+    x = torch.randn(2, 4, 4)
+    want = module(x)
+    bound_masks(module)
+    torch.testing.assert_close(module(x), want)
+    assert module.get_buffer("mask").unique().tolist() == [MASKED, 0.0]
+
+
+def test_a_number_that_scores_may_reach_stays():
+    module = torch.export.export(Masked(lambda x, m: torch.softmax(x.masked_fill(m < 0, -60.0), -1)), (mask,)).module()
+    bound_masks(module)
+    assert -60.0 in [argument for node in module.graph.nodes for argument in node.args]
