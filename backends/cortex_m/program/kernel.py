@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core
 from tosaic.support.cache import remembered
@@ -32,6 +33,11 @@ _COMPARED = 8
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
+_NEAR = 1.01
+"""Times the fewest cycles, for which less code is preferred."""
+
+PROMISE = "estimate_with_waits"
+"""The feature by which schedules are compared before any is measured."""
 Knobs = Mapping[str, Choice]
 
 
@@ -54,7 +60,11 @@ class Sketched(Hashable, Protocol):
         ...
 
     def cost(self, knobs: Knobs) -> float:
-        """A cheap guess of what a schedule costs, to order guesses by."""
+        """A cheap guess of what a schedule costs, to order guesses by.
+
+        Raises:
+            RefusedError: there is none with these numbers.
+        """
         ...
 
     def knobs(self, core: Core) -> Mapping[str, Sequence[Choice]]:
@@ -73,20 +83,25 @@ class Built:
 
     Args:
         text: C, with `@SYMBOL@` for the name of the function.
-        instructions: about how many a call executes.
+        cost: about what a call takes: cycles on the timings of a core, else instructions.
         scratch: bytes of working memory.
     """
 
     program: Program
     steps: tuple[Step, ...]
     text: str
-    instructions: int
+    cost: int
     scratch: int
 
     @property
     def features(self) -> dict[str, float]:
         """For the cost model."""
-        return {"estimate": self.instructions, "scratch": self.scratch, "code": len(self.text.splitlines())}
+        return {"estimate": self.cost, "scratch": self.scratch, "code": len(self.text.splitlines())}
+
+    def priced(self, site: Site, core: Core) -> dict[str, float]:
+        """The features, with what it waits for memory at its site."""
+        moved = walks(self.program) if site.waits_for_memory else []
+        return site.priced(self.features, self.cost, moved, core.pipeline)
 
     def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
         """The kernel with its constants, those that the algorithm names.
@@ -132,18 +147,30 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     if before:
         guard_change(before[-1], found, steps[-1])
     check(found, core)
-    printer = Printer(found)
-    return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found))
+    printer = Printer(found, core.pipeline)
+    return Built(found, tuple(steps), printer.text, printer.cost, scratch_bytes(found))
 
 
-def variants(name: str, what: Sketched, core: Core, site: Site) -> list[Variant]:
-    """The space of a sketch: one variant, its best guess first; none where no schedule is legal."""
-    knobs = what.knobs(core)
-    first = _first(name, what, knobs, core, site)
-    if first is None:
-        return []
-    ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
-    return [Variant(name, ordered, _legal(what, core))]
+def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
+    """The space of sketches: a variant for each that has legal schedules, its best guess first."""
+    found = list[tuple[float, int, Variant]]()
+    for number, (name, what) in enumerate(sketches.items()):
+        knobs = what.knobs(core)
+        first = _first(name, what, knobs, core, site)
+        if first is not None:
+            ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
+            cost = built(what, assigned(first), core).priced(site, core)[PROMISE]
+            found.append((cost, number, Variant(name, ordered, _legal(what, core))))
+    return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
+
+
+class _Guess(NamedTuple):
+    """What a schedule costs, its place in the order of guesses, and its lines of code."""
+
+    cost: float
+    number: int
+    code: float
+    assignment: dict[str, Choice]
 
 
 def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
@@ -165,29 +192,37 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 def _first(
     name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site
 ) -> dict[str, Choice] | None:
-    """The schedule that promises the fewest instructions of those that are thought cheap, in this process or an
+    """The schedule that promises to cost least of those that are thought cheap, in this process or an
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
-        cheap = sorted(_possible(what, knobs), key=what.cost)[:_TRIED]
-        found = list[tuple[int, int, dict[str, Choice]]]()
-        for number, each in enumerate(cheap):
+        found = list[_Guess]()
+        for number, each in enumerate(itertools.islice(_possible(what, knobs), _TRIED)):
             with suppress(BackendError):
-                kernel = built(what, assigned(each), core)
-                if site.holds(kernel.features):
-                    found.append((kernel.instructions, number, each))
+                counts = built(what, assigned(each), core).priced(site, core)
+                if site.holds(counts):
+                    found.append(_Guess(counts[PROMISE], number, counts["code"], each))
             if len(found) == _COMPARED:
                 break
-        return min(found)[2] if found else None
+        if not found:
+            return None
+        best = min(found)
+        if core.pipeline is not None:
+            best = min((each for each in found if each.cost <= _NEAR * best.cost), key=lambda each: each.code)
+        return best.assignment
 
-    problem = repr((name, what, core.name, core.isa, site.most_scratch, dict(knobs)))
-    return remembered("guesses/program", [code_digest("cortex_m"), problem], compute)
+    problem = repr((name, what, core.name, core.isa, site, dict(knobs)))
+    return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
 
 
 def _possible(what: Sketched, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
-    """The assignments for which a sketch has steps."""
-    for values in itertools.product(*knobs.values()):
+    """The assignments for which a sketch has steps, those first that it thinks cheap."""
+    costs = list[tuple[float, int, dict[str, Choice]]]()
+    for number, values in enumerate(itertools.product(*knobs.values())):
         each = dict(zip(knobs, values, strict=True))
+        with suppress(RefusedError):
+            costs.append((what.cost(each), number, each))
+    for _, _, each in sorted(costs, key=lambda cost: cost[:2]):
         with suppress(RefusedError):
             list(what.steps(each))
             yield each

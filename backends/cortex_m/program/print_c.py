@@ -27,6 +27,8 @@ from tosaic.backends.cortex_m.program.tree import (
     Value,
     walk,
 )
+from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
+from tosaic.backends.target import Pipeline
 
 _TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
 _LOOP = 3
@@ -42,15 +44,15 @@ class Printer:
 
     Attributes:
         text: a translation unit; `@SYMBOL@` stands for the function's name.
-        instructions: about how many a call executes.
+        cost: about what a call takes: of blocks with vectors the cycles on the timings, else instructions.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.body = program, written_out(program.body)
+    def __init__(self, program: Program, pipeline: Pipeline | None = None) -> None:
+        self.program, self.body, self.pipeline = program, written_out(program.body), pipeline
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
         self.scratch = scratch_offsets(program)
-        self.instructions, self._times = 0, 1
+        self.cost, self._times, self._last = 0, 1, dict[str, int]()
         self.text = self._unit()
 
     def _unit(self) -> str:
@@ -116,18 +118,30 @@ class Printer:
     def _loop(self, s: For, depth: int) -> list[str]:
         pad, early = "  " * depth, s.early
         name = f"{s.var}_" if early else s.var
+        if s.kind == "hardware_loop":
+            return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
         self._times *= s.turns
-        self.instructions += self._times * _LOOP
-        body = self._assembly(s, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
+        self._last[s.var] = s.last
+        self.cost += self._times * _LOOP
+        body = self._block(s.body, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
         self._times //= s.turns
         if s.turns == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
         return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
 
-    def _assembly(self, s: For, depth: int) -> list[str]:
-        pad, block = "  " * depth, assembled(s.body, self.buffers)
-        self.instructions += self._times * (len(block.lines) + len(block.pointers))
+    def _block(self, body: Statement, depth: int) -> list[str]:
+        return self._vectors(body, depth) if has_vectors(body) else self._assembly(body, depth)
+
+    def _vectors(self, body: Statement, depth: int) -> list[str]:
+        block = vector_block(body, self.buffers, self.pipeline, self._last)
+        self.cost += self._times * (block.cycles + len(block.pointers.starts))
+        starts = (f"const int8_t *{n} = {self._pointer(*start)};" for n, start in block.pointers.starts.items())
+        return [f"{'  ' * depth}{line}" for line in (*starts, *block.statement)]
+
+    def _assembly(self, body: Statement, depth: int) -> list[str]:
+        pad, block = "  " * depth, assembled(body, self.buffers)
+        self.cost += self._times * (len(block.lines) + len(block.pointers))
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
         pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
         code = [f'  "{line}\\n"' for line in block.lines]
@@ -154,7 +168,7 @@ class Printer:
         work = sum(
             OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
         )
-        self.instructions += self._times * max(1, memory + work + isinstance(s, Reduce))
+        self.cost += self._times * max(1, memory + work + isinstance(s, Reduce))
 
 
 def _operands(block: Assembly) -> tuple[str, str]:

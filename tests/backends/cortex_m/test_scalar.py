@@ -80,7 +80,7 @@ def test_matrix_products_are_exact(tmp_path, bench):
 
 def test_wide_results_and_other_types_are_left_to_other_families():
     layer = mve_layers.conv2d(np.random.default_rng(3), (1, 4, 4, 4), 4, (1, 1), element="i16")
-    assert Conv2d().variants(layer.workload(Conv2d()), M4.core) == ()
+    assert not Conv2d().variants(layer.workload(Conv2d()), M4.core)
 
 
 def test_a_schedule_of_another_space_is_refused_in_one_line():
@@ -116,5 +116,5 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, family, layer
     made = layer(np.random.default_rng(5))
     kernel = of_schedule(family.sketch(made.workload(family)), made.space(family, M4.core).default(), M4.core)
     steps = "".join(f"{step}\n" for step in kernel.steps)
-    about = f"{kernel.instructions} instructions, {kernel.scratch} bytes of working memory\n"
+    about = f"{kernel.cost} instructions, {kernel.scratch} bytes of working memory\n"
     assert_golden_text(f"program_{name}.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

@@ -24,6 +24,8 @@ RANGES = {
     "bit_not": (ANY,),
     "clz": (ANY,),
     "low": (ANY,),
+    "low_half": (ANY,),
+    "round_high_add": (ANY, ANY, (-(1 << 15), 1 << 15)),
     "sat8": (ANY,),
     "sat16": (ANY,),
     "asr": (ANY, SHIFT),
