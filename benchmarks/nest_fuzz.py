@@ -13,6 +13,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.moves import moves
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied
@@ -161,7 +162,7 @@ def walked(rng: random.Random) -> Walked:
     primitives = PRIMITIVES.known()
     for _ in range(40 * MOST_STEPS):
         name = rng.choice(LIKELY if rng.random() < 0.6 else list(primitives))
-        choices = list(moves(program, primitives[name]))
+        choices = list(moves(program, primitives[name], CORTEX_M55))
         if not choices or len(steps) == MOST_STEPS:
             continue
         step = rng.choice(choices)

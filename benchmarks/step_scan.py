@@ -27,10 +27,12 @@ import click
 import numpy as np
 
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
+from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
 from tosaic.backends.cortex_m.program.check import check
@@ -103,6 +105,9 @@ def shipped_schedules() -> Iterator[Shipped]:
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
+    vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
+    for name, what in vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}).items():
+        yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
 
 
 def _first(name: str, core: Core, what: Sketched) -> Shipped:
@@ -140,7 +145,7 @@ def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
             return Tried(shipped, step, "wrong", "other outputs")
         guard_change(before, after, step)
         check(after, shipped.core)
-        text = Printer(after).text
+        text = Printer(after, shipped.core.pipeline).text
         if _same_text(shipped, before, after, text):
             return Tried(shipped, step, "ignored", "the same C and params")
     except RefusedError as error:
@@ -153,7 +158,7 @@ def tried(shipped: Shipped, before: Program, step: Step) -> Tried:
 def _same_text(shipped: Shipped, before: Program, after: Program, text: str) -> bool:
     try:
         check(before, shipped.core)
-        earlier = Printer(before).text
+        earlier = Printer(before, shipped.core.pipeline).text
     except RefusedError:
         return False
     params = [params_of(p, host_constants(p, shipped.arrays)) for p in (before, after)]
@@ -170,7 +175,7 @@ def scanned(shipped: Shipped, every: int, share: float, rng: random.Random) -> I
     """One step more after each `every` steps of a schedule and at its end; of all such steps a share."""
     stages = list(trees(shipped.program, shipped.steps))
     for number in sorted({*range(0, len(stages), every), len(stages) - 1}):
-        for step in all_moves(stages[number]):
+        for step in all_moves(stages[number], shipped.core):
             if rng.random() < share:
                 yield tried(shipped, stages[number], step)
 
@@ -180,7 +185,7 @@ def walked(shipped: Shipped, rng: random.Random) -> Tried:
     *_, program = trees(shipped.program, shipped.steps)
     wanted, taken, primitives = rng.randint(2, 4), 0, list(PRIMITIVES.known().values())
     while True:
-        choices = list(moves(program, rng.choice(primitives)))
+        choices = list(moves(program, rng.choice(primitives), shipped.core))
         if not choices:
             continue
         found = tried(shipped, program, rng.choice(choices))
@@ -207,14 +212,15 @@ def run_on_board(found: Sequence[Tried], folder: Path) -> Ran:
         assert each.program is not None
         inputs = [each.shipped.arrays[b.name] for b in each.program.arguments if b.memory == "in"]
         want = [each.shipped.expected[b.name] for b in each.program.arguments if b.memory == "out"]
-        printer = Printer(each.program)
-        built = Built(each.program, (), printer.text, printer.instructions, scratch_bytes(each.program))
+        printer = Printer(each.program, core.pipeline)
+        built = Built(each.program, (), printer.text, printer.instructions, printer.cycles, scratch_bytes(each.program))
         source = built.source(f"scan_{number}", each.shipped.arrays)
         cases.append(board.Case(source, inputs, want, f"{each.shipped.name}, {each.step}"))
     errors = compile_kernels([case.source for case in cases], core, folder / "tried").errors
     uncompiled = [f"{case.name}: {errors[case.source.symbol]}" for case in cases if case.source.symbol in errors]
     cases = [case for case in cases if case.source.symbol not in errors]
-    outcomes = board.run_cases(cases, folder, bench=board.M4 if core is CORTEX_M4 else board.M3)
+    bench = {CORTEX_M4: board.M4, CORTEX_M55: board.M55}.get(core, board.M3)
+    outcomes = board.run_cases(cases, folder, bench=bench)
     wrong = [str(outcome) for outcome in outcomes if not outcome.exact]
     return Ran(len(outcomes) - len(wrong), wrong, uncompiled)
 
@@ -245,7 +251,7 @@ def main(as_json: bool, every: int, share: float, run: int, walks: int, seed: in
     else:
         found = [each for one in shipped for each in scanned(one, every, share, rng)]
     ran = list[Ran]()
-    for core in (CORTEX_M4, CORTEX_M3):
+    for core in (CORTEX_M4, CORTEX_M3, CORTEX_M55):
         sample = [each for each in found if each.verdict == "works" and each.shipped.core is core]
         if sample := rng.sample(sample, min(run, len(sample))):
             with tempfile.TemporaryDirectory() as folder:

@@ -21,8 +21,10 @@ _ON_THE_WAY = {aten.add.Tensor, aten.where.self, aten.expand.default, aten.unsqu
 
 
 def bound_masks(module: GraphModule) -> None:
-    """Raise each number below `MASKED` (-inf, the least float, -1e9), in a constant or filled in, to it, in place, where all
-    that reads it ends in a softmax."""
+    """Raise numbers below `MASKED` (-inf, the least float, -1e9), in a constant or filled in, to it, in place.
+
+    That is done where all that reads them ends in a softmax.
+    """
     for node in module.graph.nodes:
         if node.target in _FILLING and any(map(_masks, node.args)) and ends_in_softmax(node):
             node.args = tuple(MASKED if _masks(argument) else argument for argument in node.args)

@@ -274,6 +274,10 @@ class KernelFamily(ABC):
         """
         return None
 
+    def is_program(self, workload: Workload, schedule: Schedule, core: Core) -> bool:
+        """Whether the kernel of a schedule is steps on its `algorithm`."""
+        return False
+
 
 FAMILIES: Registry[KernelFamily] = Registry(
     "kernel family", "tosaic.backends.cortex_m.kernels", "tosaic.kernel_families"

@@ -144,8 +144,8 @@ class KernelTask:
 
     def is_program(self, schedule: Schedule) -> bool:
         """Whether the kernel of a schedule is a program, so that its trace can be given by hand."""
-        family, workload, _ = self._owner(schedule)
-        return family.algorithm(workload, self.core) is not None
+        family, workload, own = self._owner(schedule)
+        return family.is_program(workload, own, self.core)
 
     def features(self, schedule: Schedule) -> Mapping[str, float]:
         """Static features of the generated code, by name."""

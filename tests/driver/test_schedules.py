@@ -104,8 +104,13 @@ def test_a_kernel_that_is_no_program_says_what_makes_it(tasks):
         "  at: mine.txt:1, the schedule of `cpu_2_reverse`\n"
         "  because: on a cortex-m4 it is no program of steps, but comes from linalg"
     )
+
+
+def test_steps_are_given_to_a_core_with_vectors_too(tasks):
     vector = {name: KernelTask(task.function, CORTEX_M55) for name, task in tasks.items()}
-    assert "on a cortex-m55 it is no program of steps, but comes from conv2d, " in _refusal("[cpu_0_conv2d]\n", vector)
+    given = Schedules.parse("[cpu_0_conv2d]\ncompute_at(S, n)\n", "mine.txt").given_to(vector)["cpu_0_conv2d"]
+    assert given.default().variant == "conv2d.steps" and given.is_program(given.default())
+    assert not vector["cpu_0_conv2d"].is_program(vector["cpu_0_conv2d"].default())
 
 
 @pytest.mark.parametrize(

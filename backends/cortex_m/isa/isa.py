@@ -57,6 +57,12 @@ def sets_of(core: Core) -> list[str]:
     return sorted((n for n, isa in ISAS.known().items() if isa().on(core)), key=lambda n: -len(rows_of(n)))
 
 
+def registers_of(core: Core) -> list[str]:
+    """The classes of registers that a core's instructions have."""
+    rows = (row for name in sets_of(core) for row in rows_of(name))
+    return sorted({formal.memory for row in rows for formal in row.formals} - {"m"})
+
+
 def formals(**operands: str) -> tuple[Formal, ...]:
     """Operands as `d="i32 r"`: an element type, and `m` for memory or a class of registers."""
     return tuple(Formal(name, *what.split()) for name, what in operands.items())

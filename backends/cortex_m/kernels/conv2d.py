@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
+from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
 from tosaic.backends.cortex_m.nest.rows import DOTS
@@ -36,7 +37,8 @@ from tosaic.tuner.space import Schedule, Variant
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of `nest.sketches` with MVE, and a program's (`kernels.product_sketch`) without.
+    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.vector_sketch`,
+    and beside these those of `nest.sketches`.
     """
 
     name = "conv2d"
@@ -67,6 +69,12 @@ class Conv2d(ProgramFamily):
     def sketch(self, workload: Workload) -> Sketched | None:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
         return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
+        if epilogue.element != "i8":
+            return {}
+        return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_contraction(workload, core), self.site)

@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
+    BLOCKS,
     Access,
     Alloc,
     Assign,
@@ -92,17 +93,20 @@ class _Canonical:
                 yield "else"
                 yield from self._listed(s.otherwise)
                 yield "end"
-            case For() if s.turns == 1 and s.kind != "block":
+            case For() if s.turns == 1 and s.kind not in BLOCKS:
                 self.values[s.var] = 0
                 yield from self._listed(s.body)
             case For():
-                yield f"{s.kind} {self._name(s.var)} {s.extent} {s.step} {s.early}"
+                yield f"{s.kind} {self._name(s.var)} {s.extent} {s.step} {s.early} {self._ahead(s)}"
                 yield from self._listed(s.body)
                 yield "end"
             case Instr():
                 yield f"{s.row.name} {[self._value(operand) for operand in s.operands]}"
             case Assign() | Reduce():
                 yield f"{type(s).__name__} {self._value(s.target)} {self._value(s.value)}"
+
+    def _ahead(self, loop: For) -> str:
+        return self._name(loop.ahead) if isinstance(loop.ahead, str) else str(loop.ahead)
 
     def _value(self, v: Value) -> str:
         match v:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tosaic.backends.cortex_m.isa.isa import rows_of, sets_of
+from tosaic.backends.cortex_m.isa.isa import registers_of, rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
 from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, tables_of, touches, under
 from tosaic.backends.cortex_m.program.tree import (
+    BLOCKS,
     BYTES,
     Access,
     Alloc,
@@ -38,12 +39,17 @@ def check(program: Program, core: Core) -> None:
         RefusedError: the message says what does not hold.
     """
     rows = {row for name in sets_of(core) for row in rows_of(name)}
+    classes = registers_of(core)
+    for b in program.buffers.values():
+        if b.in_registers and b.memory not in classes:
+            raise RefusedError(f"a {core.name} has no registers `{b.memory}`, where {b.name} lies")
     _named(program)
     _in_scope(program.body, {b.name for b in program.arguments})
     for s, around in under(program.body):
         match s:
-            case For() if s.kind == "block":
+            case For() if s.kind in BLOCKS:
                 _instructions_only(s)
+                _memory_apart(program, s)
             case Assign() | Reduce():
                 for name in tables_of(s):
                     if program.buffers[name].memory not in ("in", "const"):
@@ -54,7 +60,7 @@ def check(program: Program, core: Core) -> None:
             case Instr():
                 if s.row not in rows:
                     raise RefusedError(f"a {core.name} has no {s.row.name}")
-                if not any(isinstance(f, For) and f.kind == "block" for f in around):
+                if not any(isinstance(f, For) and f.kind in BLOCKS for f in around):
                     raise RefusedError(f"{s.row.name} stands outside of a block")
                 _windows_inside(program, s, around)
     _registers_counted(program)
@@ -79,10 +85,28 @@ def _in_scope(s: Statement, known: set[str]) -> None:
 
 
 def _instructions_only(block: For) -> None:
-    """Guard: a block is instructions in loops that are written out."""
+    """Guard: a block is instructions in loops that are written out, and a hardware loop at most."""
+    loops = [s for s in walk(block.body) if isinstance(s, For) and s.kind == "hardware_loop"]
+    if len(loops) > (block.kind == "block"):
+        raise RefusedError(f"the block `{block.var}` has more than one hardware loop")
     for s in walk(block.body):
-        if isinstance(s, Assign | Reduce | If) or (isinstance(s, For) and s.kind != "unroll"):
+        if isinstance(s, Assign | Reduce | If) or (isinstance(s, For) and s.kind not in ("unroll", "hardware_loop")):
             raise RefusedError(f"the block `{block.var}` holds what is no instruction")
+        if isinstance(s, For) and s.kind == "unroll" and any(loop in walk(s) for loop in loops):
+            raise RefusedError(f"the hardware loop in the block `{block.var}` is written out several times")
+
+
+def _memory_apart(program: Program, block: For) -> None:
+    """Guard: a block with vectors, whose order is that of registers, reads nothing that it writes to memory."""
+    if not any(isinstance(s, Alloc) and s.buffer.memory == "q" for s in walk(block)):
+        return
+    names = {
+        how: {a.buffer for kind, a in touches(block.body) if (kind == "read") == (how == "read")}
+        for how in ("read", "write")
+    }
+    for name in names["read"] & names["write"]:
+        if not program.buffers[name].in_registers:
+            raise RefusedError(f"the block `{block.var}` reads what it writes to {name}")
 
 
 def _inside(program: Program, access: Access, around: Sequence[For | If]) -> None:
@@ -129,7 +153,7 @@ def _registers_counted(program: Program) -> None:
     for s, around in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
             continue
-        counted = {f.var for f in loops_of(around) if f.kind == "block" or (f.kind == "each" and f.turns > 1)}
+        counted = {f.var for f in loops_of(around) if f.kind in BLOCKS or (f.kind == "each" and f.turns > 1)}
         for _, access in touches(s):
             b = program.buffers[access.buffer]
             if b.in_registers and counted & b.address(access.index).names:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.digest import code_digest
 from tosaic.backends.target import Core
 from tosaic.support.cache import remembered
@@ -32,6 +33,11 @@ _COMPARED = 8
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
+_NEAR = 1.01
+"""Times the fewest cycles, for which less code is preferred."""
+
+PROMISE = "estimate_with_waits"
+"""The feature by which schedules are compared before any is measured."""
 Knobs = Mapping[str, Choice]
 
 
@@ -54,7 +60,11 @@ class Sketched(Hashable, Protocol):
         ...
 
     def cost(self, knobs: Knobs) -> float:
-        """A cheap guess of what a schedule costs, to order guesses by."""
+        """A cheap guess of what a schedule costs, to order guesses by.
+
+        Raises:
+            RefusedError: there is none with these numbers.
+        """
         ...
 
     def knobs(self, core: Core) -> Mapping[str, Sequence[Choice]]:
@@ -73,7 +83,7 @@ class Built:
 
     Args:
         text: C, with `@SYMBOL@` for the name of the function.
-        instructions, cycles: about how many a call executes and takes.
+        instructions, cycles: about how many a call executes and takes; alike on a core without timings.
         scratch: bytes of working memory.
     """
 
@@ -81,13 +91,18 @@ class Built:
     steps: tuple[Step, ...]
     text: str
     instructions: int
+    cycles: int
     scratch: int
-    cycles: int = 0
 
     @property
     def features(self) -> dict[str, float]:
         """For the cost model."""
         return {"estimate": self.cycles, "scratch": self.scratch, "code": len(self.text.splitlines())}
+
+    def priced(self, site: Site, core: Core) -> dict[str, float]:
+        """The features, with what it waits for memory at its site."""
+        moved = walks(self.program) if site.waits_for_memory else []
+        return site.priced(self.features, self.cycles, moved, core.pipeline)
 
     def source(self, kind: str, constants: Mapping[str, np.ndarray]) -> KernelSource:
         """The kernel with its constants, those that the algorithm names.
@@ -134,17 +149,29 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
         guard_change(before[-1], found, steps[-1])
     check(found, core)
     printer = Printer(found, core.pipeline)
-    return Built(found, tuple(steps), printer.text, printer.instructions, scratch_bytes(found), printer.cycles)
+    return Built(found, tuple(steps), printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
-def variants(name: str, what: Sketched, core: Core, site: Site) -> list[Variant]:
-    """The space of a sketch: one variant, its best guess first; none where no schedule is legal."""
-    knobs = what.knobs(core)
-    first = _first(name, what, knobs, core, site)
-    if first is None:
-        return []
-    ordered = {k: (first[k], *(choice for choice in choices if choice != first[k])) for k, choices in knobs.items()}
-    return [Variant(name, ordered, _legal(what, core))]
+def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
+    """The space of sketches: a variant for each that has legal schedules, its best guess first."""
+    found = list[tuple[float, int, Variant]]()
+    for number, (name, what) in enumerate(sketches.items()):
+        knobs = what.knobs(core)
+        first = _first(name, what, knobs, core, site)
+        if first is not None:
+            ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
+            cost = built(what, assigned(first), core).priced(site, core)[PROMISE]
+            found.append((cost, number, Variant(name, ordered, _legal(what, core))))
+    return [variant for *_, variant in sorted(found, key=lambda each: each[:2])]
+
+
+class _Guess(NamedTuple):
+    """What a schedule costs, its place in the order of guesses, and its lines of code."""
+
+    cost: float
+    number: int
+    code: float
+    assignment: dict[str, Choice]
 
 
 def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
@@ -170,25 +197,33 @@ def _first(
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
-        cheap = sorted(_possible(what, knobs), key=what.cost)[:_TRIED]
-        found = list[tuple[int, int, dict[str, Choice]]]()
-        for number, each in enumerate(cheap):
+        found = list[_Guess]()
+        for number, each in enumerate(itertools.islice(_possible(what, knobs), _TRIED)):
             with suppress(BackendError):
-                kernel = built(what, assigned(each), core)
-                if site.holds(kernel.features):
-                    found.append((kernel.cycles, number, each))
+                counts = built(what, assigned(each), core).priced(site, core)
+                if site.holds(counts):
+                    found.append(_Guess(counts[PROMISE], number, counts["code"], each))
             if len(found) == _COMPARED:
                 break
-        return min(found)[2] if found else None
+        if not found:
+            return None
+        best = min(found)
+        if core.mve:
+            best = min((each for each in found if each.cost <= _NEAR * best.cost), key=lambda each: each.code)
+        return best.assignment
 
-    problem = repr((name, what, core, site.most_scratch, dict(knobs)))
-    return remembered("guesses/program", [code_digest("cortex_m"), problem], compute)
+    problem = repr((name, what, core, site, dict(knobs)))
+    return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
 
 
 def _possible(what: Sketched, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
-    """The assignments for which a sketch has steps."""
-    for values in itertools.product(*knobs.values()):
+    """The assignments for which a sketch has steps, those first that it thinks cheap."""
+    costs = list[tuple[float, int, dict[str, Choice]]]()
+    for number, values in enumerate(itertools.product(*knobs.values())):
         each = dict(zip(knobs, values, strict=True))
+        with suppress(RefusedError):
+            costs.append((what.cost(each), number, each))
+    for _, _, each in sorted(costs, key=lambda cost: cost[:2]):
         with suppress(RefusedError):
             list(what.steps(each))
             yield each

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, Program, Statement, children
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Program, Statement, children
 
 _WEIGHTS = ("w", "w16")
 """The constants that lie last, so that kernels may share them; a program has one of them, or none."""
@@ -34,12 +34,13 @@ def constant_offsets(program: Program) -> dict[str, int]:
 
 
 def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
-    """The params: constants as the program reads them, each at its offset."""
+    """The params: constants as the program reads them, each at its offset, and slack for loads that run ahead."""
     data = bytearray()
     for b in constants_of(program):
         data += bytes(_aligned(len(data)) - len(data))
         data += np.ascontiguousarray(constants[b.name].astype(f"<i{BYTES[b.dtype]}")).tobytes()
-    return bytes(data)
+    ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
+    return bytes(data) + bytes(SLACK * ahead)
 
 
 def scratch_offsets(program: Program) -> dict[str, int]:

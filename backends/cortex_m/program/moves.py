@@ -5,49 +5,61 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tosaic.backends.cortex_m.isa.isa import ISAS
+from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
 from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Access, Assign, For, Instr, Op, Program, Reduce
+from tosaic.backends.cortex_m.program.tree import BYTES, Access, Alloc, Assign, For, Instr, Op, Program, Reduce, walk
+from tosaic.backends.target import Core
 
 NUMBERS = (2, 3, 4, 8)
 """What stands for a number."""
 
 
-def moves(program: Program, primitive: type[Primitive]) -> Iterator[Step]:
+def moves(program: Program, primitive: type[Primitive], core: Core) -> Iterator[Step]:
     """The steps of a primitive on the loops and buffers of a tree, with small numbers; most are not legal.
 
     What comes later goes with what stands before: a loop is of the nest right inside of a loop, and touches a buffer; a
-    number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own. New
-    names are fresh. Buffers that instructions hold stay as they are, and operations are those of one element.
+    number is less than twice a loop's turns; a dimension is one of a buffer, and a type no narrower than its own; rules
+    and operations are those of what a buffer is assigned, or operations are of one element. A loop behind a type reads
+    a part of what the loop before reads of a buffer. New names are fresh. Buffers that instructions hold stay as they
+    are. Registers and instructions are those of the core.
     """
     most = len(primitive.takes)
     for count in range(most - primitive.optional, most + 1):
-        for arguments in _arguments(program, primitive, primitive.takes[:count], ()):
+        for arguments in _arguments(program, primitive, core, primitive.takes[:count], ()):
             yield Step(primitive.name, arguments)
 
 
-def all_moves(program: Program) -> list[Step]:
+def all_moves(program: Program, core: Core) -> list[Step]:
     """The steps of all primitives, one primitive after the other."""
-    return [step for primitive in PRIMITIVES.known().values() for step in moves(program, primitive)]
+    return [step for primitive in PRIMITIVES.known().values() for step in moves(program, primitive, core)]
 
 
 def _arguments(
-    program: Program, primitive: type[Primitive], kinds: tuple[str, ...], before: tuple[Argument, ...]
+    program: Program, primitive: type[Primitive], core: Core, kinds: tuple[str, ...], before: tuple[Argument, ...]
 ) -> Iterator[tuple[Argument, ...]]:
     if len(before) == len(kinds):
         yield before
         return
-    for argument in _choices(program, primitive, kinds[len(before)], before):
-        yield from _arguments(program, primitive, kinds, (*before, argument))
+    for argument in _choices(program, primitive, core, kinds[len(before)], before):
+        yield from _arguments(program, primitive, core, kinds, (*before, argument))
 
 
 def _choices(
-    program: Program, primitive: type[Primitive], kind: str, before: tuple[Argument, ...]
+    program: Program, primitive: type[Primitive], core: Core, kind: str, before: tuple[Argument, ...]
 ) -> Iterator[Argument]:
     buffer = next((program.buffers[name] for name in map(str, before[::-1]) if name in program.buffers), None)
     match kind:
+        case "loop" if before and primitive.takes[len(before) - 1] == "dtype":
+            turn, name = program.loops[str(before[1])][0].body, str(before[0])
+            every = sum(access.buffer == name for _, access in touches(turn))
+            for s in walk(turn):
+                if isinstance(s, For) and 0 < sum(access.buffer == name for _, access in touches(s)) < every:
+                    yield s.var
+        case "made":
+            turn = program.loops[str(before[-1])][0].body
+            yield from (s.buffer.name for s in walk(turn) if isinstance(s, Alloc))
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]
             inside = nest_of(outer[-1].body)[0] if outer else program.statements
@@ -67,20 +79,29 @@ def _choices(
             dims = len(buffer.shape)
             yield from range(dims) if kind == "dim" else _orders(dims)
         case "memory":
-            yield from ("scratch", *REGISTERS)
+            yield from ("scratch", *registers_of(core))
         case "dtype":
             least = BYTES[buffer.dtype] if buffer is not None else 1
             yield from (dtype for dtype, width in BYTES.items() if width >= least)
-        case "rule":
-            yield from RULES
+        case "rule" if buffer is not None:
+            parts = list(_operations(program, buffer.name))
+            yield from (name for name, rule in RULES.items() if any(rule.change(part) is not None for part in parts))
+        case "op" if buffer is not None:
+            yield from dict.fromkeys(part.name for part in _operations(program, buffer.name))
         case "op":
-            values = (s.value for s in program.statements if isinstance(s, Assign | Reduce))
-            parts = (part for value in values for part in parts_of(value) if isinstance(part, Op))
+            parts = [part for name in program.buffers for part in _operations(program, name)]
             yield from dict.fromkeys(part.name for part in parts if [type(arg) for arg in part.args] == [Access])
         case "isa":
-            yield from ISAS.known()
+            yield from sets_of(core)
         case "word":
             yield from primitive.words
+
+
+def _operations(program: Program, target: str) -> Iterator[Op]:
+    """The operations in what a buffer is assigned, or gets added."""
+    for s in program.statements:
+        if isinstance(s, Assign | Reduce) and s.target.buffer == target:
+            yield from (part for part in parts_of(s.value) if isinstance(part, Op))
 
 
 def _orders(dims: int) -> Iterator[str]:

@@ -42,12 +42,15 @@ def _infix(sign: str, compute: Callable[..., int], instructions: int = 1) -> Ope
     return Operation(compute, f"({{0}} {sign} {{1}})", instructions)
 
 
-def _function(name: str, parameters: str, expression: str, instructions: int, compute: Callable[..., int]) -> Operation:
-    """An operation that is a function of C, of int32 parameters."""
+def _function(
+    name: str, parameters: str, expression: str, instructions: int, compute: Callable[..., int], before: str = ""
+) -> Operation:
+    """An operation that is a function of C, of int32 parameters; `before` is what it calls."""
     names = parameters.split()
     declared = ", ".join(f"int32_t {each}" for each in names)
     call = f"{name}({', '.join(f'{{{i}}}' for i in range(len(names)))})"
-    return Operation(compute, call, instructions, f"INLINE int32_t {name}({declared}) {{ return {expression}; }}")
+    helper = f"INLINE int32_t {name}({declared}) {{ return {expression}; }}"
+    return Operation(compute, call, instructions, "\n".join(filter(None, (before, helper))))
 
 
 def _shifted(value: int, amount: int, unsigned: bool, rounding: bool) -> int:
@@ -82,6 +85,9 @@ INLINE int32_t high32(int32_t v, int32_t m) {
   return (int64_t)v * m >> 32;
 #endif
 }"""
+_SATURATED = (
+    "INLINE int32_t saturated32(int64_t v) { return v < INT32_MIN ? INT32_MIN : v > INT32_MAX ? INT32_MAX : v; }"
+)
 
 OPS: Mapping[str, Operation] = MappingProxyType(
     {
@@ -101,6 +107,7 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         "abs": _function("abs32", "v", "v < 0 ? (int32_t)(0u - (uint32_t)v) : v", 2, lambda v: wrapped(abs(v))),
         "clz": _function("clz32", "v", "v ? __builtin_clz(v) : 32", 1, lambda v: 32 - (v % (1 << 32)).bit_length()),
         "low": Operation(lambda v: (v + 128) % 256 - 128, "(int8_t)({0})", 1),
+        "low_half": Operation(lambda v: (v + (1 << 15)) % (1 << 16) - (1 << 15), "(int16_t)({0})", 1),
         "asr": _infix(">>", lambda v, s: v >> s),
         "round_asr": _function(
             "round_asr", "v s", "((int64_t)v + (1ll << (s - 1))) >> s", 5, lambda v, s: (v + (1 << (s - 1))) >> s
@@ -127,6 +134,14 @@ OPS: Mapping[str, Operation] = MappingProxyType(
             5,
             lambda v, m: (v * m + (1 << 30)) >> 31,
         ),
+        "round_high_add": _function(
+            "round_high_add",
+            "v m a",
+            "saturated32((((int64_t)v * m + (1ll << 30)) >> 31) + a)",
+            8,
+            lambda v, m, a: clamped(((v * m + (1 << 30)) >> 31) + a, -(1 << 31), (1 << 31) - 1),
+            _SATURATED,
+        ),
         "scale32": _function(
             "scale32",
             "v m s",
@@ -136,9 +151,9 @@ OPS: Mapping[str, Operation] = MappingProxyType(
         ),
     }
 )
-"""By name. `low` is the low byte, `high` is SMMUL, `asr` and `round_asr` shift right by a known number, `scale32` is
-apply_scale_32 of the TOSA specification without double rounding. Shifts by a number that is not known are to the left,
-and to the right where it is negative."""
+"""By name. `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL, `asr` and `round_asr` shift right by a
+known number, `scale32` is apply_scale_32 of the TOSA specification without double rounding, `round_high_add` is
+VQRDMLASH. Shifts by a number that is not known are to the left, and to the right where it is negative."""
 
 LOOKUP = "lookup"
 """`lookup(table, v)`: the element `v` behind the access `table`. Its first argument is a place, not a number."""

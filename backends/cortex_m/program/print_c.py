@@ -29,6 +29,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Value,
     walk,
 )
+from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
 from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.backends.target import Pipeline
 
@@ -53,11 +54,11 @@ class Printer:
     """
 
     def __init__(self, program: Program, pipeline: Pipeline | None = None) -> None:
-        self.program, self.body = program, written_out(program.body)
+        self.program, self.body, self.pipeline = program, written_out(program.body), pipeline
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
         self.scratch = scratch_offsets(program)
-        self.instructions, self.cycles, self._times, self._pipeline = 0, 0, 1, pipeline
+        self.instructions, self.cycles, self._times, self._last = 0, 0, 1, dict[str, int]()
         self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
         self.text = self._unit()
 
@@ -125,19 +126,32 @@ class Printer:
     def _loop(self, s: For, depth: int) -> list[str]:
         pad, early = "  " * depth, s.early
         name = f"{s.var}_" if early else s.var
+        if s.kind == "hardware_loop":
+            return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
         self._times *= s.turns
-        self._took(_LOOP, _LOOP + (self._pipeline.taken_branch if self._pipeline else 0))
-        body = self._assembly(s, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
+        self._last[s.var] = s.last
+        self._took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
+        body = self._block(s.body, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
         self._times //= s.turns
         if s.turns == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
         return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
 
-    def _assembly(self, s: For, depth: int) -> list[str]:
-        if is_thumb(s.body):
-            return self._thumb(thumb(s.body, self.buffers), "  " * depth)
-        pad, block = "  " * depth, assembled(s.body, self.buffers, self._pipeline)
+    def _block(self, body: Statement, depth: int) -> list[str]:
+        if has_vectors(body):
+            return self._vectors(body, depth)
+        return self._thumb(thumb(body, self.buffers), "  " * depth) if is_thumb(body) else self._assembly(body, depth)
+
+    def _vectors(self, body: Statement, depth: int) -> list[str]:
+        block = vector_block(body, self.buffers, self.pipeline, self._last)
+        cost = block.cycles + len(block.pointers.starts)
+        self._took(cost, cost)
+        starts = (f"const int8_t *{n} = {self._pointer(*start)};" for n, start in block.pointers.starts.items())
+        return [f"{'  ' * depth}{line}" for line in (*starts, *block.statement)]
+
+    def _assembly(self, body: Statement, depth: int) -> list[str]:
+        pad, block = "  " * depth, assembled(body, self.buffers, self.pipeline)
         self._assembled(block.lines, len(block.pointers))
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
         pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
@@ -162,7 +176,7 @@ class Printer:
         return f"(const int8_t *){buffer} + {where}"
 
     def _assembled(self, lines: Sequence[str], pointers: int) -> None:
-        cycles = cycles_of(lines, self._pipeline, 1) if self._pipeline else len(lines)
+        cycles = cycles_of(lines, self.pipeline, 1) if self.pipeline else len(lines)
         self._took(len(lines) + pointers, cycles + pointers)
 
     def _took(self, instructions: int, cycles: int) -> None:

@@ -69,7 +69,7 @@ def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> St
     match s:
         case For():
             body = change(s.body)
-            return s if body is s.body else For(s.var, s.extent, body, s.step, s.early, s.kind)
+            return s if body is s.body else For(s.var, s.extent, body, s.step, s.early, s.kind, s.ahead)
         case Alloc():
             body = change(s.body)
             return s if body is s.body else Alloc(s.buffer, body)
@@ -156,6 +156,13 @@ def meaning(row: Row) -> Assign | Reduce:
     return parse_statement(row.meaning)
 
 
+@lru_cache(maxsize=256)
+def changes_target(row: Row) -> bool:
+    """Whether what an instruction writes depends on what was there, beside sums."""
+    what = meaning(row)
+    return any(access.buffer == what.target.buffer for access in accesses(what.value))
+
+
 def meaning_of(instr: Instr, lane: str = "l") -> For:
     """An instruction as the loop that it stands for, on its operands; `lane` is its variable."""
     base = {f.name: o for f, o in zip(instr.row.formals, instr.operands, strict=True)}
@@ -181,7 +188,10 @@ def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
             what = meaning(s.row)
             for formal, operand in zip(s.row.formals, s.operands, strict=True):
                 written = formal.name == what.target.buffer
-                yield ("read" if not written else "write" if isinstance(what, Assign) else "add"), operand
+                if not written or changes_target(s.row):
+                    yield "read", operand
+                if written:
+                    yield ("write" if isinstance(what, Assign) else "add"), operand
 
 
 def tables_of(statement: Statement) -> set[str]:

@@ -41,7 +41,68 @@ def _high(v: Op) -> Change | None:
     return None
 
 
-RULES: Mapping[str, Rule] = MappingProxyType({"high": Rule("high", _high)})
+def _doubled(v: Op) -> Change | None:
+    """Rounding shifts in two floors: of the doubled product's high word, then of the rest, by vectors."""
+    match v:
+        case Op("scale32", (value, multiplier, Access() as shift)):
+            down = Access("down", shift.index)
+            return Op("round_shift", (Op("doubled_high", (value, multiplier)), down)), {"down": (shift,)}
+    return None
+
+
+def _lanes(v: Op) -> Change | None:
+    """A saturated byte in a word: shifted up with saturation, then down."""
+    match v:
+        case Op("sat8", (value,)):
+            return Op("asr", (Op("sat_shl", (value, 24)), 24)), {}
+    return None
+
+
+def _bounded(v: Op) -> Change | None:
+    """Bounds that lie within a byte saturate, too."""
+    match v:
+        case Op("clamp", (Op("sat8", (value,)), Access() as low, Access() as upper)):
+            least, most = Access("least", low.index), Access("most", upper.index)
+            return Op("min", (Op("max", (value, least)), most)), {"least": (low,), "most": (upper,)}
+    return None
+
+
+def _rounded(v: Op) -> Change | None:
+    """A rounding shift by 31, and what is added to it, as one operation."""
+    match v:
+        case Op("add", (Op("scale32", (value, Access() as multiplier, shift)), Access() as zero)):
+            whole = Access("whole", multiplier.index)
+            return Op("round_high_add", (value, whole, zero)), {"whole": (multiplier, shift)}
+    return None
+
+
+def _halves(v: Op) -> Change | None:
+    """A byte saturated in two steps."""
+    match v:
+        case Op("sat8", (Op(name) as value,)) if name != "sat16":
+            return Op("sat8", (Op("sat16", (value,)),)), {}
+    return None
+
+
+def _narrow(v: Op) -> Change | None:
+    """A byte saturated in two steps, with the zero point added between them."""
+    match v:
+        case Op("sat8", (Op("add", (value, Access() as zero)),)):
+            half = Op("low_half", (Access("zero_half", zero.index),))
+            return Op("sat8", (Op("sat16", (Op("add", (Op("sat16", (value,)), half)),)),)), {"zero_half": (zero,)}
+    return None
+
+
+_RULES = (
+    Rule("high", _high),
+    Rule("doubled", _doubled),
+    Rule("lanes", _lanes),
+    Rule("bounded", _bounded),
+    Rule("narrow", _narrow),
+    Rule("rounded", _rounded),
+    Rule("halves", _halves),
+)
+RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _RULES})
 """Every identity, by name."""
 
 
@@ -80,10 +141,30 @@ def _carried_shift(shift: np.ndarray) -> np.ndarray | None:
     return None if (shift > 54).any() else shift + 8
 
 
+def _down(shift: np.ndarray) -> np.ndarray | None:
+    """What is left of a shift when 31 bits are gone, to the right; rounding needs one."""
+    return None if (shift < 32).any() or (shift > 62).any() else 31 - shift
+
+
+def _whole(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
+    """The multiplier to a shift of 31."""
+    rest = np.int64(1) << np.maximum(shift - 31, 0)
+    return None if (shift < 31).any() or (multiplier % rest).any() else multiplier // rest
+
+
+def _byte(value: np.ndarray) -> np.ndarray | None:
+    return value if ((value >= -128) & (value < 128)).all() else None
+
+
 DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
     {
         "round": _round,
         "right": _right,
+        "down": _down,
+        "whole": _whole,
+        "least": _byte,
+        "most": _byte,
+        "zero_half": _byte,
         "carried": _carried,
         "carried_bias": _carried_bias,
         "carried_shift": _carried_shift,

@@ -164,9 +164,10 @@ def _listed(statement: Statement, depth: int) -> list[str]:
         case For():
             by = f" by {statement.step}" if statement.step > 1 else ""
             early = ", the last one early" if statement.early else ""
-            kind = "for" if statement.kind == "each" else statement.kind
+            kind = "for" if statement.kind == "each" else statement.kind.replace("_", " ")
+            ahead = f", {statement.ahead} ahead" if statement.ahead else ""
             return [
-                f"{pad}{kind} {statement.var} < {statement.extent}{by}{early}:",
+                f"{pad}{kind} {statement.var} < {statement.extent}{by}{early}{ahead}:",
                 *_listed(statement.body, depth + 1),
             ]
     return [f"{pad}{statement}"]

@@ -6,6 +6,7 @@ Primitives rewrite it, walks print, count, check and interpret it. There is no t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,8 +19,8 @@ from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
 """Bytes of an element."""
-REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4})
-"""Bytes of a register, by class: `h` are r8 and up, which hold sums on the baseline cores.
+REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "q": 16})
+"""Bytes of a register, by class: general ones; r8 and up, which hold sums on the baseline cores; and vectors.
 
 A buffer in registers ends in a dimension of whole registers."""
 
@@ -100,7 +101,9 @@ class Op:
 
 Value: TypeAlias = "Access | Op | int"
 
-Kind = Literal["each", "unroll", "block"]
+Kind = Literal["each", "unroll", "block", "hardware_loop"]
+BLOCKS = ("block", "hardware_loop")
+"""The kinds of loops whose turns are assembly."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,10 @@ class For:
 
     Args:
         early: a last turn that would pass the end starts early, and repeats work.
-        kind: `each` is a loop of C, `unroll` is written out, and a turn of a `block` is one block of assembly.
+        kind: `each` is a loop of C, `unroll` is written out, a turn of a `block` is one block of assembly, and a
+            `hardware_loop` is one inside of a block, or a block alone.
+        ahead: of a hardware loop, how many loads that open a turn are executed in the turn before; or the buffer up to
+            whose last element all is.
     """
 
     var: str
@@ -118,6 +124,7 @@ class For:
     step: int = 1
     early: bool = False
     kind: Kind = "each"
+    ahead: int | str = 0
 
     @property
     def turns(self) -> int:
@@ -196,6 +203,8 @@ class Row:
             empty for none.
         low: whether it is one of the baseline cores: registers of class `r` are r0 to r7, and the first operand of its
             first line is lost where it is no result.
+        moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
+        first: of one that adds up, the instruction that begins the sum at 0; empty for none.
     """
 
     name: str
@@ -207,10 +216,21 @@ class Row:
     align: int = 1
     pair: str = ""
     low: bool = False
+    moves: int = 0
+    first: str = ""
 
     @property
     def instructions(self) -> int:
         return self.text.count(";") + 1
+
+    @property
+    def several(self) -> bool:
+        """Whether an operand is several registers, which its text numbers."""
+        return any(self.registers(formal.name) > 1 for formal in self.formals)
+
+    def registers(self, formal: str) -> int:
+        """The registers of an operand."""
+        return max(1, len(set(re.findall(rf"{{{formal}(\d)}}", self.text))))
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def test_the_guess_reads_a_slow_memory_once_where_there_is_room():
     layer = mve_layers.conv2d(np.random.default_rng(5), (1, 12, 12, 64), 64, (1, 1))
 
     def guess(**site):
-        return Space(tuple(Conv2d(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55))).default()
+        return Space(tuple(Conv2d(site=Site(**site)).vector_variants(layer.workload(FAMILY), CORTEX_M55))).default()
 
     fast, slow, tight = guess(), guess(constants=SLOW_MEMORY), guess(constants=SLOW_MEMORY, most_scratch=1024)
     assert (fast["weights"], slow["weights"], slow["outer"]) == ("params", "scratch", "channels")

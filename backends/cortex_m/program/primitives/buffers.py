@@ -53,11 +53,14 @@ def whole_registers(b: Buffer) -> None:
 @PRIMITIVES.register
 class Stage(Primitive):
     """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
-    `scratch`, as i32; what the turn writes is copied back."""
+    `scratch`, as i32; what the turn writes is copied back.
+
+    `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the turn.
+    """
 
     name = "stage"
-    takes = ("buffer", "loop", "name", "memory", "dtype")
-    optional = 1
+    takes = ("buffer", "loop", "name", "memory", "dtype", "loop")
+    optional = 2
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         name, var, new, memory = map(str, arguments[:4])
@@ -66,8 +69,16 @@ class Stage(Primitive):
         fresh(program, new)
         if memory not in ("scratch", *REGISTERS) or BYTES.get(dtype, 0) < BYTES[b.dtype]:
             raise RefusedError(f"{name} is not staged in `{memory}` as `{dtype}`")
+        within = program.loop(str(arguments[5])) if len(arguments) > 5 else None
         found = uses(loop.body, name)
         not_held(loop.body, name)
+        if within is not None:
+            if any(u.how != "read" for u in found) or not any(s is within for s in walk(loop.body)):
+                raise RefusedError(f"{name} is not read alone in `{within.var}` inside of `{var}`")
+            inside = [u for u in found if within in u.loops]
+            if len(inside) in (0, len(found)):
+                raise RefusedError(f"`{within.var}` reads all, or nothing, of {name}")
+            found = inside
         if name in tables_of(loop.body):
             raise RefusedError(f"values say what is read of {name}")
         if not found or name in own_buffers(loop.body):
@@ -93,7 +104,8 @@ class Stage(Primitive):
         fresh(program, *back.values())
         extents = {names[dim]: windows[dim].extent for dim in kept}
         parts = [_copied(inner, outer, extents, {})] if read else []
-        parts += [with_accesses(loop.body, moved)]
+        changed = loop.body if within is None else within
+        parts += [exchanged(loop.body, changed, with_accesses(changed, moved))]
         parts += [_copied(outer, inner, extents, back)] if written else []
         return with_loop(program, loop, replace(loop, body=Alloc(buffer, seq(*parts))))
 

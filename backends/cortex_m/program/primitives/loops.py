@@ -18,6 +18,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
 )
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
+    BLOCKS,
     Alloc,
     Assign,
     For,
@@ -71,7 +72,8 @@ def renamed(program: Program, statement: Statement, suffix: str) -> Statement:
     def one(s: Statement) -> Statement:
         match s:
             case For():
-                return replace(s, var=loops[s.var])
+                ahead = buffers.get(s.ahead, s.ahead) if isinstance(s.ahead, str) else s.ahead
+                return replace(s, var=loops[s.var], ahead=ahead)
             case Alloc():
                 return replace(s, buffer=replace(s.buffer, name=buffers[s.buffer.name]))
         return s
@@ -124,7 +126,7 @@ class Reorder(Primitive):
         second = first.body
         if not isinstance(second, For) or second.var != inner:
             raise RefusedError(f"`{inner}` does not stand right inside of `{outer}`")
-        if "block" in (first.kind, second.kind):
+        if first.kind in BLOCKS or second.kind in BLOCKS:
             raise RefusedError("a block stays where it is")
         if why := why_not_apart(program, first, outer, inner):
             raise RefusedError(why)
@@ -279,11 +281,11 @@ class Block(Primitive):
             raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
         if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds a block")
-        if any(isinstance(s, For) and s.kind == "block" and _holds(s, loop) for s in program.statements):
+        if any(isinstance(s, For) and s.kind in BLOCKS and _holds(s, loop) for s in program.statements):
             raise RefusedError(f"`{loop.var}` is in a block")
 
         def unrolled(s: Statement) -> Statement:
-            return replace(s, kind="unroll") if isinstance(s, For) else s
+            return replace(s, kind="unroll") if isinstance(s, For) and s.kind == "each" else s
 
         if not any(isinstance(s, Instr) for s in walk(loop.body)):
             raise RefusedError(f"`{loop.var}` holds no instruction")

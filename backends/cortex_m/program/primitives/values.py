@@ -59,7 +59,7 @@ class Rewrite(Primitive):
             return replace(s, value=change(s.value)) if isinstance(s, Assign) and s.target.buffer == b.name else s
 
         body = mapped(program.body, one)
-        if not new:
+        if body == program.body:
             raise RefusedError(f"`{rule.name}` finds nothing in {b.name}")
         if len({derived.name for derived in new}) < len(new):
             raise RefusedError(f"`{rule.name}` finds several constants in {b.name}")

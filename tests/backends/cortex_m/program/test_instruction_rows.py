@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from board import M0, M3, M4, M55, Bench, Case, run_cases
@@ -12,7 +14,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.rewriting import accesses, meaning, seq
+from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target, meaning, seq
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -23,6 +25,8 @@ from tosaic.backends.cortex_m.program.tree import (
     For,
     Formal,
     Instr,
+    Kind,
+    Op,
     Program,
     Reduce,
     Row,
@@ -30,6 +34,8 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 TURNS = 8
+SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32)}
+"""The amounts that shifts by a vector are tested with."""
 BENCHES = (M0, M3, M4, M55)
 
 
@@ -38,12 +44,14 @@ def smallest_bench(name: str) -> Bench:
     return next(bench for bench in BENCHES if ISAS.find(name)().on(bench.core))
 
 
-def moved(dtype: str, *, load: bool) -> Row:
-    """A whole register from or to memory."""
-    lanes, kinds = REGISTERS["r"] // BYTES[dtype], (f"{dtype} r", f"{dtype} m")
+def moved(dtype: str, memory: str, *, load: bool) -> Row:
+    """A whole register of a class from or to memory."""
+    lanes, kinds = REGISTERS[memory] // BYTES[dtype], (f"{dtype} {memory}", f"{dtype} m")
     operands = formals(d=kinds[not load], a=kinds[load])
     meaning = "d[l] = a[l]" if lanes > 1 else "d = a"
-    return Row(f"test.{dtype}", lanes, meaning, operands, "ldr {d}, {a}" if load else "str {a}, {d}", (0, 4095))
+    texts = {"r": ("ldr {d}, {a}", "str {a}, {d}", (0, 4095)), "q": ("vldrb.u8 {d}, {a}", "vstrb.8 {a}, {d}", (0, 127))}
+    *both, reach = texts[memory]
+    return Row(f"test.{dtype}.{memory}", lanes, meaning, operands, both[not load], reach)
 
 
 def elements(row: Row, formal: Formal) -> int:
@@ -60,12 +68,16 @@ class RowProgram:
 
     A row of memory stands there three times: the second reads or writes a register behind the first, the third as far
     away as its offset reaches.
+
+    Args:
+        kind: of the loop over the turns.
+        walks: whether the row stands there once, and the next turn goes on where it ends.
     """
 
-    def __init__(self, row: Row) -> None:
-        self.row, self.arguments = row, list[Buffer]()
+    def __init__(self, row: Row, kind: Kind = "block", walks: bool = False) -> None:
+        self.row, self.walks, self.arguments = row, walks, list[Buffer]()
         what, parts, homes = meaning(row), list[Statement](), list[Buffer]()
-        for time in range(3 if any(formal.memory == "m" for formal in row.formals) else 1):
+        for time in range(3 if any(formal.memory == "m" for formal in row.formals) and not walks else 1):
             operands, after = list[Access](), list[Statement]()
             for formal in row.formals:
                 written = formal.name == what.target.buffer
@@ -77,11 +89,14 @@ class RowProgram:
                 register = Buffer(f"{formal.name}_{time}_r", formal.dtype, (lanes,), formal.memory)
                 homes.append(register)
                 operands.append(Access(register.name, (Affine(),)))
-                if not written or isinstance(what, Reduce):
-                    source = self._place(formal, time, False)
-                    parts.append(Instr(moved(formal.dtype, load=True), (operands[-1], source)))
-                if written:
-                    after.append(Instr(moved(formal.dtype, load=False), (place, operands[-1])))
+                for lane in range(0, lanes, register.lanes):
+                    part = Access(register.name, (Affine.of(lane),))
+                    if not written or isinstance(what, Reduce) or changes_target(row) or _leaves_lanes(what):
+                        source = _behind(self._place(formal, time, False), lane)
+                        parts.append(Instr(moved(formal.dtype, formal.memory, load=True), (part, source)))
+                    if written:
+                        store = moved(formal.dtype, formal.memory, load=False)
+                        after.append(Instr(store, (_behind(place, lane), part)))
             parts += [Instr(row, tuple(operands)), *after]
         # Rows of a kind stand side by side, so that they may pair.
         parts.sort(key=lambda s: 0 if _loads(s) else 2 if _stores(s) else 1)
@@ -89,7 +104,7 @@ class RowProgram:
         for register in homes:
             block = Alloc(register, block)
         tensors = sorted(self.arguments, key=lambda b: b.memory == "out")
-        self.program = Program(tuple(tensors), seq(self._cleared(), For("i", TURNS, block, kind="block")))
+        self.program = Program(tuple(tensors), seq(self._cleared(), For("i", TURNS, block, kind=kind)))
 
     def _cleared(self) -> Statement:
         (b,) = [b for b in self.arguments if b.memory == "out"]
@@ -99,9 +114,9 @@ class RowProgram:
     def _place(self, formal: Formal, time: int, written: bool) -> Access:
         """Where an operand of one of the three times lies in its tensor, which is made here."""
         name, size = f"{formal.name}_{'out' if written else 'in'}", elements(self.row, formal)
-        reach = (self.row.reach[1] if formal.memory == "m" else 4095) // BYTES[formal.dtype]
+        reach = (self.row.reach[1] if formal.memory == "m" else 1 << 12) // BYTES[formal.dtype]
         unit = max(size, 4 // BYTES[formal.dtype])
-        far = reach // unit * unit
+        far = 0 if self.walks else reach // unit * unit
         start = (0, unit, far)[time]
         if all(b.name != name for b in self.arguments):
             shape = (TURNS, far + unit)
@@ -142,22 +157,38 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
     what = meaning(row)
     width = {f.name: BYTES[f.dtype] for f in row.formals}
     narrow = 1 if row.low else width[what.target.buffer] if isinstance(what.value, Access) else 4
+    sums = isinstance(what.value, Op) and what.value.name in ("add", "sub")
     found = dict[str, np.ndarray]()
     for b in program.arguments:
         if b.memory == "in":
             most = 1 << (8 * min(BYTES[b.dtype], narrow) - 1)
+            low = -most
             if isinstance(what, Reduce):
                 most = min(most, 1 << 30 if b.name.startswith(what.target.buffer) else 23_000)
-            found[b.name] = rng.integers(-most, most, b.shape).astype(f"int{8 * BYTES[b.dtype]}")
+                low = -most
+            if sums:
+                low, most = low // 2, most // 2
+            if isinstance(what.value, Op) and what.value.name in SHIFTS and b.name.startswith("b"):
+                low, most = SHIFTS[what.value.name]
+            found[b.name] = rng.integers(low, most, b.shape).astype(f"int{8 * BYTES[b.dtype]}")
     return found
 
 
+def _leaves_lanes(what: Assign | Reduce) -> bool:
+    """Whether other lanes of the target stay as they are."""
+    return bool(what.target.index) and what.target.index[0]["l"] > 1
+
+
+def _behind(place: Access, lanes: int) -> Access:
+    return Access(place.buffer, (*place.index[:-1], place.index[-1] + lanes))
+
+
 def _loads(s: Statement) -> bool:
-    return isinstance(s, Instr) and s.row == moved(s.row.formals[0].dtype, load=True)
+    return isinstance(s, Instr) and s.row.name.startswith("test.") and s.row.formals[1].memory == "m"
 
 
 def _stores(s: Statement) -> bool:
-    return isinstance(s, Instr) and s.row == moved(s.row.formals[0].dtype, load=False)
+    return isinstance(s, Instr) and s.row.name.startswith("test.") and s.row.formals[0].memory == "m"
 
 
 @pytest.mark.parametrize("bench", dict.fromkeys(map(smallest_bench, ISAS.known())), ids=lambda bench: bench.core.name)
@@ -165,12 +196,14 @@ def test_every_row_does_what_it_means(bench, tmp_path):
     rng = np.random.default_rng(0)
     rows = [row for name, isa in ISAS.known().items() if smallest_bench(name) is bench for row in isa.rows]
     cases = []
-    for number, row in enumerate(rows):
-        program = low_program(row) if row.low else RowProgram(row).program
+    loops: list[tuple[Kind, bool]] = [("hardware_loop", False), ("hardware_loop", True)]
+    kinds: list[tuple[Kind, bool]] = [("block", False), *(loops if bench is M55 else [])]
+    for number, (row, (kind, walks)) in enumerate(itertools.product(rows, kinds)):
+        program = low_program(row) if row.low else RowProgram(row, kind, walks).program
         printer, inputs = Printer(program), inputs_of(row, program, rng)
         if row.pair:
             assert row.pair.partition(" ")[0] in printer.text
-        source = Built(program, (), printer.text, 0, 0).source(f"row_{number}", {})
+        source = Built(program, (), printer.text, 0, 0, 0).source(f"row_{number}", {})
         cases.append(Case(source, list(inputs.values()), list(interpreted(program, inputs).values()), row.name))
     outcomes = run_cases(cases, tmp_path, bench=bench)
     assert [str(outcome) for outcome in outcomes if not outcome.exact] == []
@@ -181,7 +214,7 @@ def test_a_row_that_means_something_else_is_found(tmp_path):
     wrong = Row("wrong", 2, "d[l] = a[2 * l + 1]", formals(d="i16 r", a="i8 r"), "sxtb16 {d}, {a}")
     program = RowProgram(wrong).program
     inputs = inputs_of(wrong, program, rng)
-    source = Built(program, (), Printer(program).text, 0, 0).source("wrong", {})
+    source = Built(program, (), Printer(program).text, 0, 0, 0).source("wrong", {})
     case = Case(source, list(inputs.values()), list(interpreted(program, inputs).values()))
     (outcome,) = run_cases([case], tmp_path, bench=M4)
     assert not outcome.exact
@@ -190,7 +223,7 @@ def test_a_row_that_means_something_else_is_found(tmp_path):
 def test_rows_of_several_lines_that_need_each_other_keep_their_order(tmp_path):
     text = "add {d}, {a}, {a}; add {d}, {d}, {a}"
     thrice = Row("thrice", 1, "d = a + a + a", formals(d="i32 r", a="i32 r"), text)
-    load, store = moved("i32", load=True), moved("i32", load=False)
+    load, store = moved("i32", "r", load=True), moved("i32", "r", load=False)
     at = (Affine.of("i"),)
     parts = [
         Instr(load, (Access("u"), Access("a", at))),
@@ -204,7 +237,7 @@ def test_rows_of_several_lines_that_need_each_other_keep_their_order(tmp_path):
     tensors = (Buffer("a", "i32", (TURNS,), "in"), Buffer("out", "i32", (TURNS,), "out"))
     program = Program(tensors, For("i", TURNS, block, kind="block"))
     a = np.arange(TURNS, dtype=np.int32) - 3
-    source = Built(program, (), Printer(program).text, 0, 0).source("thrice", {})
+    source = Built(program, (), Printer(program).text, 0, 0, 0).source("thrice", {})
     (outcome,) = run_cases([Case(source, [a], [9 * a])], tmp_path, bench=M3)
     assert outcome.exact
 

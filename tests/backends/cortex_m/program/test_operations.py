@@ -24,6 +24,8 @@ RANGES = {
     "bit_not": (ANY,),
     "clz": (ANY,),
     "low": (ANY,),
+    "low_half": (ANY,),
+    "round_high_add": (ANY, ANY, (-(1 << 15), 1 << 15)),
     "sat8": (ANY,),
     "sat16": (ANY,),
     "asr": (ANY, SHIFT),
@@ -57,6 +59,6 @@ def test_every_operation_is_what_the_interpreter_computes(tmp_path):
         call = f"{name}({', '.join(f'a[x, {number}]' for number in range(arity))})"
         tensors = f"a: i32[{count}, {arity}] in in\nout: i32[{count}] in out\n"
         program = parse_program(f"{tensors}for x < {count}:\n  out[x] = {call}\n")
-        source = Built(program, (), Printer(program).text, 0, 0).source(name, {})
+        source = Built(program, (), Printer(program).text, 0, 0, 0).source(name, {})
         cases.append(Case(source, [arguments], [interpreted(program, {"a": arguments})["out"]], name))
     assert [str(outcome) for outcome in run_cases(cases, tmp_path, bench=M3) if not outcome.exact] == []

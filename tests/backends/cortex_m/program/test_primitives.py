@@ -53,7 +53,10 @@ REFUSED = {
     "COPY: cut(x, 8)": "`x` of 8 by 1 is not cut at 8",
     "COPY: split(y, yi, 6); write_out(y)": "`y` has 1 turns",
     "COPY: block(x)": "`x` holds what is no instruction: select some first",
-    "COPY: stage(a, y, u, q)": "a is not staged in `q` as `i8`",
+    "COPY: stage(a, y, u, x)": "a is not staged in `x` as `i8`",
+    "COPY: stage(a, y, u, q)": "[8] of i8 is no whole register `q`",
+    "PIXELS: stage(w, sx, u, q, i8, sn)": "`sn` reads all, or nothing, of w",
+    "PIXELS: stage(S, sx, u, q, i32, sn)": "S is not read alone in `sn` inside of `sx`",
     "SUMS: stage(out, y, u, r, i16)": "out is not staged in `r` as `i16`",
     "COPY: split(x, xi, 2); stage(a, x, u, r)": "[2] of i8 is no whole register `r`",
     "WINDOWS: stage(out, y, u, r)": "a turn of `y` does not touch out",
@@ -89,6 +92,26 @@ REFUSED = {
     "DOT: select(k, dsp); block(k); unroll(k)": "`k` is no plain loop",
     "DOT: select(k, dsp); stage(a, k, u, r)": "instructions hold a as it lies",
     "DOT: select(k, scalar)": "no instruction of scalar does x[0] = a[2 * k]",
+    "VECTORS: hardware_loop(y)": "`y` holds what is no instruction: select some first",
+    "VECTORS: split(y, yi, 3, early); stage(a, yi, va, q); select(yi, mve); hardware_loop(y)": (
+        "the last turn of `y` starts early, and pointers move on by as much each turn"
+    ),
+    "VECTORS: hoist(y, 1)": "`y` is no hardware loop of several turns of which nothing runs ahead",
+    "VECTORS: stage(a, y, va, q); select(y, mve); hardware_loop(y); hoist(y, 0)": "0 loads are none",
+    "VECTORS: stage(a, y, va, q); select(y, mve); hardware_loop(y); hardware_loop(y)": "`y` is no plain loop",
+    "VECTORS: stage(a, y, va, q); select(y, mve); hardware_loop(y); pipeline(y, a)": (
+        "a turn of `y` makes no vectors a"
+    ),
+    "PIXELS: postpone(out)": "out of i8 in out holds no sums",
+    "PIXELS: postpone(S); postpone(S)": "S does not begin with a constant",
+    "PIXELS: unfold(k, v, q)": "`k` does not assign the lanes of a register `q`",
+    "PIXELS: unfold(n, v, r)": "`n` does not assign the lanes of a register `r`",
+    "PIXELS: part(S, mul, n, u, scratch, i32)": "a turn of `n` does not assign S once",
+    "PIXELS: part(out, sat16, x, u, scratch, i16)": "no one `sat16` makes out",
+    "PIXELS: part(out, scale32, x, u, scratch, i16)": "`i16` in `scratch` does not hold a `scale32`",
+    "PIXELS: stage(S, x, u, scratch); part(out, scale32, x, v, scratch, i32)": (
+        "what `scale32` takes is made in a turn of `x`"
+    ),
     "DENSE: carry(c, V, h)": "`c` does not add up an even number of products",
     "DENSE: bind(low, k, t, r, i16)": "a turn of `k` computes no `low` of one element",
 }

@@ -120,6 +120,31 @@ table: i8[256] in const
 for x < 6:
   out[x] = lookup(table[128], a[x])
 """
+VECTORS = """
+a: i8[4, 16] in in
+out: i8[4, 16] in out
+for y < 4:
+  for x < 16:
+    out[y, x] = a[y, x]
+"""
+PIXELS = """
+a: i8[4, 16] in in
+out: i8[4, 4] in out
+w: i8[4, 16] in const
+bias: i32[4] in const
+multiplier: i32[4] in const
+shift: i32[4] in const
+zero: i32[] in const
+S: i32[4, 4] in scratch
+for sx < 4:
+  for sn < 4:
+    S[sx, sn] = bias[sn]
+    for k < 16:
+      S[sx, sn] += a[sx, k] * w[sn, k]
+for x < 4:
+  for n < 4:
+    out[x, n] = sat8(scale32(S[x, n], multiplier[n], shift[n]) + zero)
+"""
 _LARGE = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (34, 37)}
 """What a RESCALE takes."""
 

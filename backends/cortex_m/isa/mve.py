@@ -1,0 +1,135 @@
+"""M-profile vectors (MVE, Helium): Cortex-M55 and up. A vector register `q` holds 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Row
+from tosaic.backends.target import Core
+
+_LETTERS = {1: "b", 2: "h", 4: "w"}
+_STEPS = 127
+"""An offset is up to so many elements."""
+_PAIR, _NEAR = (-1020, 1020), (-255, 255)
+"""Bytes that STRD and STR reach, and move a pointer on by."""
+_WIDTHS = (("i32", "i32"), ("i16", "i16"), ("i8", "i8"), ("i16", "i8"), ("i32", "i8"), ("i32", "i16"))
+"""Elements of a vector, and how they lie in memory."""
+
+
+def _moved(register: str, memory: str) -> Iterator[Row]:
+    """A vector from and to memory, in elements of `memory` that are as wide as its own, or widen to them."""
+    lanes, wide, width = REGISTERS["q"] // BYTES[register], BYTES[register], BYTES[memory]
+    reach, moves = (-_STEPS * width, _STEPS * width), _STEPS * width
+    letter, sign = _LETTERS[width], "u" if wide == width else "s"
+    q, m = f"{register} q", f"{memory} m"
+    load, store = f"vldr{letter}.{sign}{8 * wide} {{d}}, {{a}}", f"vstr{letter}.{8 * wide} {{a}}, {{d}}"
+    names = f"vldr{letter}.{register}", f"vstr{letter}.{register}"
+    yield Row(names[0], lanes, "d[l] = a[l]", formals(d=q, a=m), load, reach, width, moves=moves)
+    yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, width, moves=moves)
+
+
+def _words(dtype: str) -> Iterator[Row]:
+    """A vector of narrow elements from and to whole words, which reach farther."""
+    lanes, reach = REGISTERS["q"] // BYTES[dtype], (-4 * _STEPS, 4 * _STEPS)
+    q, m = f"{dtype} q", f"{dtype} m"
+    load, store = ("vldrw.u32 {d}, {a}", "vstrw.32 {a}, {d}")
+    yield Row(f"vldrw.{dtype}", lanes, "d[l] = a[l]", formals(d=q, a=m), load, reach, 4, moves=4 * _STEPS)
+    yield Row(f"vstrw.{dtype}", lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, 4, moves=4 * _STEPS)
+
+
+def _spread(dtype: str) -> Row:
+    """A number in each lane."""
+    lanes, text = REGISTERS["q"] // BYTES[dtype], f"vdup.{8 * BYTES[dtype]} {{d}}, {{a}}"
+    return Row(f"vdup.{dtype}", lanes, "d[l] = a", formals(d=f"{dtype} q", a="i32 r"), text)
+
+
+def _both(name: str, meaning: str, dtype: str, kind: str) -> Row:
+    """An operation of two vectors."""
+    q = f"{dtype} q"
+    lanes = REGISTERS["q"] // BYTES[dtype]
+    return Row(f"{name}.{dtype}", lanes, meaning, formals(d=q, a=q, b=q), f"{name}.{kind} {{d}}, {{a}}, {{b}}")
+
+
+def _number(name: str, meaning: str, dtype: str, kind: str) -> Row:
+    """An operation of a vector and a number."""
+    q, lanes = f"{dtype} q", REGISTERS["q"] // BYTES[dtype]
+    operands = formals(d=q, a=q, b="i32 r")
+    return Row(f"{name}.{dtype}.r", lanes, meaning, operands, f"{name}.{kind} {{d}}, {{a}}, {{b}}")
+
+
+def _narrowed(wide: str, narrow: str) -> Iterator[Row]:
+    """Elements of half the width in every other lane: the even ones, which begin a register, or the odd ones."""
+    lanes, bits = REGISTERS["q"] // BYTES[wide], 8 * BYTES[narrow]
+    operands, kind = formals(d=f"{narrow} q", a=f"{wide} q"), 8 * BYTES[wide]
+    for letter, first in (("b", "2 * l"), ("t", "2 * l + 1")):
+        name = f"vqmovn{letter}.s{kind}"
+        yield Row(name, lanes, f"d[{first}] = sat{bits}(a[l])", operands, f"{name} {{d}}, {{a}}")
+
+
+def _products(dtype: str) -> Row:
+    """The sum of the products of two vectors."""
+    lanes, kind = REGISTERS["q"] // BYTES[dtype], f"s{8 * BYTES[dtype]}"
+    operands = formals(d="i32 r", a=f"{dtype} q", b=f"{dtype} q")
+    begins = f"vmladav.{kind} {{d}}, {{a}}, {{b}}"
+    return Row(
+        f"vmladava.{kind}", lanes, "d += a[l] * b[l]", operands, f"vmladava.{kind} {{d}}, {{a}}, {{b}}", first=begins
+    )
+
+
+@ISAS.register
+class Mve(Isa):
+    """Vectors of 16 bytes: loads and stores that widen and narrow, sums of products, what a RESCALE takes."""
+
+    name, base = "mve", "dsp"
+    rows = (
+        *_words("i8"),
+        *_words("i16"),
+        *(row for both in _WIDTHS for row in _moved(*both)),
+        Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", _PAIR, 4, moves=_PAIR[1]),
+        Row("str.near", 1, "d = a", formals(d="i32 m", a="i32 r"), "str {a}, {d}", _NEAR, 4, moves=_NEAR[1]),
+        Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
+        Row(
+            "vmov.4r",
+            4,
+            "d[l] = a[l]",
+            formals(d="i32 q", a="i32 r"),
+            "vmov {d}[2], {d}[0], {a0}, {a2}; vmov {d}[3], {d}[1], {a1}, {a3}",
+        ),
+        *(_spread(dtype) for dtype in BYTES),
+        *(_products(dtype) for dtype in ("i8", "i16")),
+        Row(
+            "vaddva.s8",
+            16,
+            "d += a[l]",
+            formals(d="i32 r", a="i8 q"),
+            "vaddva.s8 {d}, {a}",
+            first="vaddv.s8 {d}, {a}",
+        ),
+        _both("vadd", "d[l] = a[l] + b[l]", "i32", "i32"),
+        _number("vadd", "d[l] = a[l] + b", "i32", "i32"),
+        _both("vsub", "d[l] = a[l] - b[l]", "i32", "i32"),
+        _number("vqadd", "d[l] = sat16(a[l] + low_half(b))", "i16", "s16"),
+        _both("vmax", "d[l] = max(a[l], b[l])", "i32", "s32"),
+        _both("vmin", "d[l] = min(a[l], b[l])", "i32", "s32"),
+        _both("vmax", "d[l] = max(a[l], b[l])", "i8", "s8"),
+        _both("vmin", "d[l] = min(a[l], b[l])", "i8", "s8"),
+        _both("vqdmulh", "d[l] = doubled_high(a[l], b[l])", "i32", "s32"),
+        _both("vqrdmulh", "d[l] = round_doubled_high(a[l], b[l])", "i32", "s32"),
+        Row(
+            "vqrdmlash.i32",
+            4,
+            "d[l] = round_high_add(d[l], a[l], b)",
+            formals(d="i32 q", a="i32 q", b="i32 r"),
+            "vqrdmlash.s32 {d}, {a}, {b}",
+        ),
+        _both("vrshl", "d[l] = round_shift(a[l], b[l])", "i32", "s32"),
+        _both("vqshl", "d[l] = sat_shl(a[l], b[l])", "i32", "s32"),
+        Row("vqshl.24", 4, "d[l] = sat_shl(a[l], 24)", formals(d="i32 q", a="i32 q"), "vqshl.s32 {d}, {a}, #24"),
+        Row("vshr.24", 4, "d[l] = asr(a[l], 24)", formals(d="i32 q", a="i32 q"), "vshr.s32 {d}, {a}, #24"),
+        *_narrowed("i32", "i16"),
+        *_narrowed("i16", "i8"),
+    )
+
+    def on(self, core: Core) -> bool:
+        return core.mve

@@ -1,0 +1,124 @@
+"""Pointers of a block with a hardware loop: which address each instruction has, and how pointers move on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tosaic.backends.cortex_m.nest.block import Instruction, advance
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.tree import For, Row
+
+
+class Use(NamedTuple):
+    """An access of memory.
+
+    Args:
+        key: what tells it from others.
+        where: bytes from the start of the buffer.
+    """
+
+    key: Hashable
+    buffer: str
+    where: Affine
+    row: Row
+
+
+class Address(NamedTuple):
+    """The address of an instruction as the assembler wants it, and the pointer in it; whether that moves on."""
+
+    text: str
+    pointer: str
+    moves: bool
+
+
+@dataclass
+class Pointers:
+    """A plan.
+
+    Args:
+        starts: by name, where a pointer is before the loop: a buffer, and bytes from its start.
+        moving: the pointers that move.
+        addresses: by key of the access.
+        advances: what moves pointers at the end of a turn, where no access can.
+    """
+
+    starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
+    moving: set[str] = field(default_factory=set)
+    addresses: dict[Hashable, Address] = field(default_factory=dict)
+    advances: list[Instruction] = field(default_factory=list)
+
+    def still(self, buffer: str, outer: Affine, uses: Sequence[Use]) -> None:
+        """Accesses at constant distances: a pointer follows another as far as one instruction reaches."""
+        left = sorted(uses, key=lambda use: use.where.const)
+        while left:
+            first, reach = left[0].where.const, min(use.row.reach[1] for use in left)
+            near = [use for use in left if use.where.const - first <= reach]
+            name = self._named(buffer, outer + first)
+            for use in near:
+                self.addresses[use.key] = _at(name, use.where.const - first)
+            left = left[len(near) :]
+
+    def walk(self, buffer: str, outer: Affine, stride: int, uses: Sequence[Use]) -> None:
+        """Accesses of a turn in order, which move on by `stride` bytes each turn.
+
+        The pointer goes from each access to the next where that is one step for all of them. Else the last one moves
+        it, and the others stand at a distance from there.
+        """
+        consts = [use.where.const for use in uses]
+        moves = min(use.row.moves for use in uses)
+        steps = {after - before for before, after in zip(consts, [*consts[1:], consts[0] + stride], strict=True)}
+        if len(steps) == 1 and abs(step := steps.pop()) <= moves:
+            name = self._named(buffer, outer + consts[0], moving=True)
+            for use in uses:
+                self.addresses[use.key] = Address(f"[{{{name}}}], #{step}", name, True)
+            return
+        near = self._reached(uses, consts[-1])
+        if near is not uses:
+            for part in (near, [use for use in uses if use not in near]):
+                self.walk(buffer, outer, stride, part)
+            return
+        name = self._named(buffer, outer + consts[-1], moving=True)
+        for use in uses:
+            self.addresses[use.key] = _at(name, use.where.const - consts[-1])
+        if abs(stride) <= moves:
+            self.addresses[uses[-1].key] = Address(f"[{{{name}}}], #{stride}", name, True)
+        else:
+            self.advances += advance(name, stride)
+
+    def _reached(self, uses: Sequence[Use], base: int) -> Sequence[Use]:
+        near = [use for use in uses if use.row.reach[0] <= use.where.const - base <= use.row.reach[1]]
+        return uses if len(near) == len(uses) else near
+
+    def _named(self, buffer: str, start: Affine, moving: bool = False) -> str:
+        name = f"p{len(self.starts)}"
+        self.starts[name] = (buffer, start)
+        if moving:
+            self.moving.add(name)
+        return name
+
+
+def _at(pointer: str, distance: int) -> Address:
+    return Address(f"[{{{pointer}}}, #{distance}]" if distance else f"[{{{pointer}}}]", pointer, False)
+
+
+def planned(uses: Sequence[Use], loop: For | None) -> Pointers:
+    """The pointers of a block, given its accesses in order; `loop` is its hardware loop."""
+    groups: dict[tuple[str, Affine, int, int], list[Use]] = {}
+    for use in uses:
+        stride = use.where[loop.var] * loop.step if loop is not None else 0
+        outer = Affine(tuple(t for t in use.where.terms if loop is None or t[0] != loop.var))
+        groups.setdefault((use.buffer, outer, stride, use.row.align), []).append(use)
+    found = Pointers()
+    for (buffer, outer, stride, _), group in groups.items():
+        if stride:
+            found.walk(buffer, outer, stride, group)
+        else:
+            found.still(buffer, outer, group)
+    return found
+
+
+def bytes_ahead(use: Use, loop: For, last: Mapping[str, int]) -> int:
+    """How far from the start of its buffer a load begins that is executed for a turn behind the last one."""
+    return use.where.bounds({**last, loop.var: loop.last + loop.step})[1]

@@ -1,0 +1,197 @@
+"""Primitives on how values are computed: postpone, part, unfold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
+from tosaic.backends.cortex_m.program.primitives.dims import not_held
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import (
+    accesses,
+    at,
+    exchanged,
+    loops_of,
+    mapped,
+    nested,
+    own_buffers,
+    parts_of,
+    seq,
+    under,
+    with_part,
+    written_by,
+)
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    REGISTERS,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Op,
+    Program,
+    Reduce,
+    RefusedError,
+    Statement,
+    Value,
+    walk,
+)
+
+
+@PRIMITIVES.register
+class Postpone(Primitive):
+    """`postpone(S)`: sums begin with 0, and the constant that they began with is added where they are read."""
+
+    name = "postpone"
+    takes = ("buffer",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b = program.buffer(str(arguments[0]))
+        not_held(program.body, b.name)
+        if b.memory != "scratch" or b.dtype != "i32":
+            raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} holds no sums")
+        begun = [s for s in program.statements if isinstance(s, Assign) and s.target.buffer == b.name]
+        if len(begun) != 1 or not isinstance(begun[0].value, Access):
+            raise RefusedError(f"{b.name} does not begin with a constant")
+        (first,) = begun
+        constant, variables = first.value, [i.terms[0][0] if i.terms else "" for i in first.target.index]
+        assert isinstance(constant, Access)
+        counted = set().union(*(i.names for i in constant.index))
+        if any(i != Affine.of(v) for i, v in zip(first.target.index, variables, strict=True)) or counted - {*variables}:
+            raise RefusedError(f"{b.name} does not begin element by element")
+        if program.buffers[constant.buffer].memory != "const":
+            raise RefusedError(f"{constant.buffer} is no constant")
+
+        def late(v: Value) -> Value:
+            if isinstance(v, Op):
+                return Op(v.name, tuple(map(late, v.args)))
+            if not isinstance(v, Access) or v.buffer != b.name:
+                return v
+            where = dict(zip(variables, v.index, strict=True))
+            return Op("add", (v, Access(constant.buffer, tuple(i.at(where) for i in constant.index))))
+
+        def one(s: Statement) -> Statement:
+            if s is first:
+                return Assign(first.target, 0)
+            return type(s)(s.target, late(s.value)) if isinstance(s, Assign | Reduce) else s
+
+        if any(b.name in {a.buffer for a in accesses(s.value)} for s in program.statements if isinstance(s, Reduce)):
+            raise RefusedError(f"what is added reads {b.name}")
+        return replace(program, body=mapped(program.body, one))
+
+
+_HELD = {"sat8": "i8", "sat16": "i16"}
+"""The narrowest type that holds what an operation gives; of others, it is i32."""
+
+
+@PRIMITIVES.register
+class Part(Primitive):
+    """`part(out, sat16, n, E, scratch, i16)`: the part of what `out` is assigned that begins with `sat16` is computed
+    first, for all of a turn of loop `n`, into `E`."""
+
+    name = "part"
+    takes = ("buffer", "op", "loop", "name", "memory", "dtype")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        target, op, var, new, memory, dtype = map(str, arguments)
+        program.buffer(target)
+        loop = program.loop(var)
+        found = [
+            (s, loops_of(around))
+            for s, around in under(loop.body)
+            if isinstance(s, Assign) and s.target.buffer == target
+        ]
+        if len(found) != 1 or any(isinstance(s, If) for s in walk(loop.body)):
+            raise RefusedError(f"a turn of `{var}` does not assign {target} once")
+        ((statement, loops),) = found
+        parts = [v for v in parts_of(statement.value) if isinstance(v, Op) and v.name == op]
+        if not parts or (parts[0] is statement.value and len(parts) > 2):
+            raise RefusedError(f"no one `{op}` makes {target}")
+        value = next((v for v in parts if v is not statement.value), parts[0])
+        if BYTES.get(dtype, 0) < BYTES[_HELD.get(op, "i32")] or memory not in ("scratch", *REGISTERS):
+            raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
+        read = {a.buffer for a in accesses(value)}
+        if read & (own_buffers(loop.body) | written_by(loop.body)):
+            raise RefusedError(f"what `{op}` takes is made in a turn of `{var}`")
+        counted = [f for f in loops if any(i[f.var] for a in accesses(value) for i in a.index)]
+        if any(plain(f).step != 1 for f in counted):
+            raise RefusedError(f"a loop in `{var}` goes in steps")
+        names = {f.var: f"{new}{i}" for i, f in enumerate(counted)}
+        fresh(program, new, *names.values())
+        buffer = Buffer(new, dtype, tuple(f.extent for f in counted), memory)
+        whole_registers(buffer)
+        index = tuple(Affine.of(f.var) for f in counted)
+        made = at(Assign(Access(new, index), value), {old: Affine.of(name) for old, name in names.items()})
+        copies = nested(made, **{names[f.var]: f.extent for f in counted})
+        used = Assign(statement.target, with_part(statement.value, value, Access(new, index)))
+        body = Alloc(buffer, seq(copies, exchanged(loop.body, statement, used)))
+        return with_loop(program, loop, replace(loop, body=body))
+
+
+@PRIMITIVES.register
+class Unfold(Primitive):
+    """`unfold(ni, v, q)`: what the four turns of loop `ni` assign is computed operation by operation in registers `v0`,
+    `v1` ...; what a turn alone reads is brought there first."""
+
+    name = "unfold"
+    takes = ("loop", "name", "memory")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, name, memory = plain(program.loop(str(arguments[0]))), str(arguments[1]), str(arguments[2])
+        body = loop.body
+        lanes = REGISTERS.get(memory, 0) // BYTES["i32"]
+        if not isinstance(body, Assign) or lanes < 2 or (loop.extent, loop.step) != (lanes, 1):
+            raise RefusedError(f"`{loop.var}` does not assign the lanes of a register `{memory}`")
+        if body.target.buffer in {a.buffer for a in accesses(body.value)}:
+            raise RefusedError(f"`{loop.var}` reads what it writes")
+        made, vectors = list[tuple[str, Value]](), list[Buffer]()
+
+        def vector(v: Value) -> Access:
+            """The register of an operation, which is that of the first one that it takes."""
+            args = v.args if isinstance(v, Op) else ()
+            taken = [a for a in args if isinstance(a, Access) and any(a.buffer == b.name for b in vectors)]
+            if not taken:
+                vectors.append(Buffer(f"{name}{len(vectors)}", "i32", (lanes,), memory))
+                taken = [Access(vectors[-1].name, (Affine.of(loop.var),))]
+            fresh(program, taken[0].buffer, f"{name}l{len(made)}")
+            made.append((taken[0].buffer, v))
+            return taken[0]
+
+        def visit(v: Value) -> Value:
+            if isinstance(v, Op):
+                if v.name == LOOKUP:
+                    return vector(Op(v.name, (v.args[0], visit(v.args[1]))))
+                return vector(Op(v.name, tuple(map(visit, v.args))))
+            if not isinstance(v, Access) or not any(i[loop.var] for i in v.index):
+                return v
+            b = program.buffers[v.buffer]
+            return v if (b.memory, b.dtype) == (memory, "i32") else vector(v)
+
+        out, value = program.buffers[body.target.buffer], body.value
+        if out.memory == memory and isinstance(value, Op):
+            last: Value = Op(value.name, tuple(map(visit, value.args)))
+        else:
+            last = visit(value)
+        if not made:
+            raise RefusedError(f"`{loop.var}` assigns one operation already")
+        parts: list[Statement] = []
+        for number, (target, v) in enumerate(made):
+            var = Affine.of(f"{name}l{number}")
+            step = Assign(Access(target, (var,)), _at(v, loop.var, var))
+            parts.append(For(f"{name}l{number}", lanes, step))
+        found: Statement = seq(*parts, replace(loop, body=Assign(body.target, last)))
+        for b in reversed(vectors):
+            found = Alloc(b, found)
+        return with_loop(program, loop, found)
+
+
+def _at(value: Value, var: str, new: Affine) -> Value:
+    """A value with a loop variable replaced."""
+    if isinstance(value, Op):
+        return Op(value.name, tuple(_at(arg, var, new) for arg in value.args))
+    return Access(value.buffer, tuple(i.at({var: new}) for i in value.index)) if isinstance(value, Access) else value

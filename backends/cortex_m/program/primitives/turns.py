@@ -1,0 +1,95 @@
+"""Primitives on loops that a core turns by itself: hardware_loop, hoist, pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import mapped, touches, under, written_by
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.tree import (
+    BLOCKS,
+    Assign,
+    For,
+    If,
+    Instr,
+    Program,
+    Reduce,
+    RefusedError,
+    Statement,
+    walk,
+)
+
+
+@PRIMITIVES.register
+class HardwareLoop(Primitive):
+    """`hardware_loop(x)`: the core counts the turns of a loop over instructions, in which other loops are written out.
+
+    It may stand in a block, between other instructions.
+    """
+
+    name = "hardware_loop"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        inside = list(walk(loop.body))
+        if loop.early:
+            raise RefusedError(f"the last turn of `{loop.var}` starts early, and pointers move on by as much each turn")
+        if any(isinstance(s, Assign | Reduce | If) for s in inside) or not any(isinstance(s, Instr) for s in inside):
+            raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
+        around = next(around for s, around in under(program.body) if s is loop)
+        if any(isinstance(s, For) and s.kind in BLOCKS for s in (*inside, *around)):
+            raise RefusedError(f"`{loop.var}` holds a block, or is in one")
+
+        def unrolled(s: Statement) -> Statement:
+            return replace(s, kind="unroll") if isinstance(s, For) else s
+
+        turned = replace(loop, body=mapped(loop.body, unrolled), kind="hardware_loop")
+        return with_loop(program, loop, turned)
+
+
+def _turned(program: Program, var: str) -> For:
+    """Guard: a hardware loop of which nothing runs ahead yet.
+
+    Raises:
+        RefusedError: it is none, or has no further turn.
+    """
+    loop = program.loop(var)
+    if loop.kind != "hardware_loop" or loop.turns < 2 or loop.ahead:
+        raise RefusedError(f"`{var}` is no hardware loop of several turns of which nothing runs ahead")
+    return loop
+
+
+@PRIMITIVES.register
+class Hoist(Primitive):
+    """`hoist(x, 2)`: of the loads that open a turn of a hardware loop, so many are executed in the turn before."""
+
+    name = "hoist"
+    takes = ("loop", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, loads = _turned(program, str(arguments[0])), int(arguments[1])
+        if loads < 1:
+            raise RefusedError(f"{loads} loads are none")
+        return with_loop(program, loop, replace(loop, ahead=loads))
+
+
+@PRIMITIVES.register
+class Pipeline(Primitive):
+    """`pipeline(x, T)`: of a turn of a hardware loop, all up to where it has made `T` is executed in the turn before,
+    beside the end of that."""
+
+    name = "pipeline"
+    takes = ("loop", "made")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, b = _turned(program, str(arguments[0])), program.buffer(str(arguments[1]))
+        if b.memory != "q" or b.name not in written_by(loop.body) or b.name not in _own(loop):
+            raise RefusedError(f"a turn of `{loop.var}` makes no vectors {b.name}")
+        return with_loop(program, loop, replace(loop, ahead=b.name))
+
+
+def _own(loop: For) -> set[str]:
+    """The names of buffers that a turn reads after it has made them."""
+    return {access.buffer for how, access in touches(loop.body) if how == "read"}

@@ -1,0 +1,341 @@
+"""A block with vectors as one statement of assembly: what comes before a hardware loop, the loop, and what comes after.
+
+The list scheduler orders each of the three on the core's timings, and gives out the vectors that live in one of them.
+Vectors that live in several, and general registers, have names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
+from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered, with_late_loads
+from tosaic.backends.cortex_m.program.assembly import flat, register
+from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.pointers import Address, Pointers, Use, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    Instr,
+    Reduce,
+    RefusedError,
+    Statement,
+)
+from tosaic.backends.target import Pipeline
+from tosaic.support.errors import BackendError
+
+_NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
+"""General registers of a block: sums of products want even ones."""
+_GENERAL = 13
+_REACH_OF_LOOP = 4000
+"""Bytes that LE can jump back."""
+_MOST_TURNS = (1 << 16) - 1
+_ENTRY = 5
+"""Cycles to enter a hardware loop."""
+
+
+@dataclass(frozen=True)
+class VectorBlock:
+    """A block in C.
+
+    Args:
+        statement: lines of C.
+        pointers: by name, where each begins: a buffer, and bytes from its start; and whether it moves.
+        cycles: about what it takes by the core's timings; its instructions where the core has none.
+    """
+
+    statement: list[str]
+    pointers: Pointers
+    cycles: int
+
+
+def has_vectors(body: Statement) -> bool:
+    """Whether a block has vectors, a hardware loop, or instructions of several registers."""
+    return any(
+        isinstance(s, For)
+        or (isinstance(s, Alloc) and s.buffer.memory == "q")
+        or (isinstance(s, Instr) and s.row.several)
+        for s in flat(body)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """An instruction of a block.
+
+    Args:
+        registers: the names of the registers of each operand that is none in memory, by formal.
+        target: the formal that it writes.
+        keeps: whether lanes of its target are written before, which stay.
+        begins: whether it begins its sum.
+    """
+
+    instr: Instr
+    registers: Mapping[str, Sequence[str]]
+    target: str
+    keeps: bool = False
+    begins: bool = False
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """The registers that it writes."""
+        return self.registers.get(self.target, ())
+
+    @property
+    def sources(self) -> list[str]:
+        """The registers that it reads alone."""
+        return [name for formal, names in self.registers.items() if formal != self.target for name in names]
+
+    @property
+    def lines(self) -> list[str]:
+        row = self.instr.row
+        return [line.strip() for line in (row.first if self.begins else row.text).split(";")]
+
+
+def vector_block(
+    body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline | None, last: Mapping[str, int]
+) -> VectorBlock:
+    """The block of a body whose loops are written out, but for a hardware loop.
+
+    Args:
+        last: the greatest values of the loops around.
+
+    Raises:
+        RefusedError: it takes more registers than there are, or a turn is too long.
+    """
+    outer = flat(body)
+    at = next((i for i, s in enumerate(outer) if isinstance(s, For)), len(outer))
+    loop = outer[at] if at < len(outer) else None
+    assert loop is None or isinstance(loop, For)
+    parts = [outer[:at], flat(loop.body) if loop is not None else [], outer[at + 1 :]]
+    return _Vectors(parts, loop, buffers, pipeline).block(last)
+
+
+class _Vectors:
+    """A block as parts: before its loop, a turn, and behind."""
+
+    def __init__(
+        self,
+        parts: Sequence[Sequence[Statement]],
+        loop: For | None,
+        buffers: Mapping[str, Buffer],
+        pipeline: Pipeline | None,
+    ) -> None:
+        self.loop, self.buffers, self.pipeline = loop, buffers, pipeline
+        allocs = [s.buffer for part in parts for s in part if isinstance(s, Alloc)]
+        if any(b.memory == "scratch" for b in allocs):
+            raise RefusedError("a block has no working memory of its own")
+        self.inside = {b.name for b in allocs}
+        self.parts = [self._steps(part) for part in parts]
+        self.names = [self._names(part) for part in self.parts]
+        self.homes, self.held = self._homes(), self._held()
+        self.free = VECTORS[: len(VECTORS) - len(self.held)]
+        self.first = self._opening() if loop is not None and loop.turns > 1 else 0
+        if loop is not None and not self.first:
+            self.parts[1] = self._late(self.parts[1])
+        uses = [use for part in self.parts for step in part if (use := self._use(step)) is not None]
+        self.pointers = planned(uses, loop)
+        read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
+        self.read = [name for name in read if name not in self.homes]
+        if len({*self.homes.values()}) + len(self.pointers.starts) + len(self.read) > _GENERAL:
+            raise RefusedError(
+                f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
+                "the general registers"
+            )
+
+    # The instructions in the order of their meaning.
+
+    def _steps(self, part: Sequence[Statement]) -> list[_Step]:
+        found, zero, started = list[_Step](), dict[str, _Step](), set[str]()
+        for s in part:
+            if isinstance(s, Alloc):
+                started = {name for name in started if name.rpartition("__")[0] != s.buffer.name}
+                continue
+            assert isinstance(s, Instr)
+            what, step = meaning(s.row), self._step(s)
+            targets, sources = step.targets, step.sources
+            if targets and isinstance(what, Assign) and what.value == 0:
+                zero[targets[0]] = step
+                continue
+            adds = isinstance(what, Reduce)
+            begins = bool(s.row.first) and bool(targets) and targets[0] in zero
+            for name in sources if begins else [*sources, *targets]:
+                if (before := zero.pop(name, None)) is not None and (name in sources or adds):
+                    found.append(before)
+            for name in targets:
+                zero.pop(name, None)
+            partial = bool(what.target.index) and what.target.index[0]["l"] != 1
+            found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
+            started.update(targets)
+        return [*found, *zero.values()]
+
+    def _step(self, s: Instr) -> _Step:
+        operands = zip(s.row.formals, s.operands, strict=True)
+        names = {f.name: self._registers(s, f.name, access) for f, access in operands if f.memory != "m"}
+        return _Step(s, names, meaning(s.row).target.buffer)
+
+    def _registers(self, s: Instr, formal: str, access: Access) -> list[str]:
+        """The registers of an operand: of several, its text numbers them."""
+        b = self.buffers[access.buffer]
+        several = s.row.registers(formal)
+        behind = (Access(b.name, (*access.index[:-1], access.index[-1] + i * b.lanes)) for i in range(1, several))
+        return [register(b, each) for each in (access, *behind)]
+
+    def _names(self, steps: Sequence[_Step]) -> dict[str, str]:
+        """The registers of a part, each with its class."""
+        found = dict[str, str]()
+        for step in steps:
+            for formal in step.instr.row.formals:
+                found.update(dict.fromkeys(step.registers.get(formal.name, ()), formal.memory))
+        return found
+
+    def _homes(self) -> dict[str, str]:
+        """The general registers of numbers that live in the block; those of one part share them with other parts."""
+        numbers = [
+            [name for name, kind in part.items() if kind == "r" and name.rpartition("__")[0] in self.inside]
+            for part in self.names
+        ]
+        staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
+        alone = [[name for name in part if name not in staying] for part in numbers]
+        most = len(staying) + max(map(len, alone))
+        if most > len(_NUMBERS):
+            raise RefusedError(f"{most} numbers live in a block, which has {len(_NUMBERS)} registers for them")
+        return dict(zip(staying, _NUMBERS, strict=False)) | {
+            name: register for part in alone for name, register in zip(part, _NUMBERS[len(staying) :], strict=False)
+        }
+
+    def _staying(self, kind: str) -> list[str]:
+        """The registers of a class that several parts name."""
+        parts = [{name for name, its in part.items() if its == kind} for part in self.names]
+        return [n for n in dict.fromkeys(n for p in self.names for n in p) if sum(n in part for part in parts) > 1]
+
+    def _held(self) -> dict[str, str]:
+        """The registers of vectors that live in several parts."""
+        held = self._staying("q")
+        if len(held) > len(VECTORS) - 1:
+            raise RefusedError(f"{len(held)} vectors stay in registers, of {len(VECTORS)}")
+        return dict(zip(held, reversed(VECTORS), strict=False))
+
+    # What runs a turn ahead.
+
+    def _opening(self) -> int:
+        """How many instructions of a turn run in the one before: those up to where a buffer is made first."""
+        ahead = self.loop.ahead if self.loop is not None else 0
+        if not isinstance(ahead, str):
+            return 0
+        count = 0
+        for number, step in enumerate(self.parts[1], 1):
+            if any(name.rpartition("__")[0] == ahead for name in step.sources):
+                break
+            count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
+        return count
+
+    def _late(self, steps: Sequence[_Step]) -> list[_Step]:
+        """The steps with each load right before what reads its vector."""
+        of = dict[int, _Step]()
+        code = list[Instruction]()
+        for step in steps:
+            made = self._made(step, Address("[at]", "", False))
+            of.update((id(instruction), step) for instruction in made)
+            code += made
+        late = with_late_loads(code, {*self.homes, *self.held, *self._outside()})
+        return list(dict.fromkeys(of[id(instruction)] for instruction in late))
+
+    def _outside(self) -> Collection[str]:
+        return [name for part in self.names for name, kind in part.items() if kind == "r" and name not in self.homes]
+
+    # The code.
+
+    def _use(self, step: _Step) -> Use | None:
+        for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
+            if formal.memory == "m":
+                b = self.buffers[access.buffer]
+                return Use(step, b.name, b.address(access.index) * BYTES[b.dtype], step.instr.row)
+        return None
+
+    def _made(self, step: _Step, address: Address | None) -> list[Instruction]:
+        """The lines of a step."""
+        row, operands = step.instr.row, dict[str, str]()
+        for formal in row.formals:
+            if formal.memory == "m":
+                assert address is not None
+                operands[formal.name] = address.text
+                continue
+            names = step.registers[formal.name]
+            operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
+            operands[formal.name] = f"{{{names[0]}}}"
+        targets, found = tuple(step.targets), list[Instruction]()
+        moved = (address.pointer,) if address is not None and address.moves else ()
+        adds = (isinstance(meaning(row), Reduce) and not step.begins) or changes_target(row)
+        for number, line in enumerate(step.lines):
+            mnemonic, _, text = line.partition(" ")
+            again = tuple(name for name in targets if name in step.sources)
+            keeps = targets if adds or step.keeps or number else again
+            found.append(Instruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
+        return found
+
+    def _code(self, part: int) -> list[Instruction]:
+        return [i for step in self.parts[part] for i in self._made(step, self.pointers.addresses.get(step))]
+
+    def _ordered(self, body: Sequence[Instruction], opening: Sequence[Instruction] = (), hoisted: int = 0) -> Ordered:
+        fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
+        block = Block(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
+        try:
+            return ordered(block, self.pipeline, hoisted)
+        except BackendError as error:
+            raise RefusedError(error.what) from None
+
+    def block(self, last: Mapping[str, int]) -> VectorBlock:
+        before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
+        turn, turns = tuple[str, ...](), 0
+        if self.loop is not None:
+            turns = self.loop.turns
+            opening = sum(len(step.lines) for step in self.parts[1][: self.first])
+            code = [*self._code(1), *self.pointers.advances]
+            hoisted = self.loop.ahead if isinstance(self.loop.ahead, int) and turns > 1 else 0
+            found = self._ordered(code[opening:], code[:opening], hoisted)
+            if hoisted != (0 if opening else len(found.entry)) or (isinstance(self.loop.ahead, str) and not opening):
+                raise RefusedError(f"a turn of `{self.loop.var}` does not open with what shall run ahead")
+            turn, before = found.turn, [*before, *found.entry]
+            if opening or self._passes_end(hoisted, last):
+                after, turns = [*found.last, *after], turns - 1
+        if 4 * len(turn) > _REACH_OF_LOOP or turns > _MOST_TURNS:
+            raise RefusedError(f"a hardware loop of {len(turn)} instructions and {turns} turns is too long")
+        return VectorBlock(
+            self._statement(before, turn, after, turns), self.pointers, self._cycles(before, turn, after, turns)
+        )
+
+    def _passes_end(self, hoisted: int, last: Mapping[str, int]) -> bool:
+        """Whether a load that runs ahead of the last turn may read behind its buffer."""
+        assert self.loop is not None
+        uses = [use for step in self.parts[1] if step.targets and (use := self._use(step)) is not None][:hoisted]
+        for use in uses:
+            b = self.buffers[use.buffer]
+            end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
+            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + 16 > end:
+                return True
+        return False
+
+    def _statement(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> list[str]:
+        starts, moving = self.pointers.starts, self.pointers.moving
+        used = " ".join([*before, *turn, *after])
+        vectors = [v for v in VECTORS if v in used]
+        changes = [name for name in starts if name in moving]
+        reads = [*(name for name in starts if name not in moving), *self.read]
+        numbers = sorted({*self.homes.values()})
+        return assembly(before, turn, after, turns, changes, reads, numbers, (), vectors)
+
+    def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
+        if self.pipeline is None:
+            return len(before) + len(turn) * turns + len(after)
+        around = sum(cycles_of(part, self.pipeline, 1) for part in (before, after) if part)
+        if not turns:
+            return around
+        once, twice = (cycles_of(turn, self.pipeline, n) for n in (1, 2))
+        return around + once + (twice - once) * (turns - 1) + _ENTRY
