@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
 from tosaic.backends.cortex_m.isa.scalar import LDRD, REACH
-from tosaic.backends.cortex_m.program.tree import Row
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.target import Core
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.program.tree import Formal, Row
+from tosaic.backends.cortex_m.program.row import Formal, Row
 from tosaic.backends.target import Core
 from tosaic.support.registry import Registry
 

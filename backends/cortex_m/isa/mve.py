@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Row
+from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
 from tosaic.backends.target import Core
 
 _LETTERS = {1: "b", 2: "h", 4: "w"}

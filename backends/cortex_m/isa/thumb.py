@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
-from tosaic.backends.cortex_m.program.tree import Row
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.target import Core
 
 

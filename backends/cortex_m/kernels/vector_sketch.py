@@ -24,6 +24,8 @@ _MOST_PRODUCTS = 160
 """Vectors of products in a turn, so that it is in the reach of its end."""
 _AHEAD, _FINISH_AHEAD = 2, 3
 """Loads that most often run a turn ahead of the sums, and of the finish."""
+_FINISH = 2
+"""Vectors of results in a turn; more take much code for few cycles."""
 _MOST_HELD = 5
 """Vectors that stay, so that others find registers."""
 _SHALLOW = 4
@@ -107,7 +109,7 @@ class SummedSketch(_Vectors):
 
     def cost(self, knobs: Knobs) -> float:
         found = self.summed(knobs)
-        unlikely = abs(found.ahead - _AHEAD) + abs(found.finish_ahead - _FINISH_AHEAD)
+        unlikely = abs(found.ahead - _AHEAD) + abs(found.finish_ahead - _FINISH_AHEAD) + (found.finish > _FINISH)
         return found.cost * (1 + unlikely / 50)
 
 

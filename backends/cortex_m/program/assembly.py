@@ -10,6 +10,7 @@ from functools import lru_cache
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, cycles_of, ordered
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import meaning
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -18,7 +19,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Reduce,
     RefusedError,
-    Row,
     Seq,
     Statement,
 )

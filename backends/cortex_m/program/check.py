@@ -50,6 +50,8 @@ def check(program: Program, core: Core) -> None:
             case For() if s.kind in BLOCKS:
                 _instructions_only(s)
                 _memory_apart(program, s)
+            case Alloc() if s.buffer.memory == "q" and not any(isinstance(f, For) and f.kind in BLOCKS for f in around):
+                raise RefusedError(f"{s.buffer.name} lies in vectors outside of a block")
             case Assign() | Reduce():
                 for name in tables_of(s):
                     if program.buffers[name].memory not in ("in", "const"):

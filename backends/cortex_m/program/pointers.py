@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.nest.block import Instruction, advance
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.tree import For, Row
+from tosaic.backends.cortex_m.program.row import Row
+from tosaic.backends.cortex_m.program.tree import For
 
 
 class Use(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Literal
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -20,7 +21,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Instr,
     Op,
     Reduce,
-    Row,
     Seq,
     Statement,
     Value,

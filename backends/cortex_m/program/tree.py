@@ -6,7 +6,6 @@ Primitives rewrite it, walks print, count, check and interpret it. There is no t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -15,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive, Pack
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.support.errors import BackendError
 
 BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
@@ -176,61 +176,6 @@ class Alloc:
 
     buffer: Buffer
     body: Statement
-
-
-@dataclass(frozen=True)
-class Formal:
-    """An operand of an instruction: its element type, and `m` for memory or a class of registers."""
-
-    name: str
-    dtype: str
-    memory: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """An instruction of a core, or a short sequence of them that has one meaning.
-
-    Args:
-        name: unique among the rows of a core.
-        lanes: how often `meaning` holds, for `l` = 0, 1, 2 ...
-        meaning: a statement of the tree's language on the formal operands, e.g. `d += a[l] * b[l]`.
-        formals: the operands.
-        text: lines of assembly, `;` between them; `{name}` is an operand.
-        reach: the least and the greatest offset of its memory operand, in bytes.
-        align: bytes that divide the address of its memory operand.
-        pair: the instruction that does two of these at addresses a register apart, `{d0}` and `{d1}` its registers;
-            empty for none.
-        low: whether it is one of the baseline cores: registers of class `r` are r0 to r7, and the first operand of its
-            first line is lost where it is no result.
-        moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
-        first: of one that adds up, the instruction that begins the sum at 0; empty for none.
-    """
-
-    name: str
-    lanes: int
-    meaning: str
-    formals: tuple[Formal, ...]
-    text: str
-    reach: tuple[int, int] = (0, 0)
-    align: int = 1
-    pair: str = ""
-    low: bool = False
-    moves: int = 0
-    first: str = ""
-
-    @property
-    def instructions(self) -> int:
-        return self.text.count(";") + 1
-
-    @property
-    def several(self) -> bool:
-        """Whether an operand is several registers, which its text numbers."""
-        return any(self.registers(formal.name) > 1 for formal in self.formals)
-
-    def registers(self, formal: str) -> int:
-        """The registers of an operand."""
-        return max(1, len(set(re.findall(rf"{{{formal}(\d)}}", self.text))))
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,23 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered, with_late_loads
-from tosaic.backends.cortex_m.program.assembly import flat, register
+from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.pointers import Address, Pointers, Use, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
-    Access,
     Alloc,
-    Assign,
     Buffer,
     For,
     Instr,
-    Reduce,
     RefusedError,
     Statement,
 )
+from tosaic.backends.cortex_m.program.vector_steps import Step, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -38,6 +35,8 @@ _REACH_OF_LOOP = 4000
 _MOST_TURNS = (1 << 16) - 1
 _ENTRY = 5
 """Cycles to enter a hardware loop."""
+_VECTOR = 16
+"""The most bytes that an access touches."""
 
 
 @dataclass(frozen=True)
@@ -63,39 +62,6 @@ def has_vectors(body: Statement) -> bool:
         or (isinstance(s, Instr) and s.row.several)
         for s in flat(body)
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """An instruction of a block.
-
-    Args:
-        registers: the names of the registers of each operand that is none in memory, by formal.
-        target: the formal that it writes.
-        keeps: whether lanes of its target are written before, which stay.
-        begins: whether it begins its sum.
-    """
-
-    instr: Instr
-    registers: Mapping[str, Sequence[str]]
-    target: str
-    keeps: bool = False
-    begins: bool = False
-
-    @property
-    def targets(self) -> Sequence[str]:
-        """The registers that it writes."""
-        return self.registers.get(self.target, ())
-
-    @property
-    def sources(self) -> list[str]:
-        """The registers that it reads alone."""
-        return [name for formal, names in self.registers.items() if formal != self.target for name in names]
-
-    @property
-    def lines(self) -> list[str]:
-        row = self.instr.row
-        return [line.strip() for line in (row.first if self.begins else row.text).split(";")]
 
 
 def vector_block(
@@ -132,8 +98,8 @@ class _Vectors:
         if any(b.memory == "scratch" for b in allocs):
             raise RefusedError("a block has no working memory of its own")
         self.inside = {b.name for b in allocs}
-        self.parts = [self._steps(part) for part in parts]
-        self.names = [self._names(part) for part in self.parts]
+        self.parts = [steps_of(part, buffers) for part in parts]
+        self.names = [names_of(part) for part in self.parts]
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
@@ -143,57 +109,15 @@ class _Vectors:
         self.pointers = planned(uses, loop)
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
+        if any(name in self.read for part in self.parts for step in part for name in step.targets):
+            raise RefusedError("a block with vectors changes no number that lives outside")
         if len({*self.homes.values()}) + len(self.pointers.starts) + len(self.read) > _GENERAL:
             raise RefusedError(
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )
 
-    # The instructions in the order of their meaning.
-
-    def _steps(self, part: Sequence[Statement]) -> list[_Step]:
-        found, zero, started = list[_Step](), dict[str, _Step](), set[str]()
-        for s in part:
-            if isinstance(s, Alloc):
-                started = {name for name in started if name.rpartition("__")[0] != s.buffer.name}
-                continue
-            assert isinstance(s, Instr)
-            what, step = meaning(s.row), self._step(s)
-            targets, sources = step.targets, step.sources
-            if targets and isinstance(what, Assign) and what.value == 0:
-                zero[targets[0]] = step
-                continue
-            adds = isinstance(what, Reduce)
-            begins = bool(s.row.first) and bool(targets) and targets[0] in zero
-            for name in sources if begins else [*sources, *targets]:
-                if (before := zero.pop(name, None)) is not None and (name in sources or adds):
-                    found.append(before)
-            for name in targets:
-                zero.pop(name, None)
-            partial = bool(what.target.index) and what.target.index[0]["l"] != 1
-            found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
-            started.update(targets)
-        return [*found, *zero.values()]
-
-    def _step(self, s: Instr) -> _Step:
-        operands = zip(s.row.formals, s.operands, strict=True)
-        names = {f.name: self._registers(s, f.name, access) for f, access in operands if f.memory != "m"}
-        return _Step(s, names, meaning(s.row).target.buffer)
-
-    def _registers(self, s: Instr, formal: str, access: Access) -> list[str]:
-        """The registers of an operand: of several, its text numbers them."""
-        b = self.buffers[access.buffer]
-        several = s.row.registers(formal)
-        behind = (Access(b.name, (*access.index[:-1], access.index[-1] + i * b.lanes)) for i in range(1, several))
-        return [register(b, each) for each in (access, *behind)]
-
-    def _names(self, steps: Sequence[_Step]) -> dict[str, str]:
-        """The registers of a part, each with its class."""
-        found = dict[str, str]()
-        for step in steps:
-            for formal in step.instr.row.formals:
-                found.update(dict.fromkeys(step.registers.get(formal.name, ()), formal.memory))
-        return found
+    # Registers.
 
     def _homes(self) -> dict[str, str]:
         """The general registers of numbers that live in the block; those of one part share them with other parts."""
@@ -236,12 +160,12 @@ class _Vectors:
             count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
         return count
 
-    def _late(self, steps: Sequence[_Step]) -> list[_Step]:
+    def _late(self, steps: Sequence[Step]) -> list[Step]:
         """The steps with each load right before what reads its vector."""
-        of = dict[int, _Step]()
+        of = dict[int, Step]()
         code = list[Instruction]()
         for step in steps:
-            made = self._made(step, Address("[at]", "", False))
+            made = step.made(Address("[at]", "", False))
             of.update((id(instruction), step) for instruction in made)
             code += made
         late = with_late_loads(code, {*self.homes, *self.held, *self._outside()})
@@ -252,36 +176,15 @@ class _Vectors:
 
     # The code.
 
-    def _use(self, step: _Step) -> Use | None:
+    def _use(self, step: Step) -> Use | None:
         for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
             if formal.memory == "m":
                 b = self.buffers[access.buffer]
                 return Use(step, b.name, b.address(access.index) * BYTES[b.dtype], step.instr.row)
         return None
 
-    def _made(self, step: _Step, address: Address | None) -> list[Instruction]:
-        """The lines of a step."""
-        row, operands = step.instr.row, dict[str, str]()
-        for formal in row.formals:
-            if formal.memory == "m":
-                assert address is not None
-                operands[formal.name] = address.text
-                continue
-            names = step.registers[formal.name]
-            operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
-            operands[formal.name] = f"{{{names[0]}}}"
-        targets, found = tuple(step.targets), list[Instruction]()
-        moved = (address.pointer,) if address is not None and address.moves else ()
-        adds = (isinstance(meaning(row), Reduce) and not step.begins) or changes_target(row)
-        for number, line in enumerate(step.lines):
-            mnemonic, _, text = line.partition(" ")
-            again = tuple(name for name in targets if name in step.sources)
-            keeps = targets if adds or step.keeps or number else again
-            found.append(Instruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
-        return found
-
     def _code(self, part: int) -> list[Instruction]:
-        return [i for step in self.parts[part] for i in self._made(step, self.pointers.addresses.get(step))]
+        return [i for step in self.parts[part] for i in step.made(self.pointers.addresses.get(step))]
 
     def _ordered(self, body: Sequence[Instruction], opening: Sequence[Instruction] = (), hoisted: int = 0) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
@@ -314,13 +217,30 @@ class _Vectors:
     def _passes_end(self, hoisted: int, last: Mapping[str, int]) -> bool:
         """Whether a load that runs ahead of the last turn may read behind its buffer."""
         assert self.loop is not None
-        uses = [use for step in self.parts[1] if step.targets and (use := self._use(step)) is not None][:hoisted]
+        uses = [use for step in self._ahead(hoisted) if (use := self._use(step)) is not None]
         for use in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + 16 > end:
+            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + _VECTOR > end:
                 return True
         return False
+
+    def _ahead(self, hoisted: int) -> list[Step]:
+        """The steps that the list scheduler lets run ahead: the first that start vectors from registers as a turn finds
+        them."""
+        found, changed = list[Step](), set[str]()
+        fixed = {*self.homes, *self.held, *self.read}
+        for step in self.parts[1]:
+            address = self.pointers.addresses.get(step)
+            pointers = {address.pointer} if address is not None else set[str]()
+            touched = {name for name in (*step.sources, *step.targets) if name in fixed} | pointers
+            starts = fixed.issuperset(step.sources) and any(name not in fixed for name in step.targets)
+            if len(found) < hoisted and starts and not touched & changed:
+                found.append(step)
+            else:
+                moved = pointers if address is not None and address.moves else set[str]()
+                changed |= {name for name in step.targets if name in fixed} | moved
+        return found
 
     def _statement(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> list[str]:
         starts, moving = self.pointers.starts, self.pointers.moving

@@ -9,6 +9,7 @@ from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.rewriting import at, mapped_down, meaning, seq
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -21,7 +22,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Program,
     Reduce,
     RefusedError,
-    Row,
     Statement,
     Value,
     walk,

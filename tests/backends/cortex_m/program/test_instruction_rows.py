@@ -15,6 +15,7 @@ from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target, meaning, seq
+from tosaic.backends.cortex_m.program.row import Formal, Row
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     REGISTERS,
@@ -23,13 +24,11 @@ from tosaic.backends.cortex_m.program.tree import (
     Assign,
     Buffer,
     For,
-    Formal,
     Instr,
     Kind,
     Op,
     Program,
     Reduce,
-    Row,
     Statement,
 )
 

@@ -52,7 +52,7 @@ HALVES = '''
 """Products of halves one by one."""
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
-from tosaic.backends.cortex_m.program.tree import Row
+from tosaic.backends.cortex_m.program.row import Row
 
 
 @ISAS.register

@@ -1,0 +1,114 @@
+"""The instructions of a block with vectors in the order of their meaning, each with its registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.program.assembly import register
+from tosaic.backends.cortex_m.program.pointers import Address
+from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Instr, Reduce, Statement
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An instruction of a block.
+
+    Args:
+        registers: the names of the registers of each operand that is none in memory, by formal.
+        target: the formal that it writes.
+        keeps: whether lanes of its target are written before, which stay.
+        begins: whether it begins its sum.
+    """
+
+    instr: Instr
+    registers: Mapping[str, Sequence[str]]
+    target: str
+    keeps: bool = False
+    begins: bool = False
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """The registers that it writes."""
+        return self.registers.get(self.target, ())
+
+    @property
+    def sources(self) -> list[str]:
+        """The registers that it reads alone."""
+        return [name for formal, names in self.registers.items() if formal != self.target for name in names]
+
+    @property
+    def lines(self) -> list[str]:
+        row = self.instr.row
+        return [line.strip() for line in (row.first if self.begins else row.text).split(";")]
+
+    def made(self, address: Address | None) -> list[Instruction]:
+        """The lines of the instruction; `address` is that of its operand in memory."""
+        row, operands = self.instr.row, dict[str, str]()
+        for formal in row.formals:
+            if formal.memory == "m":
+                assert address is not None
+                operands[formal.name] = address.text
+                continue
+            names = self.registers[formal.name]
+            operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
+            operands[formal.name] = f"{{{names[0]}}}"
+        targets, found = tuple(self.targets), list[Instruction]()
+        moved = (address.pointer,) if address is not None and address.moves else ()
+        adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
+        for number, line in enumerate(self.lines):
+            mnemonic, _, text = line.partition(" ")
+            again = tuple(name for name in targets if name in self.sources)
+            keeps = targets if adds or self.keeps or number else again
+            found.append(Instruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
+        return found
+
+
+def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[Step]:
+    """The instructions of a part; zeros that another instruction begins its sum with are none."""
+    found, zero, started = list[Step](), dict[str, Step](), set[str]()
+    for s in part:
+        if isinstance(s, Alloc):
+            started = {name for name in started if name.rpartition("__")[0] != s.buffer.name}
+            continue
+        assert isinstance(s, Instr)
+        what, step = meaning(s.row), _step(s, buffers)
+        targets, sources = step.targets, step.sources
+        if targets and isinstance(what, Assign) and what.value == 0:
+            zero[targets[0]] = step
+            continue
+        adds = isinstance(what, Reduce)
+        begins = bool(s.row.first) and bool(targets) and targets[0] in zero
+        for name in sources if begins else [*sources, *targets]:
+            if (before := zero.pop(name, None)) is not None and (name in sources or adds):
+                found.append(before)
+        for name in targets:
+            zero.pop(name, None)
+        partial = bool(what.target.index) and what.target.index[0]["l"] != 1
+        found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
+        started.update(targets)
+    return [*found, *zero.values()]
+
+
+def _step(s: Instr, buffers: Mapping[str, Buffer]) -> Step:
+    operands = zip(s.row.formals, s.operands, strict=True)
+    names = {f.name: _registers(s, f.name, access, buffers) for f, access in operands if f.memory != "m"}
+    return Step(s, names, meaning(s.row).target.buffer)
+
+
+def _registers(s: Instr, formal: str, access: Access, buffers: Mapping[str, Buffer]) -> list[str]:
+    """The registers of an operand: of several, its text numbers them."""
+    b, several = buffers[access.buffer], s.row.registers(formal)
+    behind = (Access(b.name, (*access.index[:-1], access.index[-1] + i * b.lanes)) for i in range(1, several))
+    return [register(b, each) for each in (access, *behind)]
+
+
+def names_of(steps: Sequence[Step]) -> dict[str, str]:
+    """The registers of a part, each with its class."""
+    found = dict[str, str]()
+    for step in steps:
+        for formal in step.instr.row.formals:
+            found.update(dict.fromkeys(step.registers.get(formal.name, ()), formal.memory))
+    return found
