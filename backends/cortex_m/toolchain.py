@@ -315,9 +315,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _key(source: KernelSource, flags: Sequence[str]) -> str:
-    return _digest(
-        clang_version(), LOWER_TO_LLVM, _SCALAR_FLOATS, _EXTREMUM, *flags, source.language, source.symbol, source.text
-    )
+    made_by = (clang_version(), LOWER_TO_LLVM, _SCALAR_FLOATS, _EXTREMUM, *flags)
+    return _digest(*made_by, source.language, source.symbol, source.text)
 
 
 def _digest(*parts: str) -> str:

@@ -232,7 +232,7 @@ def test_no_toml_names_the_line(board, refused):
 def test_a_right_file_is_shown(board, tosaic):
     shown = tosaic("targets", "check", board(text=TWO)).stdout
     assert "small: ethos-u55-64 at 400 MHz, registers at 0x58102000; for Vela Sram_Only" in shown
-    assert "radio stack 32 KiB" in shown and "mps3-an547, which stands in" in shown
+    assert "radio stack 32 KiB" in shown and "mps3-an547, a cortex-m55, which stands in" in shown
 
 
 def test_files_are_as_the_schema_has_them(tosaic):
