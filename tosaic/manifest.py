@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.schedule import NpuOp, NpuTensor
+from tosaic.backends.ethos_u.sparsity import SPARSE, why_not_2_of_4
 from tosaic.backends.ethos_u.vela import NpuPort, NpuRegion, VelaOptions
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.target import Target
@@ -20,7 +22,7 @@ from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, computing_ops
 from tosaic.support.locations import describe, module_of
 from tosaic.support.loops import LOOP, turns_of
-from tosaic.support.mlir import functions, ir, shape_of, walk
+from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
 from tosaic.support.names import Name
 from tosaic.support.values import multiplications
 from tosaic.tuner.database import Environment
@@ -40,6 +42,8 @@ class PlacedOp:
         where, module: the user's line behind it, and the path of its module.
         reason: why it is not on the NPU.
         macs: its multiply-accumulates.
+        zeros: the share of its constant weights that are 0; None without any.
+        sparsity: `2:4` where an Ethos-U85 computes these so, else why it does not; empty off one.
         npu_cycles, npu_bound, npu_traffic: Vela's of it, as `NpuOp` has them; what Vela computes within another op has
             none of its own.
     """
@@ -52,6 +56,8 @@ class PlacedOp:
     module: str
     reason: str
     macs: int
+    zeros: float | None = None
+    sparsity: str = ""
     npu_cycles: int | None = None
     npu_bound: str = ""
     npu_traffic: Mapping[str, int] = field(default_factory=dict)
@@ -258,21 +264,32 @@ def placed_ops(placed: ir.Module, regions: Mapping[str, NpuRegion]) -> tuple[Pla
         if name == "main":
             continue
         processor = text_of(function, "tosaic.processor")
+        accelerator = regions[name].accelerator if processor == "npu" else ""
         scheduled: dict[int, list[NpuOp]] = {}
         for npu_op in regions[name].ops if processor == "npu" else ():
             scheduled.setdefault(npu_op.index, []).append(npu_op)
         rows += [
-            _placed_op(op, processor, name, scheduled.get(number, ()))
+            _placed_op(op, processor, name, scheduled.get(number, ()), accelerator)
             for number, op in enumerate(computing_ops(function))
         ]
     return tuple(rows)
 
 
-def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Sequence[NpuOp]) -> PlacedOp:
+def _weights(op: ir.Operation) -> np.ndarray | None:
+    """The constant weights of a convolution."""
+    return constant_value(op.operands[1]) if multiplications(op) and len(op.operands) > 1 else None
+
+
+def _placed_op(
+    op: ir.Operation, processor: str, function: str, scheduled: Sequence[NpuOp], accelerator: str
+) -> PlacedOp:
     """
     Args:
         scheduled: the parts in which Vela runs it.
+        accelerator: the NPU that runs it; empty on the CPU.
     """
+    weights = _weights(op)
+    sparse = weights is not None and op.name == "tosa.conv2d" and accelerator.startswith("ethos-u85")
     traffic = Counter[str]()
     for part in scheduled:
         traffic.update(part.traffic)
@@ -285,6 +302,8 @@ def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Seque
         module=module_of(op.location),
         reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
         macs=sum(map(multiplications, (op, *walk(op)))) * (turns_of(op) if op.name == LOOP else 1),
+        zeros=float((weights == 0).mean()) if weights is not None else None,
+        sparsity=(why_not_2_of_4(weights) or SPARSE) if weights is not None and sparse else "",
         npu_cycles=sum(part.cycles for part in scheduled) if scheduled else None,
         npu_bound=max(scheduled, key=lambda part: part.cycles).bound if scheduled else "",
         npu_traffic=dict(traffic),

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from tosaic.accuracy import OutputAccuracy
 from tosaic.backends.ethos_u.accelerators import find_accelerator
+from tosaic.backends.ethos_u.sparsity import SPARSE
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.run import Costs
 from tosaic.backends.simulators.stand_in import simulation_of
@@ -21,7 +22,7 @@ from tosaic.console import print_facts, stderr, stdout
 from tosaic.doctor import Finding
 from tosaic.frontend import Cause
 from tosaic.layers import LayerAccuracy, worst
-from tosaic.manifest import Manifest
+from tosaic.manifest import Manifest, PlacedOp
 from tosaic.npu_execution import DESCRIPTION
 from tosaic.npu_measured import MeasuredRegion
 from tosaic.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
@@ -35,6 +36,7 @@ from tosaic.tuner.tune import TuningResult
 
 _NOTHING = "no output to judge"
 _CAUSES_SHOWN = 24
+_MANY_ZEROS = 0.4
 _BAR = 24
 """Columns of a drawn bar."""
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
@@ -87,6 +89,7 @@ def print_compile_report(build: Build) -> None:
         shape = "x".join(map(str, op.shape))
         table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
+    _print_zeros(manifest.ops)
     _print_modules(compiled_modules(manifest))
     print_facts(facts(build))
     for warning in manifest.warnings:
@@ -271,6 +274,17 @@ def _trial_cost(manifest: Manifest) -> str:
         return "not known: no trial can tell right from wrong for a kernel"
     gain = f", {manifest.first_cpu_cost:,} untuned" if manifest.first_cpu_cost > manifest.cpu_cost else ""
     return f"{manifest.cpu_cost:,} {UNITS[manifest.objective]} in trials{gain}"
+
+
+def _print_zeros(ops: Sequence[PlacedOp]) -> None:
+    """Layers with many zeros among their weights, and whether an Ethos-U85 leaves their products out."""
+    many = [op for op in ops if op.zeros is not None and op.zeros >= _MANY_ZEROS]
+    if not many:
+        return
+    table = Table("weights of", "from", Column("zeros", justify="right"), "2:4 on Ethos-U85", box=None)
+    for op in many:
+        table.add_row(op.op, op.where, f"{op.zeros:.0%}", "yes" if op.sparsity == SPARSE else op.sparsity)
+    stdout.print(table)
 
 
 def _print_modules(costs: Sequence[ModuleCost]) -> None:
