@@ -224,6 +224,10 @@ class Driver:
     of_chip: tuple[str | Path, ...] = ()
 
 
+SPARSE = "2:4"
+"""What weights are called of which, of each four neighbors along the input channels, two are 0."""
+
+
 class NpuFamily(Protocol):
     """A family of NPUs: what it takes, its compiler, and what executes its command streams on the host."""
 
@@ -242,6 +246,14 @@ class NpuFamily(Protocol):
 
     def is_view(self, op: ir.Operation) -> bool:
         """Whether the compiler drops an op: it moves nothing."""
+        ...
+
+    def sparsity(self, op: ir.Operation, weights: np.ndarray, accelerator: str) -> str:
+        """`SPARSE` where the NPU leaves out the zeros of an op's weights, else why it does not; empty where it never does.
+
+        Args:
+            weights: as TOSA has them.
+        """
         ...
 
     def compile(self, flatbuffer: bytes, accelerator: str, options: NpuOptions) -> NpuRegion:

@@ -10,7 +10,8 @@ from tosaic.backends.ethos_u import acceptance, disassembler, emulation, vela
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS, find_accelerator
 from tosaic.backends.ethos_u.acceptance.queries import is_view
 from tosaic.backends.ethos_u.emulator import execute
-from tosaic.backends.npu import Driver, NpuOp, NpuOptions, NpuPort, NpuRegion
+from tosaic.backends.ethos_u.sparsity import why_not_2_of_4
+from tosaic.backends.npu import SPARSE, Driver, NpuOp, NpuOptions, NpuPort, NpuRegion
 from tosaic.support.mlir import ir
 
 
@@ -27,6 +28,11 @@ class EthosUFamily:
 
     def is_view(self, op: ir.Operation) -> bool:
         return is_view(op)
+
+    def sparsity(self, op: ir.Operation, weights: np.ndarray, accelerator: str) -> str:
+        if op.name != "tosa.conv2d" or find_accelerator(accelerator).generation != "u85":
+            return ""
+        return why_not_2_of_4(weights) or SPARSE
 
     def compile(self, flatbuffer: bytes, accelerator: str, options: NpuOptions) -> NpuRegion:
         return vela.compile_region(flatbuffer, accelerator, options)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.npu import NpuOp, NpuOptions, NpuPort, NpuRegion, NpuTensor
+from tosaic.backends.npus import family_of
 from tosaic.backends.target import Target
 from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.support.attributes import text_of
@@ -18,7 +20,7 @@ from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, computing_ops
 from tosaic.support.locations import describe, module_of
 from tosaic.support.loops import LOOP, turns_of
-from tosaic.support.mlir import functions, ir, shape_of, walk
+from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
 from tosaic.support.names import Name
 from tosaic.support.values import multiplications
 from tosaic.tuner.database import Environment
@@ -38,6 +40,8 @@ class PlacedOp:
         where, module: the user's line behind it, and the path of its module.
         reason: why it is not on the NPU.
         macs: its multiply-accumulates.
+        zeros: the share of its constant weights that are 0; None without any.
+        sparsity: `2:4` where the NPU leaves out half of their products, else why not; empty where it never does.
         npu_cycles, npu_bound, npu_traffic: Vela's of it, as `NpuOp` has them; what Vela computes within another op has
             none of its own.
     """
@@ -50,6 +54,8 @@ class PlacedOp:
     module: str
     reason: str
     macs: int
+    zeros: float | None = None
+    sparsity: str = ""
     npu_cycles: int | None = None
     npu_bound: str = ""
     npu_traffic: Mapping[str, int] = field(default_factory=dict)
@@ -256,21 +262,33 @@ def placed_ops(placed: ir.Module, regions: Mapping[str, NpuRegion]) -> tuple[Pla
         if name == "main":
             continue
         processor = text_of(function, "tosaic.processor")
+        accelerator = regions[name].accelerator if processor == "npu" else ""
         scheduled: dict[int, list[NpuOp]] = {}
         for npu_op in regions[name].ops if processor == "npu" else ():
             scheduled.setdefault(npu_op.index, []).append(npu_op)
         rows += [
-            _placed_op(op, processor, name, scheduled.get(number, ()))
+            _placed_op(op, processor, name, scheduled.get(number, ()), accelerator)
             for number, op in enumerate(computing_ops(function))
         ]
     return tuple(rows)
 
 
-def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Sequence[NpuOp]) -> PlacedOp:
+def _weights(op: ir.Operation) -> np.ndarray | None:
+    """The constant weights of a convolution."""
+    return constant_value(op.operands[1]) if multiplications(op) and len(op.operands) > 1 else None
+
+
+def _placed_op(
+    op: ir.Operation, processor: str, function: str, scheduled: Sequence[NpuOp], accelerator: str
+) -> PlacedOp:
     """
     Args:
         scheduled: the parts in which Vela runs it.
+        accelerator: the NPU that runs it; empty on the CPU.
     """
+    weights, sparsity = _weights(op), ""
+    if weights is not None and accelerator:
+        sparsity = family_of(accelerator).sparsity(op, weights, accelerator)
     traffic = Counter[str]()
     for part in scheduled:
         traffic.update(part.traffic)
@@ -283,6 +301,8 @@ def _placed_op(op: ir.Operation, processor: str, function: str, scheduled: Seque
         module=module_of(op.location),
         reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
         macs=sum(map(multiplications, (op, *walk(op)))) * (turns_of(op) if op.name == LOOP else 1),
+        zeros=float((weights == 0).mean()) if weights is not None else None,
+        sparsity=sparsity,
         npu_cycles=sum(part.cycles for part in scheduled) if scheduled else None,
         npu_bound=max(scheduled, key=lambda part: part.cycles).bound if scheduled else "",
         npu_traffic=dict(traffic),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Column, Table
 
+from tosaic.backends.npu import SPARSE
 from tosaic.backends.npus import find_accelerator
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.run import Costs
@@ -14,7 +15,7 @@ from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Target
 from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.builds.build import BuildFolder
-from tosaic.builds.manifest import Manifest
+from tosaic.builds.manifest import Manifest, PlacedOp
 from tosaic.compiler.layers import worst
 from tosaic.reports.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.runs.npu_execution import DESCRIPTION
@@ -24,6 +25,7 @@ from tosaic.terminal.console import print_facts, stderr, stdout
 from tosaic.terminal.progress import UNITS
 
 _NOTHING = "no output to judge"
+_MANY_ZEROS = 0.4
 _COSTS = {"instructions": "instructions", "cycles": "cycles (model)", "cycles_with_memory": "cycles with memory"}
 
 
@@ -74,6 +76,7 @@ def print_compile_report(build: BuildFolder) -> None:
         shape = "x".join(map(str, op.shape))
         table.add_row(op.op, shape, op.processor, op.function, op.where, cycles, op.reason)
     stdout.print(table)
+    _print_zeros(manifest.ops)
     _print_modules(compiled_modules(manifest))
     print_facts(facts(build))
     for warning in manifest.warnings:
@@ -202,6 +205,17 @@ def _trial_cost(manifest: Manifest) -> str:
         return "not known: no trial can tell right from wrong for a kernel"
     gain = f", {manifest.first_cpu_cost:,} untuned" if manifest.first_cpu_cost > manifest.cpu_cost else ""
     return f"{manifest.cpu_cost:,} {UNITS[manifest.objective]} in trials{gain}"
+
+
+def _print_zeros(ops: Sequence[PlacedOp]) -> None:
+    """Layers with many zeros among their weights, and whether the NPU leaves their products out."""
+    many = [op for op in ops if op.zeros is not None and op.zeros >= _MANY_ZEROS]
+    if not many:
+        return
+    table = Table("weights of", "from", Column("zeros", justify="right"), "2:4 on the NPU", box=None)
+    for op in many:
+        table.add_row(op.op, op.where, f"{op.zeros:.0%}", "yes" if op.sparsity == SPARSE else op.sparsity)
+    stdout.print(table)
 
 
 def _print_modules(costs: Sequence[ModuleCost]) -> None:
