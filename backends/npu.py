@@ -249,7 +249,7 @@ class NpuFamily(Protocol):
         ...
 
     def sparsity(self, op: ir.Operation, weights: np.ndarray, accelerator: str) -> str:
-        """`SPARSE` where the NPU leaves out the zeros of an op's weights, else why it does not; empty where it never does.
+        """`SPARSE` where the NPU leaves out the zeros of an op's weights, else why not; empty where it never does.
 
         Args:
             weights: as TOSA has them.
