@@ -14,7 +14,7 @@ from tosaic.support.errors import Error
 from tosaic.terminal import console
 
 if TYPE_CHECKING:
-    from tosaic.compiler.sensitivity import Goal
+    from tosaic.compiler.goals import Goal
 
 
 @click.command("compile")

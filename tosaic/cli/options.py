@@ -17,7 +17,7 @@ from tosaic.support.errors import Error
 from tosaic.target_files.ready import find_target
 
 if TYPE_CHECKING:
-    from tosaic.compiler.sensitivity import Goal
+    from tosaic.compiler.goals import Goal
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -77,7 +77,7 @@ class Goals(click.ParamType):
     name = "goal"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Goal:
-        from tosaic.compiler.sensitivity import Goal
+        from tosaic.compiler.goals import Goal
 
         try:
             return Goal.parse(str(value))

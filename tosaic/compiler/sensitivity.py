@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from tosaic.builds.accuracy import LayerAccuracy, sqnr_db
+from tosaic.builds.accuracy import sqnr_db
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
+from tosaic.compiler.goals import Advice, Cost, Goal, Scanned, Score, Sensitivity, Step
 from tosaic.compiler.layers import worst
 from tosaic.compiler.middle import capture_model
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
@@ -29,7 +30,7 @@ from tosaic.frontend import (
 )
 from tosaic.frontend.canonical import is_quantized
 from tosaic.frontend.python_file import call
-from tosaic.runs.running import Sample, reference_outputs, run_build
+from tosaic.runs.running import Run, Sample, reference_outputs, run_build
 from tosaic.support.errors import Error
 from tosaic.terminal.progress import Stations
 
@@ -40,135 +41,6 @@ _NOTHING_DB = 0.1  # a gain below which a tensor is not worth a cycle
 _FLOAT_DB = 1.0  # the same of weights in f32, which a Cortex-M computes alone
 _STEPS = 16  # sets of tensors that a goal is sought in
 _SHORT = 2  # further sets, where the integer module falls short of what was simulated
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What the model shall reach: decibels of its worst output, or a task's metric, of which more is better."""
-
-    value: float
-    in_db: bool
-
-    @staticmethod
-    def parse(text: str) -> Goal:
-        """`30dB`, `84.5%` or `0.845`.
-
-        Raises:
-            ValueError: it is none of these.
-        """
-        for unit, part, in_db in (("dB", 1.0, True), ("%", 0.01, False), ("", 1.0, False)):
-            if text.endswith(unit):
-                return Goal(float(text.removesuffix(unit)) * part, in_db)
-        raise ValueError(text)
-
-    def __str__(self) -> str:
-        return f"{self.value:g} dB" if self.in_db else f"a metric of {self.value:g}"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a build gives and takes.
-
-    Args:
-        sqnr_db: of its worst output against the float model on the data; None where all outputs are equal to it.
-        cycles: of one inference on CPU and NPU, modeled; instructions where the core has no cycle model.
-        flash_bytes, arena_bytes: what it takes.
-    """
-
-    sqnr_db: float | None
-    cycles: int
-    flash_bytes: int
-    arena_bytes: int
-
-    @property
-    def decibels(self) -> float:
-        """The ratio as a number that compares."""
-        return math.inf if self.sqnr_db is None else self.sqnr_db
-
-
-@dataclass(frozen=True)
-class Step:
-    """The tensors that make most noise, raised together.
-
-    Args:
-        raised: the last of them, which the step before does not raise.
-        simulated_db: what they leave of the worst output on calibration data, int16 taken for exact.
-    """
-
-    raised: Cause
-    quantization: QuantizationOptions
-    simulated_db: float
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """Where noise is made, the worst first, and what raising it gives; empty of a model that is quantized already.
-
-    Args:
-        simulated_db: what quantization as asked leaves of the worst output on calibration data.
-    """
-
-    causes: Sequence[Cause]
-    steps: Sequence[Step]
-    simulated_db: float | None
-
-
-@dataclass(frozen=True)
-class Score:
-    """A task's metric by what computed it: PyTorch in float, the integer module, the simulated board."""
-
-    name: str
-    in_float: float
-    integer: float
-    board: float
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A build that reaches the goal.
-
-    Args:
-        value: what its integer module reaches, in the goal's unit.
-        in_budget: whether it keeps to the budget of cycles.
-    """
-
-    quantization: QuantizationOptions
-    cost: Cost
-    value: float
-    in_budget: bool
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """What an analysis showed.
-
-    Args:
-        asked: the words of a compile command for this model, but for those that say what has which precision.
-        cost: of the build as it was asked for.
-        layers: by what noise arrives there, worst first.
-        advice: the fewest tensors to raise for the goal; None without a goal, or where nothing that was tried meets it.
-    """
-
-    options: CompileOptions
-    asked: Sequence[str]
-    samples: int
-    exact: bool
-    cost: Cost
-    scanned: Scanned
-    layers: Sequence[LayerAccuracy]
-    scores: Sequence[Score]
-    goal: Goal | None
-    advice: Advice | None
-
-    @property
-    def command(self) -> str:
-        """The compile command of the advice."""
-        if self.advice is None:
-            return ""
-        chosen = self.advice.quantization
-        precision = ["--activations int16"] if chosen.activations == "int16" else []
-        precision += [f"--int16 {name}" for name in chosen.int16] + [f"--exclude {name}" for name in chosen.exclude]
-        return " ".join(["tosaic compile", self.options.model_name, *self.asked, *precision])
 
 
 @dataclass(frozen=True)
@@ -251,32 +123,27 @@ def analyze(
     in_float = [measure(_stacked(floats)) for measure in metrics.values()]
     with stations.live(), stations.station("scan"):
         scanned = _scan(options, captured, max(layers, _STEPS if goal else 0))
-    tell(replace(scanned, steps=scanned.steps[:layers]))
+    shown = replace(scanned, steps=scanned.steps[:layers])
+    tell(shown)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         build = compile_model(options, Path(folder, "build"))
         given = run_build(build, read.samples)
-        computed = [
-            _stacked(_real(build, rows)) for rows in (reference_outputs(build, read.samples), given.board.outputs)
-        ]
-        scores = [
-            Score(name, value, *map(measure, computed))
-            for (name, measure), value in zip(metrics.items(), in_float, strict=True)
-        ]
+        scores = _scores(build, read, given, metrics, in_float)
         trial = _Trial(options, captured, read, floats, next(iter(metrics.values()), None), output, states)
         cost = trial.cost(build)
         advice = trial.best(scanned.steps, goal, cost, budget) if goal else None
-    return Sensitivity(
-        options,
-        asked,
-        len(read.samples),
-        given.exact or not given.defined,
-        cost,
-        replace(scanned, steps=scanned.steps[:layers]),
-        worst(build.manifest.layers, len(build.manifest.layers)),
-        scores,
-        goal,
-        advice,
-    )
+    exact, noisiest = given.exact or not given.defined, worst(build.manifest.layers, len(build.manifest.layers))
+    return Sensitivity(options, asked, len(read.samples), exact, cost, shown, noisiest, scores, goal, advice)
+
+
+def _scores(
+    build: BuildFolder, data: Data, given: Run, metrics: Mapping[str, Metric], in_float: Sequence[float]
+) -> list[Score]:
+    """Each metric in float, of the integer module, and on the board."""
+    both = reference_outputs(build, data.samples), given.board.outputs
+    computed = [_stacked(_real(build, rows)) for rows in both]
+    pairs = zip(metrics.items(), in_float, strict=True)
+    return [Score(name, value, *map(measure, computed)) for (name, measure), value in pairs]
 
 
 def _scan(options: CompileOptions, captured: Capture, count: int) -> Scanned:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tosaic.backends.target import Target
 from tosaic.compiler.fitting.fitter import Point
-from tosaic.compiler.sensitivity import Cost, Scanned, Sensitivity
+from tosaic.compiler.goals import Cost, Scanned, Sensitivity
 from tosaic.frontend import Cause
 from tosaic.terminal.console import print_facts, stdout
 from tosaic.tuner.measurement import Measurement
