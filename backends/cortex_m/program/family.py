@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, cheapest_first, of_schedule
@@ -48,7 +49,9 @@ class ProgramFamily(KernelFamily):
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         programs = cheapest_first(self._sketches(workload, core), core, self.site)
-        others = self.vector_variants(workload, core) if core.mve else ()
+        if not core.mve:
+            return programs
+        programs, others = list(map(_guess, programs)), self.vector_variants(workload, core)
         if not programs or not others:
             return [*programs, *others]
         firsts = [first for variant in (programs[0], others[0]) if (first := variant.first()) is not None]
@@ -90,3 +93,9 @@ class ProgramFamily(KernelFamily):
         if schedule.variant == STEPS:
             return self.sketch(workload)
         return self._sketches(workload, core).get(schedule.variant)
+
+
+def _guess(variant: Variant) -> Variant:
+    """A variant that holds its best guess alone. Trees of vectors take some 50 ms to make, and a generator's schedules,
+    which are searched beside them, 1 ms: so a search among trees would make fewer trials of all."""
+    return replace(variant, knobs={name: choices[:1] for name, choices in variant.knobs.items()})
