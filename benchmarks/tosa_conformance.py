@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tosaic
 from benchmarks.campaigns.trials import Here, Outcome, run_all
-from tosaic.backends.firmware import memory_plan
+from tosaic.backends.firmware import placing
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu
 from tosaic.compiler.options import Tuning
@@ -193,7 +193,7 @@ def nothing_but_values() -> Iterator[None]:
     """Leave out what shows no wrong value: trials before, smaller arenas than first fit's, counted instructions."""
     with (
         patch.object(Tuner, "prove", lambda self, tasks: {}),
-        patch.object(memory_plan, "_CLIMB_BUDGET", 0),
+        patch.object(placing, "_CLIMB_BUDGET", 0),
         patch.object(Qemu, "run", partialmethod(Qemu.run, count=False)),
     ):
         yield

@@ -140,8 +140,8 @@ class _Corrector(Interpreter):
 
 def mean_error(exact: Sequence[Tensor], rounded: Sequence[Tensor], axis: int) -> Tensor:
     """What each channel lacks on average over samples."""
-    pairs = zip(exact, rounded, strict=True)
-    return torch.stack([(one - other).movedim(axis, 0).flatten(1).mean(1) for one, other in pairs]).mean(0)
+    missing = [(one - other).movedim(axis, 0) for one, other in zip(exact, rounded, strict=True)]
+    return torch.stack([each.reshape(len(each), -1).mean(1) for each in missing]).mean(0)
 
 
 def corrected(values: Sequence[Tensor], error: Tensor, axis: int) -> list[Tensor]:

@@ -315,7 +315,7 @@ def _known(op: ir.Operation, of: Known) -> _Known:
         return nothing
     reads = [of(value) for value in _images(op)]
     if op.name in (_CONV, _DEPTHWISE):
-        return _known_sums(op, reads[0]) if _is_plain(op) else nothing
+        return _known_sums(op, reads[0]) if reads and _is_plain(op) else nothing
     if not reads or not _follows(op):
         return nothing
     if op.name == "tosa.concat":

@@ -42,5 +42,5 @@ def test_mixed_types(succeed, tmp_path, target, options, accumulators):
         assert compiled["regions"]["npu"] == 1
         assert all(op["reason"].startswith("no Ethos-U runs") for op in floats)
     report = succeed("run", tmp_path / "build", "--random", 2, "--npu", "reference", "-o", tmp_path / "run")
-    assert report["exact"], report["difference"]
+    assert report["right"], report["difference"]  # floats within TOSA's bounds, all else to the bit
     assert report["sqnr_db"][0] > 35

@@ -35,6 +35,8 @@ _TRIED = 64
 
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
+_WORTH = 1.2
+"""Times the fewest cycles, for which a kernel does without more working memory than its tensors take."""
 
 PROMISE = "estimate_with_waits"
 """The feature by which schedules are compared before any is measured."""
@@ -166,11 +168,12 @@ def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> 
 
 
 class _Guess(NamedTuple):
-    """What a schedule costs, its place in the order of guesses, and its lines of code."""
+    """What a schedule costs, its place in the order of guesses, its lines of code, and its working memory."""
 
     cost: float
     number: int
     code: float
+    scratch: float
     assignment: dict[str, Choice]
 
 
@@ -202,7 +205,7 @@ def _first(
             with suppress(BackendError):
                 counts = built(what, assigned(each), core).priced(site, core)
                 if site.holds(counts):
-                    found.append(_Guess(counts[PROMISE], number, counts["code"], each))
+                    found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
             if len(found) == _COMPARED:
                 break
         if not found:
@@ -210,7 +213,9 @@ def _first(
         best = min(found)
         if core.mve:
             best = min((each for each in found if each.cost <= _NEAR * best.cost), key=lambda each: each.code)
-        return best.assignment
+        tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
+        modest = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
+        return (best if best.scratch <= tensors else min(modest, default=best)).assignment
 
     problem = repr((name, what, core, site, dict(knobs)))
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)

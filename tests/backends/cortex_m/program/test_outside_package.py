@@ -104,6 +104,6 @@ def test_a_primitive_and_rows_of_a_package_change_a_kernel(packages, tmp_path):
 
 def test_without_the_packages_both_are_unknown():
     with pytest.raises(Error, match="exchange"):
-        built("exchange(S)")
+        built("exchange(T)")  # not what the test before has applied, which is known
     with pytest.raises(Error, match="is not legal"):
         built("select(k, twice)")
