@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -61,7 +61,7 @@ def make_room_for_biases(prepared: GraphModule) -> None:
     """
     for node in prepared.graph.nodes:
         bias = _bias(node) if isinstance(op_quantization(node), Weighted) else None
-        observers = [_observer(prepared, source) for source in node.all_input_nodes[:2]]
+        observers = [observer_of(prepared, source) for source in node.all_input_nodes[:2]]
         if bias is None or None in observers:
             continue
         image, weight = observers
@@ -127,15 +127,23 @@ class _Corrector(Interpreter):
         return _Twin(result.exact, corrected(result.rounded, error, axis))
 
     def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
-        count, total, power, noise = 0, 0.0, 0.0, 0.0
-        for exact, rounded in zip(result.exact, result.rounded, strict=True):
-            if isinstance(observer, RangeObserver):
-                exact, rounded = observer.seen(exact), observer.seen(rounded)
-            count, total = count + exact.numel(), total + exact.sum(dtype=torch.float64).item()
-            power, noise = power + energy(exact), noise + energy(exact - rounded)
-        signal = max(0.0, power - total**2 / max(1, count))
-        if node.op != "get_attr" and signal and noise:
-            self.sqnr.setdefault(node.name, (origin(node), 10 * math.log10(signal / noise)))
+        pairs: Iterable[tuple[Tensor, Tensor]] = zip(result.exact, result.rounded, strict=True)
+        if isinstance(observer, RangeObserver):
+            pairs = ((observer.seen(exact), observer.seen(rounded)) for exact, rounded in pairs)
+        ratio = ratio_db(pairs)
+        if node.op != "get_attr" and ratio < math.inf:
+            self.sqnr.setdefault(node.name, (origin(node), ratio))
+
+
+def ratio_db(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Signal to noise of tensors that quantization has changed, over all pairs of exact and rounded ones: noise against
+    the variance; infinite where there is no signal, or no noise."""
+    count, total, power, noise = 0, 0.0, 0.0, 0.0
+    for exact, rounded in pairs:
+        count, total = count + exact.numel(), total + exact.sum(dtype=torch.float64).item()
+        power, noise = power + energy(exact), noise + energy(exact - rounded)
+    signal = max(0.0, power - total**2 / max(1, count))
+    return 10 * math.log10(signal / noise) if signal and noise else math.inf
 
 
 def mean_error(exact: Sequence[Tensor], rounded: Sequence[Tensor], axis: int) -> Tensor:
@@ -171,7 +179,8 @@ def own_bias(node: Node) -> Node | None:
     return bias if alone else None
 
 
-def _observer(module: GraphModule, node: Node) -> Any:
+def observer_of(module: GraphModule, node: Node) -> Any:
+    """The observer that a node is; None where it is none."""
     found = module.get_submodule(str(node.target)) if node.op == "call_module" else None
     return found if isinstance(found, ObserverBase) else None
 

@@ -13,7 +13,16 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
-from tosaic.frontend.bias_correction import Batch, corrected, energy, fake_quantize, mean_error, own_bias, spread
+from tosaic.frontend.bias_correction import (
+    Batch,
+    corrected,
+    fake_quantize,
+    mean_error,
+    observer_of,
+    own_bias,
+    ratio_db,
+    spread,
+)
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.exclusion import names_of
 from tosaic.frontend.lowerings.op_quantization import Shared, Weighted
@@ -97,8 +106,8 @@ class Scan:
         return self._run({node for node in self._exact if self._observer(node) and not stays(node)})
 
     def _observer(self, node: Node) -> Any:
-        found = self.prepared.module.get_submodule(str(node.target)) if node.op == "call_module" else None
-        return found if isinstance(found, ObserverBase) and not hasattr(found, "derive_qparams_fn") else None
+        found = observer_of(self.prepared.module, node)
+        return None if hasattr(found, "derive_qparams_fn") else found
 
     def _is_own(self, node: Node) -> bool:
         """Whether it rounds something, and not what is rounded already."""
@@ -149,12 +158,7 @@ class Scan:
 
     def _db(self, result: Node, values: Sequence[Any]) -> float:
         exact = self._exact[result]
-        if not exact[0].is_floating_point():
-            return math.inf
-        mean = sum(one.double().sum().item() for one in exact) / max(1, sum(one.numel() for one in exact))
-        signal = sum(energy(one.double() - mean) for one in exact)
-        noise = sum(energy(one - other) for one, other in zip(exact, values, strict=True))
-        return 10 * math.log10(signal / noise) if signal and noise else math.inf
+        return ratio_db(zip(exact, values, strict=True)) if exact[0].is_floating_point() else math.inf
 
 
 class _Floats(Interpreter):

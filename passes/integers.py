@@ -32,10 +32,14 @@ class Rescale:
         return self.multiplier == 1 << self.shift
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """The results (int64) for stored integers `x` (TOSA 1.0, RESCALE and apply_scale_32)."""
+        """The results (int64) for stored integers `x`."""
         product = (x.astype(np.int64) - self.input_zp) * self.multiplier
-        scaled = (product + (1 << (self.shift - 1))) >> self.shift
-        return np.clip(scaled + self.output_zp, *RANGES[self.target])
+        return scaled(product, self.shift, self.output_zp, self.target)
+
+
+def scaled(product: np.ndarray, shift: int | np.ndarray, zero_point: int | np.ndarray, target: str) -> np.ndarray:
+    """What a signed RESCALE of SINGLE_ROUND makes of products with its multipliers, int64 (apply_scale_32, TOSA 1.0)."""
+    return np.clip(((product + (np.int64(1) << (shift - 1))) >> shift) + zero_point, *RANGES[target])
 
 
 def rescale_of(op: ir.Operation) -> Rescale | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from tosaic.backends.npu import USUAL, Accelerator, NpuFamily, NpuOptions, NpuRegion
-from tosaic.support.discovery import found, modules_of
+from tosaic.support.discovery import found
 from tosaic.support.errors import unknown_name
 
 ENTRY_POINTS = "tosaic.npus"
 
 
-def families() -> list[NpuFamily]:
+@cache
+def families() -> tuple[NpuFamily, ...]:
     """Every family: those in files below this package, and those of installed packages."""
-    return [module.FAMILY for module in found(__name__, ENTRY_POINTS)]
+    return tuple(module.FAMILY for module in found(__name__, ENTRY_POINTS))
 
 
 def accelerators() -> dict[str, Accelerator]:
@@ -29,11 +31,9 @@ def family_of(accelerator: str) -> NpuFamily:
     Raises:
         Error: there is no accelerator of that name; the message names the nearest.
     """
-    own = [module.FAMILY for module in modules_of(__name__)]
-    for known in (lambda: own, families):  # installed packages are read where they must be
-        for family in known():
-            if accelerator in family.accelerators:
-                return family
+    for family in families():
+        if accelerator in family.accelerators:
+            return family
     raise unknown_name("accelerator", accelerator, accelerators())
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from tosaic.passes.integers import RANGES, clamp_limits
+from tosaic.passes.integers import RANGES, clamp_limits, scaled, unary_function
 from tosaic.passes.module_pass import ModulePass, register
 from tosaic.support.attributes import bool_of, enum_of, int_of, ints_of
 from tosaic.support.functions import Dropped, body_of, note_dropped
@@ -346,14 +346,13 @@ def _rescaled(op: ir.Operation, x: _Known) -> _Known:
     if any(one is None for one in numbers) or enum_of(op, "rounding_mode") != "SINGLE_ROUND" or unsigned:
         return _Known.nothing(len(x.mask))
     multiplier, shift, before, after = (one.astype(np.int64).reshape(-1) for one in numbers if one is not None)
-    values = np.where(x.mask, x.values - before, 0)
-    scaled = (values * multiplier + (np.int64(1) << (shift - 1))) >> shift
-    return _Known(x.mask, np.clip(scaled + after, *RANGES[str(element_type(op.results[0]))]))
+    products = np.where(x.mask, x.values - before, 0) * multiplier
+    return _Known(x.mask, scaled(products, shift, after, str(element_type(op.results[0]))))
 
 
 def _looked_up(op: ir.Operation, x: _Known) -> _Known:
-    entries = constant_value(op.operands[1])
-    if entries is None or str(element_type(op.operands[0])) != "i8":
+    entries = unary_function(op)
+    if entries is None:
         return _Known.nothing(len(x.mask))
     return _Known(x.mask, entries.reshape(-1)[np.where(x.mask, x.values, 0) + 128].astype(np.int64))
 

@@ -19,6 +19,7 @@ from tosaic.builds.manifest import KernelRecord, Manifest, RegionRecord, TrialCo
 from tosaic.builds.streams import STREAMS
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.chosen import ChosenKernel, schedules_text
+from tosaic.compiler.fitting.calls import Calls
 from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
 from tosaic.compiler.middle import Middle, lower_model
 from tosaic.compiler.options import CompileOptions
@@ -163,7 +164,8 @@ def _fitted(
         proofs |= tuner.prove(tasks)
     with stations.station("fit"):
         fed = options.stream_input or options.sliding
-        fitter = Fitter(tuner, placed, regions, tasks, stream_input=fed, sliding=options.sliding)
+        calls = Calls(tuner, placed, regions, tasks, stream_input=fed, sliding=options.sliding)
+        fitter = Fitter(tuner, calls)
         streams = options.kernels == "all" or fed
         return placement, proofs, fitter, fitter.chosen() if streams else fitter.as_it_is()
 

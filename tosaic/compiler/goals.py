@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,11 +47,6 @@ class Cost:
     cycles: int
     flash_bytes: int
     arena_bytes: int
-
-    @property
-    def decibels(self) -> float:
-        """The ratio as a number that compares."""
-        return math.inf if self.sqnr_db is None else self.sqnr_db
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from tosaic.backends.firmware.build import build_firmware, out_of_flash
 from tosaic.backends.firmware.fragmentation import Fragmented, fragmented
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.program import Program
-from tosaic.backends.npu import NpuRegion
 from tosaic.backends.target import Target
 from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.calls import Calls
@@ -98,27 +97,10 @@ class Planned:
 
 
 class Fitter:
-    """Chooses how a placed module's calls run.
+    """Chooses how a placed module's calls run."""
 
-    Args:
-        placed, regions, tasks, stream_input, sliding: see `Calls`.
-
-    Raises:
-        Error: the input is to be taken row by row, and the model has several.
-    """
-
-    def __init__(
-        self,
-        tuner: Tuner,
-        placed: ir.Module,
-        regions: Mapping[str, NpuRegion],
-        tasks: Mapping[str, KernelTask],
-        *,
-        stream_input: bool = False,
-        sliding: bool = False,
-    ) -> None:
-        self._tuner = tuner
-        self._calls = Calls(tuner, placed, regions, tasks, stream_input=stream_input, sliding=sliding)
+    def __init__(self, tuner: Tuner, calls: Calls) -> None:
+        self._tuner, self._calls = tuner, calls
         self._ways = Ways(self._calls)
         self._tasks = SegmentTasks(tuner, self._ways)
         self._prices = Prices(tuner, self._ways, self._tasks)
