@@ -38,7 +38,7 @@ class Rescale:
 
 
 def scaled(product: np.ndarray, shift: int | np.ndarray, zero_point: int | np.ndarray, target: str) -> np.ndarray:
-    """What a signed RESCALE of SINGLE_ROUND makes of products with its multipliers, int64 (apply_scale_32, TOSA 1.0)."""
+    """What a signed RESCALE of SINGLE_ROUND makes of products with its multipliers (apply_scale_32, TOSA 1.0)."""
     return np.clip(((product + (np.int64(1) << (shift - 1))) >> shift) + zero_point, *RANGES[target])
 
 
