@@ -44,7 +44,7 @@ class OnnxGraph(nn.Module):
         self._nodes = list[tuple[Any, str]]()
         for node in model.graph.node:
             name = _unique(node.name or f"{node.op_type}_{node.output[0]}", self)
-            self.add_module(name, _Node(node, self._scope))
+            self.add_module(name, _OnnxNode(node, self._scope))
             self._nodes.append((node, name))
 
     def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
@@ -60,7 +60,7 @@ class OnnxGraph(nn.Module):
         return {name: to_tensor(values[name]) for name in self.outputs}
 
 
-class _Node(nn.Module):
+class _OnnxNode(nn.Module):
     def __init__(self, node: Any, scope: Scope) -> None:
         super().__init__()
         self._node, self._scope = node, scope

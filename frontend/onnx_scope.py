@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tosaic.frontend.onnx_ops.registry import Rule, rule_of
+from tosaic.frontend.onnx_ops.registry import OnnxRule, rule_of
 from tosaic.frontend.sizes import MOST_ELEMENTS
 from tosaic.support.child import Bounds, in_child
 from tosaic.support.errors import ModelError, reason
@@ -267,7 +267,7 @@ def _loop(scope: Scope, node: Any, operands: Sequence[Value], attributes: Mappin
     return [*carried, *(torch.stack([to_tensor(one) for one in column]) for column in zip(*rows, strict=True))]
 
 
-def _apply(rule: Rule, node: Any, operands: Sequence[Value], attributes: dict[str, Any]) -> list[Value]:
+def _apply(rule: OnnxRule, node: Any, operands: Sequence[Value], attributes: dict[str, Any]) -> list[Value]:
     rank = max((one.ndim for one in operands if isinstance(one, Tensor)), default=0)
     given = list[Any]()
     for number, operand in enumerate(operands):

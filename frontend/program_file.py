@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from tosaic.frontend.program_graph import RefusedError, check_words, checked_graph
+from tosaic.frontend.program_graph import FileRefusedError, check_words, checked_graph
 from tosaic.support.errors import ModelError
 
 _GRAPH = "models/model.json"
@@ -43,7 +43,7 @@ def read_program(path: Path) -> ExportedProgram:
         raise ModelError(f"there is no file {path}")
     try:
         return torch.export.load(_checked_copy(path))
-    except RefusedError as error:
+    except FileRefusedError as error:
         raise ModelError(
             f"{path} is not opened: it holds more than a program of ops and tensors",
             why=str(error),
@@ -77,9 +77,9 @@ def _entries(archive: zipfile.ZipFile, size: int, name: str) -> list[zipfile.Zip
     entries = archive.infolist()
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:
-            raise RefusedError(f"record `{entry.filename}` of {name} is compressed, which PyTorch never does")
+            raise FileRefusedError(f"record `{entry.filename}` of {name} is compressed, which PyTorch never does")
     if sum(entry.file_size for entry in entries) > size:
-        raise RefusedError(f"the records of {name} lie upon each other")
+        raise FileRefusedError(f"the records of {name} lie upon each other")
     return entries
 
 
@@ -91,13 +91,13 @@ def _records(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     for entry in entries:
         name = entry.filename.removeprefix(f"{root}/")
         if entry.external_attr >> 16 & 0o170000 == _SYMLINK:
-            raise RefusedError(f"record `{entry.filename}` is a symbolic link")
+            raise FileRefusedError(f"record `{entry.filename}` is a symbolic link")
         if name in records:
-            raise RefusedError(f"there are two records `{entry.filename}`")
+            raise FileRefusedError(f"there are two records `{entry.filename}`")
         if name in (_GRAPH, _EXAMPLES, *_FORMAT) or _TENSORS.fullmatch(name) or _INDICES.fullmatch(name):
             records[name] = entry
         elif not _UNREAD.fullmatch(name):
-            raise RefusedError(f"record `{entry.filename}` is none of a program's")
+            raise FileRefusedError(f"record `{entry.filename}` is none of a program's")
     return records
 
 
@@ -110,13 +110,13 @@ def _pickled(archive: zipfile.ZipFile, records: dict[str, zipfile.ZipInfo]) -> s
         for payload in payloads["config"].values():
             name = f"{index.rpartition('/')[0]}/{payload['path_name']}"
             if not _TENSORS.fullmatch(name):
-                raise RefusedError(f"`{name}` is an object, and no tensor")
+                raise FileRefusedError(f"`{name}` is an object, and no tensor")
             if payload["use_pickle"]:
                 names.add(name)
                 continue
             elements = math.prod(size["as_int"] for size in payload["tensor_meta"]["sizes"])
             if elements > max(_MOST_ELEMENTS, records[name].file_size):
-                raise RefusedError(f"`{name}` claims more elements than it holds")
+                raise FileRefusedError(f"`{name}` claims more elements than it holds")
     return names
 
 
@@ -129,9 +129,9 @@ def _repickled(name: str, data: bytes) -> bytes:
     except Exception as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         what = f"names `{named[1]}`" if named else "holds more than tensors"
-        raise RefusedError(f"the pickle `{name}` {what}") from None
+        raise FileRefusedError(f"the pickle `{name}` {what}") from None
     if strange := [type(leaf).__name__ for leaf in tree_leaves(value) if type(leaf) not in _PLAIN]:
-        raise RefusedError(f"the pickle `{name}` holds a `{strange[0]}`")
+        raise FileRefusedError(f"the pickle `{name}` holds a `{strange[0]}`")
     written = io.BytesIO()
     torch.save(value, written)
     return written.getvalue()

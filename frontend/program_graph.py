@@ -38,7 +38,7 @@ _OF_METADATA = {"target", "module_call_graph"}  # fields beside it of a node, an
 _CALLED = ("target", "as_operator")
 
 
-class RefusedError(Exception):
+class FileRefusedError(Exception):
     """Why a file is not opened."""
 
 
@@ -46,18 +46,18 @@ def checked_graph(program: dict[str, Any]) -> dict[str, Any]:
     """The program without guards, which are Python code, and which static shapes do not need.
 
     Raises:
-        RefusedError: torch could evaluate, call or import something of it.
+        FileRefusedError: torch could evaluate, call or import something of it.
     """
     program["guards_code"] = []
     for symbol in program["range_constraints"]:
         if not _SYMBOL.fullmatch(symbol):
-            raise RefusedError(f"{symbol[:80]!r} is no symbol")
+            raise FileRefusedError(f"{symbol[:80]!r} is no symbol")
     check_words(program)
     for key, value in _leaves(program, ""):
         if key in ("in_spec", "out_spec"):
             _check_pytree(json.loads(value)[1], of_call=key == "in_spec")
         elif key in _CALLED and not (value in _ALLOWED or value in _ON_SIZES or _is_op(value)):
-            raise RefusedError(f"it calls `{value}`, which is no op")
+            raise FileRefusedError(f"it calls `{value}`, which is no op")
     _check_nodes(program)
     return program
 
@@ -93,11 +93,11 @@ def _check_nodes(value: object) -> None:
     """No node has an object, and what computes sizes takes sizes: a text times a number would fill the memory."""
     if isinstance(value, dict):
         if "as_custom_obj" in value or value.get("custom_obj_values"):
-            raise RefusedError("it holds an object, and no tensor")
+            raise FileRefusedError("it holds an object, and no tensor")
         target = value.get("target")
         given = value["inputs"] if isinstance(target, str) and target in _ON_SIZES else ()
         if any(not _SIZES.issuperset(one["arg"]) for one in given):
-            raise RefusedError(f"`{target}` computes with something else than sizes")
+            raise FileRefusedError(f"`{target}` computes with something else than sizes")
         value = list(value.values())
     for item in value if isinstance(value, list) else ():
         _check_nodes(item)
@@ -107,20 +107,20 @@ def check_words(document: object) -> None:
     """Refuse texts that are no names, paths of parameters or sizes.
 
     Raises:
-        RefusedError: names the text.
+        FileRefusedError: names the text.
     """
     for key, value in _leaves(document, ""):
         if key == "expr_str":
             _check_expression(value)
         elif key not in ("in_spec", "out_spec", *_CALLED) and not (_PATH if key in _PATHS else _NAME).fullmatch(value):
-            raise RefusedError(f"{value[:80]!r} is no name")
+            raise FileRefusedError(f"{value[:80]!r} is no name")
 
 
 def _check_expression(text: str) -> None:
     """SymPy evaluates it as Python: calls of known functions on numbers, words and each other."""
     nodes = ast.walk(ast.parse(text, mode="eval")) if len(text) <= _LONGEST else ()
     if not nodes or not all(isinstance(node, _EXPRESSION) and _is_of_sizes(node) for node in nodes):
-        raise RefusedError(f"{text[:80]!r} is no size")
+        raise FileRefusedError(f"{text[:80]!r} is no size")
 
 
 def _is_of_sizes(node: ast.AST) -> bool:
@@ -166,11 +166,11 @@ def _check_pytree(spec: dict[str, Any], of_call: bool) -> None:
         of_call: whether it holds the arguments of a call, positions and keywords; torch writes the keywords as code.
     """
     if spec["type"] not in _PYTREES:
-        raise RefusedError(f"its inputs or outputs are in a `{spec['type']}`, and no tuple, list or dict")
+        raise FileRefusedError(f"its inputs or outputs are in a `{spec['type']}`, and no tuple, list or dict")
     keys = json.loads(spec["context"] or "null") or []
     if not all(isinstance(key, str) and _PATH.fullmatch(key) for key in keys):
-        raise RefusedError(f"the keys {spec['context']} are no names")
+        raise FileRefusedError(f"the keys {spec['context']} are no names")
     for number, child in enumerate(spec["children_spec"]):
         _check_pytree(child, of_call=False)
         if of_call and number and not all(map(_NAME.fullmatch, json.loads(child["context"] or "null") or [])):
-            raise RefusedError(f"the keywords {child['context']} are no names")
+            raise FileRefusedError(f"the keywords {child['context']} are no names")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tosaic.frontend.tflite_grafts import graft
-from tosaic.frontend.tflite_ops.registry import Call, Tensor, rule_of
+from tosaic.frontend.tflite_ops.registry import Call, FileTensor, rule_of
 from tosaic.support.errors import ModelError
 from tosaic.support.names import word
 from tosaic.support.quantization import TO_SIGNED, signed
@@ -166,7 +166,7 @@ def _numbers(op: Any, kind: str) -> list[int]:
     return [int(getattr(op, kind)(i)) for i in range(getattr(op, f"{kind}Length")())]
 
 
-def _tensor(model: Any, tensor: Any) -> Tensor:
+def _tensor(model: Any, tensor: Any) -> FileTensor:
     """uint8 as int8, 128 less: so the converter has it."""
     kind, buffer = _KINDS.get(tensor.Type(), ""), model.Buffers(tensor.Buffer())
     shape = tuple(map(int, tensor.ShapeAsNumpy())) if tensor.ShapeLength() else ()
@@ -177,7 +177,7 @@ def _tensor(model: Any, tensor: Any) -> Tensor:
     if kind == "ui8":
         kind, zero_points = "i8", tuple(point - TO_SIGNED for point in zero_points)
         data = None if data is None else signed(data)
-    return Tensor(_text(tensor.Name()), shape, kind, scales, zero_points, data, tensor.IsVariable())
+    return FileTensor(_text(tensor.Name()), shape, kind, scales, zero_points, data, tensor.IsVariable())
 
 
 def _quantization(tensor: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:

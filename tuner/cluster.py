@@ -87,9 +87,9 @@ class DaskCluster:
         schedules: Sequence[Schedule],
         best: Measurement | None = None,
         /,
-    ) -> _Batch:
+    ) -> _ClusterBatch:
         """Queue a batch."""
-        return _Batch(self, measure, task, schedules, best)
+        return _ClusterBatch(self, measure, task, schedules, best)
 
     def send(self, *batch: Any) -> tuple[Future, Answers]:
         """A batch on its way, and its measurements, which are fetched as soon as they are there."""
@@ -99,7 +99,7 @@ class DaskCluster:
         return future, asyncio.run_coroutine_threadsafe(fetched, client.loop.asyncio_loop)
 
 
-class _Batch:
+class _ClusterBatch:
     def __init__(self, cluster: DaskCluster, measure: Any, task: Any, schedules: Sequence[Schedule], best: Any) -> None:
         self._cluster, self._measure, self._task, self._best = cluster, measure, task, best
         self._schedules = list(schedules)
@@ -124,7 +124,7 @@ class _Batch:
             raise Error("the cluster is gone", why=str(error), hint=hint) from None
         middle = len(self._schedules) // 2
         parts = (self._schedules[:middle], self._schedules[middle:])
-        halves = [_Batch(self._cluster, self._measure, self._task, part, self._best) for part in parts]
+        halves = [_ClusterBatch(self._cluster, self._measure, self._task, part, self._best) for part in parts]
         return [measurement for half in halves for measurement in half.result()]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tosaic.backends.bench.link import Kind, LateError, opened
+from tosaic.backends.bench.link import FrameKind, LateError, opened
 from tosaic.backends.bench.monitor import Identity, Monitor, identity, image_layout
 from tosaic.backends.simulators.execution import Cost, Execution
 from tosaic.backends.simulators.faults import describe_fault
@@ -94,11 +94,11 @@ class SerialBoard:
                 event = monitor.run(entry, stack, region_limit or _NO_LIMIT, ends - time.monotonic())
                 while host.status is None:
                     value = 0
-                    if event.kind is Kind.REGION:
+                    if event.kind is FrameKind.REGION:
                         costs.append(Cost(0, event.words[0]))
-                    elif event.kind is Kind.CALL:
+                    elif event.kind is FrameKind.CALL:
                         value = host.call(monitor, *event.words)
-                    elif event.kind is Kind.FAULT:
+                    elif event.kind is FrameKind.FAULT:
                         failure = describe_fault(elf, dict(zip(_FAULT_WORDS, event.words, strict=True)))
                         break
                     else:

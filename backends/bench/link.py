@@ -28,7 +28,7 @@ _LONGEST_PATIENCE = 1.0
 _SECONDS_TO_ANSWER = 10.0
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is; `monitor.c` tells their payloads."""
 
     HELLO = 1
@@ -66,8 +66,8 @@ class Link:
         self.repeated = 0
 
     def ask(
-        self, kind: Kind, payload: bytes = b"", *, seconds: float | None = None, attempts: int | None = None
-    ) -> tuple[Kind, bytes]:
+        self, kind: FrameKind, payload: bytes = b"", *, seconds: float | None = None, attempts: int | None = None
+    ) -> tuple[FrameKind, bytes]:
         """The kind and the payload of the reply.
 
         Args:
@@ -101,13 +101,13 @@ class Link:
                 raise LateError
             patience = min(2 * patience, max(_LONGEST_PATIENCE, on_the_wire))
 
-    def _reply(self, until: float) -> tuple[Kind, bytes] | None:
+    def _reply(self, until: float) -> tuple[FrameKind, bytes] | None:
         """The reply to the last request; None where its frame or the request's arrived damaged, or nothing did."""
         while (frame := self._frame(until)) is not None:
             if frame == b"":
                 continue
             decoded = _decode(frame)
-            if decoded is None or decoded[0] == Kind.DAMAGED:
+            if decoded is None or decoded[0] == FrameKind.DAMAGED:
                 return None
             kind, sequence, payload = decoded
             if sequence == self._sequence:
@@ -127,7 +127,7 @@ class Link:
         return frame
 
 
-def _encode(kind: Kind, sequence: int, payload: bytes) -> bytes:
+def _encode(kind: FrameKind, sequence: int, payload: bytes) -> bytes:
     frame = _HEADER.pack(kind, sequence, len(payload)) + payload
     frame += _CRC.pack(zlib.crc32(frame))
     for byte, escaped in _ESCAPES:
@@ -135,7 +135,7 @@ def _encode(kind: Kind, sequence: int, payload: bytes) -> bytes:
     return _END + frame + 2 * _END  # where one is damaged, the other ends the frame
 
 
-def _decode(frame: bytes) -> tuple[Kind, int, bytes] | None:
+def _decode(frame: bytes) -> tuple[FrameKind, int, bytes] | None:
     """Kind, sequence number and payload; None where the frame is damaged."""
     for byte, escaped in reversed(_ESCAPES):
         frame = frame.replace(escaped, byte)
@@ -145,7 +145,7 @@ def _decode(frame: bytes) -> tuple[Kind, int, bytes] | None:
     kind, sequence, size = _HEADER.unpack_from(body)
     if zlib.crc32(body) != crc or size != len(body) - _HEADER.size:
         return None
-    return Kind(kind), sequence, body[_HEADER.size :]
+    return FrameKind(kind), sequence, body[_HEADER.size :]
 
 
 @contextmanager

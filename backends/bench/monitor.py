@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tosaic.backends.bench.link import PAYLOAD, DamagedError, Kind, LateError, Link
+from tosaic.backends.bench.link import PAYLOAD, DamagedError, FrameKind, LateError, Link
 from tosaic.backends.digest import short_digest
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.target import Layout, Memory, Target
@@ -130,7 +130,7 @@ class Identity:
 class Event:
     """What an image did: a CALL, a REGION, a FAULT or a LIMIT, and its words."""
 
-    kind: Kind
+    kind: FrameKind
     words: tuple[int, ...]
 
 
@@ -146,7 +146,7 @@ class Monitor:
 
     def hello(self) -> Identity:
         """Who is there; an image that waits for the host waits on."""
-        reply = self._ask(Kind.HELLO)
+        reply = self._ask(FrameKind.HELLO)
         cpuid, _, systick = struct.unpack_from("<III", reply)
         return Identity(cpuid, "SysTick" if systick else "DWT CYCCNT", reply[12:].decode(errors="replace"))
 
@@ -156,7 +156,7 @@ class Monitor:
             offset = start
             while offset < end:
                 part = data[offset : min(end, offset + self._chunk)]
-                if self._try(Kind.LOAD, struct.pack("<I", address + offset) + part) is not None:
+                if self._try(FrameKind.LOAD, struct.pack("<I", address + offset) + part) is not None:
                     offset += len(part)
         if wrong := self._different(address, data):
             raise SimulatorError(f"memory at {address + wrong[0][0]:#010x} does not keep what is written to it")
@@ -166,7 +166,7 @@ class Monitor:
         data = bytearray()
         while len(data) < size:
             wanted = min(size - len(data), self._chunk)
-            data += self._try(Kind.DUMP, struct.pack("<II", address + len(data), wanted)) or b""
+            data += self._try(FrameKind.DUMP, struct.pack("<II", address + len(data), wanted)) or b""
         return bytes(data)
 
     def run(self, entry: int, stack: int, limit: int, seconds: float) -> Event:
@@ -175,7 +175,7 @@ class Monitor:
         Raises:
             LateError: there was none in time.
         """
-        return self._event(Kind.RUN, struct.pack("<III", entry, stack, limit), seconds)
+        return self._event(FrameKind.RUN, struct.pack("<III", entry, stack, limit), seconds)
 
     def resume(self, value: int, seconds: float) -> Event:
         """Let the image go on with `value` as what its call gives, and wait for the next event.
@@ -183,11 +183,11 @@ class Monitor:
         Raises:
             LateError: there was none in time.
         """
-        return self._event(Kind.RESUME, struct.pack("<I", value & 0xFFFFFFFF), seconds)
+        return self._event(FrameKind.RESUME, struct.pack("<I", value & 0xFFFFFFFF), seconds)
 
-    def _event(self, kind: Kind, payload: bytes, seconds: float) -> Event:
+    def _event(self, kind: FrameKind, payload: bytes, seconds: float) -> Event:
         answered, reply = self._link.ask(kind, payload, seconds=seconds)
-        if answered is Kind.REFUSED:
+        if answered is FrameKind.REFUSED:
             raise SimulatorError(f"the monitor refuses to {kind.name}")
         return Event(answered, struct.unpack(f"<{len(reply) // 4}I", reply))
 
@@ -198,7 +198,7 @@ class Monitor:
         while offset < len(data):
             size = _BLOCK if offset < whole * _BLOCK else len(data) - offset
             count = max(1, min(self._chunk // _CRC.size, (len(data) - offset) // size))
-            found = self._try(Kind.CHECK, struct.pack("<III", address + offset, size, count))
+            found = self._try(FrameKind.CHECK, struct.pack("<III", address + offset, size, count))
             if found is None:
                 continue
             for (crc,) in _CRC.iter_unpack(found):
@@ -210,7 +210,7 @@ class Monitor:
                 offset += size
         return runs
 
-    def _try(self, kind: Kind, payload: bytes) -> bytes | None:
+    def _try(self, kind: FrameKind, payload: bytes) -> bytes | None:
         """The reply; None where frames of this size do not arrive, and the next shall be shorter."""
         try:
             reply = self._ask(kind, payload, attempts=_ATTEMPTS)
@@ -222,7 +222,7 @@ class Monitor:
             self._chunk, self._good = min(_MOST_CHUNK, 2 * self._chunk), 0
         return reply
 
-    def _ask(self, kind: Kind, payload: bytes = b"", attempts: int | None = None) -> bytes:
+    def _ask(self, kind: FrameKind, payload: bytes = b"", attempts: int | None = None) -> bytes:
         try:
             answered, reply = self._link.ask(kind, payload, attempts=attempts)
         except LateError:

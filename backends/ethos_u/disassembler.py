@@ -13,13 +13,13 @@ from tosaic.backends.ethos_u.emulator.elementwise import (
     scales_output,
 )
 from tosaic.backends.ethos_u.emulator.feature_map import element_type, output_type, zero_point
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES, has_global_scale, output_rounding
 from tosaic.backends.ethos_u.emulator.registers import Registers, command_name, signed
 from tosaic.backends.ethos_u.emulator.scaling import Scale, scale_register
-from tosaic.backends.ethos_u.emulator.state import CHAINED, State
+from tosaic.backends.ethos_u.emulator.state import CHAINED, EmulatorState
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
-from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
+from tosaic.backends.ethos_u.emulator.window import KernelShape, upscale
 from tosaic.backends.npu import EmulationError, NpuOp, op_of_command
 
 _POOLS = ("maximum", "average", "sum over channels", "sum", "none", "minimum", "position of maximum x", "position y")
@@ -48,7 +48,7 @@ def _lines(stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequenc
     target = find_accelerator(accelerator)
     words = command_words(stream)
     yield f"; {accelerator}, {4 * len(words)} bytes of commands"
-    state = State(target, Memory({}, (), 0))
+    state = EmulatorState(target, RegionMemory({}, (), 0))
     for command in commands(words):
         try:
             name = command_name(command, target.generation)
@@ -85,7 +85,7 @@ def _operands(name: str, parameter: int) -> str:
     return ""
 
 
-def _describe(name: str, state: State, parameter: int) -> Iterator[str]:
+def _describe(name: str, state: EmulatorState, parameter: int) -> Iterator[str]:
     registers = state.registers
     if name == "NPU_OP_DMA_START":
         yield _known(lambda: _transfer(registers))
@@ -118,7 +118,7 @@ def _known(line: Callable[[], str]) -> str:
         return f"({error.what})"
 
 
-def _input(state: State, which: str, name: str) -> str:
+def _input(state: EmulatorState, which: str, name: str) -> str:
     scalar = scalar_operand(state, which) if name == "NPU_OP_ELEMENTWISE" else None
     if scalar is not None:
         return f"scalar {scalar} zero {zero_point(state.registers, which)}"
@@ -127,7 +127,7 @@ def _input(state: State, which: str, name: str) -> str:
     return f"{_size(_input_shape(state, which, name))} {_map(state, which, dtype)}"
 
 
-def _input_shape(state: State, which: str, name: str) -> tuple[int, ...]:
+def _input_shape(state: EmulatorState, which: str, name: str) -> tuple[int, ...]:
     registers, output = state.registers, state.output_shape()
     if name == "NPU_OP_ELEMENTWISE":
         return broadcast_shape(output, registers.get(f"{which}_BROADCAST", 0))
@@ -137,14 +137,14 @@ def _input_shape(state: State, which: str, name: str) -> tuple[int, ...]:
     if name == "NPU_OP_RESIZE":
         return registers["KERNEL_HEIGHT_M1"] + 1, registers["KERNEL_WIDTH_M1"] + 1, depth
     factor = upscale(registers)
-    return *(-(-size // factor) for size in Kernel.of(registers).input_size(output[:2])), depth
+    return *(-(-size // factor) for size in KernelShape.of(registers).input_size(output[:2])), depth
 
 
 def _size(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def _map(state: State, name: str, dtype: str) -> str:
+def _map(state: EmulatorState, name: str, dtype: str) -> str:
     registers = state.registers
     kind, zero = f"{'i' if 'i' in dtype else 'u'}{8 * int(dtype[-1])}", zero_point(registers, name)
     number = registers[f"{name}_REGION"] & 7
@@ -158,7 +158,7 @@ def _map(state: State, name: str, dtype: str) -> str:
 
 
 def _kernel(registers: Registers) -> str:
-    kernel = Kernel.of(registers)
+    kernel = KernelShape.of(registers)
     size, stride, dilation = (_size(pair) for pair in (kernel.size, kernel.stride, kernel.dilation))
     pad = "/".join(map(str, kernel.padding))
     scaled = ("", " upscaled", " upscaled with zeros", " ?")[registers.get("IFM_UPSCALE", 0) & 3]
@@ -175,7 +175,7 @@ def _weights(registers: Registers) -> str:
     return f"region {registers['WEIGHT_REGION'] & 7} {', '.join(streams)}"
 
 
-def _scale(state: State, name: str, parameter: int) -> str:
+def _scale(state: EmulatorState, name: str, parameter: int) -> str:
     registers = state.registers
     if name == "NPU_OP_ELEMENTWISE":
         inputs = [_factor(scale) for scale, _ in input_scales(state, parameter & 63)]
@@ -200,7 +200,7 @@ def _factor(scale: Scale) -> str:
     return f"{scale.multiplier} >> {scale.shift}" if scale.shift else str(scale.multiplier)
 
 
-def _written(state: State) -> str:
+def _written(state: EmulatorState) -> str:
     """How a U85 reverses and transposes the OFM on the way to memory."""
     reverse, transpose = (state.registers.bits("OFM_PRECISION", low, count) for low, count in ((9, 2), (11, 3)))
     if not state.large or not (reverse or transpose):

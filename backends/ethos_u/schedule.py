@@ -15,7 +15,7 @@ _ACCESS = "_ac"
 _BUFFER_OF = re.compile(r"_op(\d+)$")
 
 
-class Schedule:
+class RegionSchedule:
     """Vela's debug database of one region, its tables joined.
 
     Args:

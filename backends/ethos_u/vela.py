@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tosaic.backends.ethos_u.accelerators import EthosU, find_accelerator
 from tosaic.backends.ethos_u.emulator.stream import command_words
-from tosaic.backends.ethos_u.schedule import Schedule
+from tosaic.backends.ethos_u.schedule import RegionSchedule
 from tosaic.backends.npu import USUAL, NpuOptions, NpuPort, NpuRefusal, NpuRegion
 from tosaic.backends.reference.graph import FlatbufferGraph
 from tosaic.support.child import in_child
@@ -117,7 +117,7 @@ def _vela_ini() -> str:
 def _region(compiled: Any, flatbuffer: bytes, target: EthosU, options: NpuOptions) -> NpuRegion:
     graph = FlatbufferGraph(flatbuffer)
     fast, staging = compiled.scratch_fast, compiled.perf_report.stagingMemoryArea
-    schedule = Schedule(compiled.opt_database, graph.op_names, staging if fast.region == 2 else "")
+    schedule = RegionSchedule(compiled.opt_database, graph.op_names, staging if fast.region == 2 else "")
     stream = bytes(compiled.command_stream)
     return NpuRegion(
         accelerator=target.name,

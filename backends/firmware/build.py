@@ -18,7 +18,7 @@ from tosaic.backends.firmware.emit_header import emit_header
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
-from tosaic.backends.firmware.placing import Placement
+from tosaic.backends.firmware.placing import PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
 from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
 from tosaic.backends.firmware.stack import stack_bound
@@ -36,7 +36,7 @@ MAIN, MAIN_AT_ONCE = "simulator_main.o", "simulator_main_at_once.o"
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ModelTensor:
     """An input or output as a host program needs to know it; `dtype` is numpy's name."""
 
     name: Name
@@ -86,8 +86,8 @@ class Firmware:
     """
 
     name: Name
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[ModelTensor, ...]
+    outputs: tuple[ModelTensor, ...]
     calls: tuple[CallRecord, ...]
     arena_bytes: int
     memories: Mapping[str, int]
@@ -97,7 +97,7 @@ class Firmware:
     licenses: Mapping[str, str]
     fed_rows: int = 0
     hop_rows: int = 0
-    states: tuple[Tensor, ...] = ()
+    states: tuple[ModelTensor, ...] = ()
 
     def taken(self, sample: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arguments of the integer module as it takes them: bytes are uint8 here, and int8 there."""
@@ -365,12 +365,12 @@ def out_of_flash(program: Program, size: int, why: str) -> OutOfMemoryError:
     )
 
 
-def _tensor(program: Program, interface: Interface) -> Tensor:
+def _tensor(program: Program, interface: Interface) -> ModelTensor:
     buffer = program.buffers[interface.buffer]
-    return Tensor(interface.name, buffer.shape, interface.dtype(buffer.dtype), interface.quantization)
+    return ModelTensor(interface.name, buffer.shape, interface.dtype(buffer.dtype), interface.quantization)
 
 
-def _planned(placement: Placement, plan: MemoryPlan) -> PlannedBlock:
+def _planned(placement: PlacedBlock, plan: MemoryPlan) -> PlannedBlock:
     block, memory = placement.block, plan.memories[placement.memory]
     return PlannedBlock(block.name, memory.name, placement.offset, block.size, block.first, block.last)
 

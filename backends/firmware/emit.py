@@ -76,7 +76,7 @@ def emit_source(
     Args:
         states: what each state of the program holds at first.
     """
-    return _Source(program, plan, name, constants, states).text()
+    return _ModelSource(program, plan, name, constants, states).text()
 
 
 def emit_static(plan: MemoryPlan, name: str) -> str:
@@ -141,7 +141,7 @@ int {name}_selftest(const {name}_instance *self)
 """
 
 
-class _Source:
+class _ModelSource:
     def __init__(
         self, program: Program, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray]
     ) -> None:

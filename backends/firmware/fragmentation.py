@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.backends.firmware.memory_plan import Leads, fits, overlaps, program_blocks, scratch_name
-from tosaic.backends.firmware.placing import Block
+from tosaic.backends.firmware.placing import LiveBlock
 from tosaic.backends.firmware.program import Program
 
 _SHARE = 16
@@ -39,7 +39,7 @@ def fragmented(program: Program, size: int) -> Fragmented | None:
     return None
 
 
-def _surplus(blocks: Sequence[Block], leads: Leads, size: int, calls: Sequence[int]) -> tuple[int, ...]:
+def _surplus(blocks: Sequence[LiveBlock], leads: Leads, size: int, calls: Sequence[int]) -> tuple[int, ...]:
     found = []
     for call in calls:
         name = scratch_name(call)
@@ -56,5 +56,5 @@ def _surplus(blocks: Sequence[Block], leads: Leads, size: int, calls: Sequence[i
     return tuple(found)
 
 
-def _with(blocks: Sequence[Block], name: str, size: int) -> list[Block]:
+def _with(blocks: Sequence[LiveBlock], name: str, size: int) -> list[LiveBlock]:
     return [replace(block, size=size) if block.name == name else block for block in blocks]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tosaic.backends.firmware.placing import (
-    Block,
     Leads,
-    Placement,
+    LiveBlock,
+    PlacedBlock,
     aligned,
     best_placements,
     live_bytes,
@@ -29,7 +29,7 @@ class MemoryPlan:
         memories: the target's arena memories.
     """
 
-    placements: Mapping[str, Placement]
+    placements: Mapping[str, PlacedBlock]
     memories: tuple[Memory, ...]
 
     @property
@@ -81,25 +81,25 @@ def plan_memory(
 
 def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
     """Every block in a place of its own."""
-    placed, end = list[Placement](), 0
+    placed, end = list[PlacedBlock](), 0
     for block in program_blocks(program, 1):
-        placed.append(Placement(block, 0, end))
+        placed.append(PlacedBlock(block, 0, end))
         end = aligned(end + block.size)
     return MemoryPlan(_with_fixed_offsets(program, placed), (memory,))
 
 
-def _with_fixed_offsets(program: Program, placed: Sequence[Placement]) -> dict[str, Placement]:
+def _with_fixed_offsets(program: Program, placed: Sequence[PlacedBlock]) -> dict[str, PlacedBlock]:
     """The placements by name, with those of buffers that lie in the working memory of calls."""
     found, spans = {p.block.name: p for p in placed}, lifetimes(program)
     for name, (number, address) in program.fixed_offsets.items():
         around = found[scratch_name(number)]
         first, last = spans[name]
         block = replace(around.block, name=name, size=program.buffers[name].size, first=first, last=last)
-        found[name] = Placement(block, around.memory, around.offset + address)
+        found[name] = PlacedBlock(block, around.memory, around.offset + address)
     return dict(sorted(found.items()))
 
 
-def fits(blocks: Sequence[Block], leads: Leads, size: int) -> bool:
+def fits(blocks: Sequence[LiveBlock], leads: Leads, size: int) -> bool:
     """Whether a plan of blocks in one memory of `size` bytes is found; `leads` may tell of other blocks, too."""
     names = {block.name for block in blocks}
     own = {pair: lead for pair, lead in leads.items() if names.issuperset(pair)}
@@ -114,11 +114,11 @@ def scratch_room(program: Program) -> list[int]:
     return [max(live) - here + own.get(scratch_name(call), 0) for call, here in enumerate(live)]
 
 
-def program_blocks(program: Program, memories: int) -> list[Block]:
+def program_blocks(program: Program, memories: int) -> list[LiveBlock]:
     """All blocks of a program; a call's working memory is one with the buffers that lie in it."""
     spans, fixed = lifetimes(program), program.fixed_offsets
     blocks = [
-        Block(name, program.buffers[name].size, first, last, memories)
+        LiveBlock(name, program.buffers[name].size, first, last, memories)
         for name, (first, last) in spans.items()
         if name not in fixed
     ]
@@ -132,7 +132,7 @@ def program_blocks(program: Program, memories: int) -> list[Block]:
             if size:
                 allowed = 1 if region == FAST_REGION else memories
                 moments = [number, *(moment for span in inside if region == SCRATCH_REGION for moment in span)]
-                blocks.append(Block(scratch_name(number, region), size, min(moments), max(moments), allowed))
+                blocks.append(LiveBlock(scratch_name(number, region), size, min(moments), max(moments), allowed))
     stay = set(values_of_windows(program))
     return [replace(block, first=-1, last=len(program.calls)) if block.name in stay else block for block in blocks]
 
@@ -181,7 +181,7 @@ def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
     return found
 
 
-def _out_of_memory(program: Program, blocks: Sequence[Block], leads: Leads, target: Target) -> OutOfMemoryError:
+def _out_of_memory(program: Program, blocks: Sequence[LiveBlock], leads: Leads, target: Target) -> OutOfMemoryError:
     peak = max({block.first for block in blocks}, key=lambda moment: (live_bytes(blocks, leads, moment), -moment))
     users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
     listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])

@@ -19,7 +19,7 @@ _UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True)
-class Block:
+class LiveBlock:
     """`size` bytes that are in use from call `first` to call `last`, both included; -1 is before the first call.
 
     Args:
@@ -34,7 +34,7 @@ class Block:
     memories: int
     waits: tuple[float, ...] = ()
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: LiveBlock) -> bool:
         return self.first <= other.last and other.first <= self.last
 
     def cost(self, memory: int) -> float:
@@ -43,10 +43,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PlacedBlock:
     """A block at byte `offset` of the arena's share in memory number `memory`."""
 
-    block: Block
+    block: LiveBlock
     memory: int
     offset: int
 
@@ -58,7 +58,7 @@ class Placement:
 Leads = Mapping[tuple[str, str], int | None]
 """By the names of two blocks, a call's input and its output, how the output may lie over the input; see `Overlap`."""
 
-Order = Callable[[Block], tuple]
+Order = Callable[[LiveBlock], tuple]
 _ORDERS: tuple[Order, ...] = (
     lambda block: (-block.size, block.first, block.name),
     lambda block: (-block.size * (block.last - block.first + 1), block.first, block.name),
@@ -68,8 +68,8 @@ _ORDERS: tuple[Order, ...] = (
 
 
 def best_placements(
-    blocks: Sequence[Block], leads: Leads, capacities: Sequence[int], enough: int = 0
-) -> list[Placement] | None:
+    blocks: Sequence[LiveBlock], leads: Leads, capacities: Sequence[int], enough: int = 0
+) -> list[PlacedBlock] | None:
     """The smallest plan found, or the first of `enough` bytes or less; None where none fits."""
     # Blocks that few memories may hold go first, so that no other block takes their only place.
     candidates = [sorted(sorted(blocks, key=order), key=lambda block: block.memories) for order in _ORDERS]
@@ -92,7 +92,7 @@ def best_placements(
     return None
 
 
-def _by_waits(block: Block) -> tuple[int, float, str]:
+def _by_waits(block: LiveBlock) -> tuple[int, float, str]:
     """First what the fastest memory saves most with, for its bytes and the calls for which it takes them."""
     saved = block.cost(block.memories - 1) - block.cost(0)
     return block.memories, -saved / (max(1, block.size) * (block.last - block.first + 1)), block.name
@@ -102,20 +102,20 @@ class _Try(NamedTuple):
     """Blocks in an order, and where they lie then, counted from the top `down` or from the bottom up."""
 
     score: tuple[float, int]
-    order: Sequence[Block]
+    order: Sequence[LiveBlock]
     down: bool
-    placed: list[Placement]
+    placed: list[PlacedBlock]
 
 
 def _by_score(one: _Try) -> tuple[float, int]:
     return one.score
 
 
-def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
+def _outputs_first(order: Sequence[LiveBlock], leads: Leads) -> list[LiveBlock]:
     """The order with each output that begins before an input in front of it, as it must lie below."""
     blocks = {block.name: block for block in order}
     below = {old: blocks[new] for (old, new), lead in leads.items() if lead}
-    found: dict[Block, None] = {}
+    found: dict[LiveBlock, None] = {}
     for block in order:
         above, first = block, [block]
         while above.name in below and below[above.name] not in first:
@@ -126,27 +126,27 @@ def _outputs_first(order: Sequence[Block], leads: Leads) -> list[Block]:
 
 
 def first_fit(
-    order: Iterable[Block], capacities: Sequence[int], leads: Leads, down: bool = False
-) -> list[Placement] | None:
+    order: Iterable[LiveBlock], capacities: Sequence[int], leads: Leads, down: bool = False
+) -> list[PlacedBlock] | None:
     """Each block in turn at the lowest free offset of the first memory with room; None where one has none.
 
     With `down` at the highest, below a top that is found so. Then an output that begins before its input, and is the
     input of the next, lies below it, however long the chain.
     """
-    placed: list[Placement] = []
+    placed: list[PlacedBlock] = []
     for block in order:
         rivals = [p for p in placed if p.block.meets(block)]
         for memory in range(min(block.memories, len(capacities))):
             offset = _lowest(block, [p for p in rivals if p.memory == memory], leads, down)
             if offset + (aligned(block.size) if down else block.size) <= capacities[memory]:
-                placed.append(Placement(block, memory, offset))
+                placed.append(PlacedBlock(block, memory, offset))
                 break
         else:
             return None
     return _turned(placed) if down else placed
 
 
-def _turned(placed: Sequence[Placement]) -> list[Placement]:
+def _turned(placed: Sequence[PlacedBlock]) -> list[PlacedBlock]:
     """Placements whose offsets count from the top down, counted from the bottom up."""
     tops: dict[int, int] = {}
     for p in placed:
@@ -154,12 +154,12 @@ def _turned(placed: Sequence[Placement]) -> list[Placement]:
     return [replace(p, offset=tops[p.memory] + _address(p.block, p.offset, True)) for p in placed]
 
 
-def _address(block: Block, offset: int, down: bool) -> int:
+def _address(block: LiveBlock, offset: int, down: bool) -> int:
     """Where a block begins; offsets that count down from a top give addresses below 0."""
     return -(offset + aligned(block.size)) if down else offset
 
 
-def _lowest(block: Block, rivals: Sequence[Placement], leads: Leads, down: bool) -> int:
+def _lowest(block: LiveBlock, rivals: Sequence[PlacedBlock], leads: Leads, down: bool) -> int:
     """The lowest offset at which a block harms no rival."""
     starts = {0}
     for rival in rivals:
@@ -176,7 +176,7 @@ def _lowest(block: Block, rivals: Sequence[Placement], leads: Leads, down: bool)
     return next(at for at in free if not any(_harms(block, at, rival, leads, down) for rival in rivals))
 
 
-def _harms(block: Block, at: int, rival: Placement, leads: Leads, down: bool) -> bool:
+def _harms(block: LiveBlock, at: int, rival: PlacedBlock, leads: Leads, down: bool) -> bool:
     """Whether a block at an offset lies over what a rival still needs, or the other way round."""
     if at + block.size <= rival.offset or at >= aligned(rival.end):
         return False
@@ -195,7 +195,7 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def _score(placed: Sequence[Placement]) -> tuple[float, int]:
+def _score(placed: Sequence[PlacedBlock]) -> tuple[float, int]:
     """Smaller is better: what slower memories cost, then the size of the arena."""
     ends: dict[int, int] = {}
     for p in placed:
@@ -219,11 +219,11 @@ def _climb(best: _Try, capacities: Sequence[int], leads: Leads, bound: tuple[flo
     return best
 
 
-def lower_bound(blocks: Sequence[Block], leads: Leads) -> int:
+def lower_bound(blocks: Sequence[LiveBlock], leads: Leads) -> int:
     return max((live_bytes(blocks, leads, moment) for moment in {block.first for block in blocks}), default=0)
 
 
-def live_bytes(blocks: Sequence[Block], leads: Leads, moment: int) -> int:
+def live_bytes(blocks: Sequence[LiveBlock], leads: Leads, moment: int) -> int:
     """Bytes that must be there at a call, where each output lies over the input with which that saves most.
 
     All but one of the blocks, or of the pairs that lie over each other, end where another may begin.

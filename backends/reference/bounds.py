@@ -85,7 +85,7 @@ class UnknownBoundError(Exception):
 
 
 @dataclass(frozen=True)
-class Range:
+class ElementBounds:
     """The least and the greatest value that each element may have; both NaN where it must be NaN."""
 
     low: Array
@@ -96,7 +96,7 @@ class Range:
         return bool(((self.low == self.high) | np.isnan(self.low)).all())
 
 
-_COMPARISONS: dict[str, Callable[[Range, Range], tuple[Array, Array]]] = {
+_COMPARISONS: dict[str, Callable[[ElementBounds, ElementBounds], tuple[Array, Array]]] = {
     "tosa.greater": lambda a, b: (a.low > b.high, a.high > b.low),
     "tosa.greater_equal": lambda a, b: (a.low >= b.high, a.high >= b.low),
     "tosa.equal": lambda a, b: ((a.low == b.high) & (a.high == b.low), (a.low <= b.high) & (a.high >= b.low)),
@@ -122,7 +122,7 @@ def beyond_bounds(function: ir.Operation, inputs: Sequence[Array], outputs: Sequ
     return ""
 
 
-def allowed(function: ir.Operation, inputs: Sequence[Array]) -> list[Range]:
+def allowed(function: ir.Operation, inputs: Sequence[Array]) -> list[ElementBounds]:
     """What each result of a function may be.
 
     Raises:
@@ -146,7 +146,7 @@ def allowed(function: ir.Operation, inputs: Sequence[Array]) -> list[Range]:
     return [_of(result, ranges) for result in returned(function)]
 
 
-def _carry(op: ir.Operation, ranges: dict[ir.Value, Range]) -> Range:
+def _carry(op: ir.Operation, ranges: dict[ir.Value, ElementBounds]) -> ElementBounds:
     given = [_of(operand, ranges) for operand in data_operands(op)]
     if op.name in BOUNDED - POINTWISE:
         return _anchor(op, ranges)
@@ -158,7 +158,7 @@ def _carry(op: ir.Operation, ranges: dict[ir.Value, Range]) -> Range:
         return _tried(op, _combinations(op, [_of(value, ranges) for value in inputs_of([op])]))
     if op.name in _COMPARISONS:
         low, high = _COMPARISONS[op.name](*given)
-        return Range(low.astype(np.float64), high.astype(np.float64))
+        return ElementBounds(low.astype(np.float64), high.astype(np.float64))
     if op.name in _FUNCTIONS:
         return _applied(op.name, given[0])
     if op.name in _COMBINATIONS:
@@ -166,7 +166,7 @@ def _carry(op: ir.Operation, ranges: dict[ir.Value, Range]) -> Range:
     raise UnknownBoundError(f"{op.name} of floats")
 
 
-def _anchor(op: ir.Operation, ranges: dict[ir.Value, Range]) -> Range:
+def _anchor(op: ir.Operation, ranges: dict[ir.Value, ElementBounds]) -> ElementBounds:
     """What an op that is not pointwise may make of exact floats."""
     given = [_of(operand, ranges) for operand in data_operands(op)]
     if not all(range_.exact for range_ in given) or op.name not in _ANCHORS:
@@ -198,7 +198,7 @@ def _terms(op: ir.Operation) -> int:
     return math.prod(weights[:2] if op.name == "tosa.depthwise_conv2d" else weights[1:])
 
 
-def _applied(name: str, x: Range) -> Range:
+def _applied(name: str, x: ElementBounds) -> ElementBounds:
     function, error = _FUNCTIONS[name]
     ends = function(x.low), function(x.high)
     least, most = np.fmin(*ends), np.maximum(*ends)  # NaN at one end alone is seen in `most`
@@ -210,7 +210,7 @@ def _applied(name: str, x: Range) -> Range:
     return _around(least, most, np.maximum(error(x.low, ends[0]), error(x.high, ends[1])))
 
 
-def _combined(name: str, left: Range, right: Range) -> Range:
+def _combined(name: str, left: ElementBounds, right: ElementBounds) -> ElementBounds:
     function, error = _COMBINATIONS[name]
     corners = [(a, b, function(a, b)) for a in (left.low, left.high) for b in (right.low, right.high)]
     results = [y for _, _, y in corners]
@@ -218,14 +218,14 @@ def _combined(name: str, left: Range, right: Range) -> Range:
     return _around(np.fmin.reduce(results), np.maximum.reduce(results), np.maximum.reduce(errors))
 
 
-def _selected(condition: Range, left: Range, right: Range) -> Range:
+def _selected(condition: ElementBounds, left: ElementBounds, right: ElementBounds) -> ElementBounds:
     low, high = np.minimum(left.low, right.low), np.maximum(left.high, right.high)
     for which, taken in ((condition.low == 1, left), (condition.high == 0, right)):
         low, high = np.where(which, taken.low, low), np.where(which, taken.high, high)
-    return Range(low, high)
+    return ElementBounds(low, high)
 
 
-def _combinations(op: ir.Operation, given: Sequence[Range]) -> list[list[Array]]:
+def _combinations(op: ir.Operation, given: Sequence[ElementBounds]) -> list[list[Array]]:
     """All the integers that an op may be given."""
     steps = [range(int((range_.high - range_.low).max(initial=0)) + 1) for range_ in given]
     if math.prod(map(len, steps)) > _TRIES:
@@ -236,7 +236,7 @@ def _combinations(op: ir.Operation, given: Sequence[Range]) -> list[list[Array]]
     ]
 
 
-def _tried(op: ir.Operation, choices: Sequence[Sequence[Array]]) -> Range:
+def _tried(op: ir.Operation, choices: Sequence[Sequence[Array]]) -> ElementBounds:
     """The hull of what the reference model makes of each choice of operands."""
     taken = inputs_of([op])
     module = serialize(main_of([op], taken, list(op.results)))
@@ -245,10 +245,10 @@ def _tried(op: ir.Operation, choices: Sequence[Sequence[Array]]) -> Range:
         evaluate(module, [array.astype(kind) for array, kind in zip(choice, kinds, strict=True)])[0].astype(np.float64)
         for choice in choices
     ]
-    return Range(np.minimum.reduce(found), np.maximum.reduce(found))
+    return ElementBounds(np.minimum.reduce(found), np.maximum.reduce(found))
 
 
-def _of(value: ir.Value, ranges: dict[ir.Value, Range]) -> Range:
+def _of(value: ir.Value, ranges: dict[ir.Value, ElementBounds]) -> ElementBounds:
     if value in ranges:
         return ranges[value]
     known = constant_value(value)
@@ -257,20 +257,22 @@ def _of(value: ir.Value, ranges: dict[ir.Value, Range]) -> Range:
     return _one(known)
 
 
-def _one(array: Array) -> Range:
-    return Range(array.astype(np.float64), array.astype(np.float64))
+def _one(array: Array) -> ElementBounds:
+    return ElementBounds(array.astype(np.float64), array.astype(np.float64))
 
 
-def _around(least: Array, most: Array, error: Array) -> Range:
+def _around(least: Array, most: Array, error: Array) -> ElementBounds:
     """From `least` to `most` but for an error; anything where that is infinite or `most` alone is NaN."""
     free = np.isinf(error) | (np.isnan(most) & ~np.isnan(least))
-    return Range(np.where(free, -np.inf, least - error), np.where(free, np.inf, most + error))
+    return ElementBounds(np.where(free, -np.inf, least - error), np.where(free, np.inf, most + error))
 
 
-def _stored(range_: Range) -> Range:
+def _stored(range_: ElementBounds) -> ElementBounds:
     """What f32 makes of it: too large a value is infinite, a subnormal one may be 0."""
     low, high = (np.where(np.abs(end) > _LARGEST, np.copysign(np.inf, end), end) for end in (range_.low, range_.high))
-    return Range(np.where((low > 0) & (low < _NORMAL), 0.0, low), np.where((high > -_NORMAL) & (high < 0), 0.0, high))
+    return ElementBounds(
+        np.where((low > 0) & (low < _NORMAL), 0.0, low), np.where((high > -_NORMAL) & (high < 0), 0.0, high)
+    )
 
 
 def _is_float(value: ir.Value) -> bool:

@@ -18,7 +18,7 @@ from tosaic.support.tosa_ops import is_constant
 
 
 @dataclass(frozen=True)
-class Stage:
+class ReferenceStage:
     """What is executed together.
 
     Args:
@@ -46,7 +46,7 @@ class Executable:
         results: the numbers of the results.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ReferenceStage, ...]
     arguments: int
     known: Mapping[int, np.ndarray]
     results: tuple[int, ...]
@@ -72,7 +72,9 @@ def prepare(module: ir.Module | str) -> Executable:
         count = len(arguments)
         written = tuple(range(count, count + len(results)))
         odd = _is_odd([*arguments, *results])
-        return Executable((Stage(serialize(parsed), tuple(range(count)), written, odd=odd),), count, {}, written)
+        return Executable(
+            (ReferenceStage(serialize(parsed), tuple(range(count)), written, odd=odd),), count, {}, written
+        )
     return _Splitter(main).executable()
 
 
@@ -82,7 +84,7 @@ class _Splitter:
         self._numbers = {value: number for number, value in enumerate(body_of(main).arguments)}
 
     def executable(self) -> Executable:
-        stages, between = list[Stage](), list[ir.Operation]()
+        stages, between = list[ReferenceStage](), list[ir.Operation]()
         for op in computing_ops(self._main):
             if op.name != LOOP:
                 between.append(op)
@@ -101,7 +103,7 @@ class _Splitter:
                 self._known[self._numbers[value]] = known
         return self._numbers[value]
 
-    def _whole(self, ops: Sequence[ir.Operation]) -> Iterable[Stage]:
+    def _whole(self, ops: Sequence[ir.Operation]) -> Iterable[ReferenceStage]:
         inside = set(ops)
         left = [
             result
@@ -113,9 +115,9 @@ class _Splitter:
             inputs = inputs_of(ops)
             flatbuffer = serialize(main_of(ops, inputs, left))
             reads, writes = (tuple(map(self._number, values)) for values in (inputs, left))
-            yield Stage(flatbuffer, reads, writes, odd=_is_odd([*inputs, *left]))
+            yield ReferenceStage(flatbuffer, reads, writes, odd=_is_odd([*inputs, *left]))
 
-    def _loop(self, loop: ir.Operation) -> Stage:
+    def _loop(self, loop: ir.Operation) -> ReferenceStage:
         block = turn_of(loop)
         ops = [op.operation for op in block.operations if not is_constant(op)]
         *ops, end = ops
@@ -124,7 +126,7 @@ class _Splitter:
         given = list(end.operands)[1:]
         computed = list(dict.fromkeys(value for value, one in zip(given, carried, strict=True) if value != one))
         flatbuffer = serialize(main_of(ops, [number, *carried, *outside], computed))
-        return Stage(
+        return ReferenceStage(
             flatbuffer,
             tuple(map(self._number, [*list(loop.operands)[1:], *outside])),
             tuple(map(self._number, list(loop.results)[1:])),

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tosaic.backends.reference.executable import Executable, Stage, prepare
+from tosaic.backends.reference.executable import Executable, ReferenceStage, prepare
 from tosaic.backends.reference.flatbuffer import serialize
 from tosaic.support.child import in_child
 from tosaic.support.errors import BackendError
@@ -98,7 +98,7 @@ def _execute_stages(module: Executable, inputs: list[np.ndarray]) -> list[np.nda
     return [tensors[number] for number in module.results]
 
 
-def _execute_stage(stage: Stage, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def _execute_stage(stage: ReferenceStage, inputs: list[np.ndarray]) -> list[np.ndarray]:
     if not stage.odd:
         return _execute(stage.flatbuffer, inputs)
     results = len({given for given in stage.gives if given is not None}) if stage.turns else len(stage.writes)

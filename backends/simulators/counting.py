@@ -17,7 +17,7 @@ _POLICIES = ("lru", "round-robin", "random")
 
 
 @dataclass(frozen=True)
-class Block:
+class TranslationBlock:
     """A run of instructions that QEMU translated as one: `pc` in the guest, `size` in bytes, and their number.
 
     Where the last instruction crosses one of QEMU's pages, `size` holds only its first half.
@@ -53,7 +53,7 @@ class CountedRegion:
 class Counts:
     """What a run counted; `limited` where it was ended because a region reached its limit."""
 
-    blocks: Mapping[int, Block]
+    blocks: Mapping[int, TranslationBlock]
     regions: tuple[CountedRegion, ...]
     limited: bool
 
@@ -92,7 +92,7 @@ def watch(memories: Sequence[Memory], word: int) -> list[str]:
 
 def read_counts(path: Path) -> Counts:
     """The file that the plugin wrote; no counts where there is none."""
-    blocks: dict[int, Block] = {}
+    blocks: dict[int, TranslationBlock] = {}
     regions: list[CountedRegion] = []
     edges: dict[tuple[int, int], int] = {}
     requests: list[Requests] = []
@@ -103,7 +103,7 @@ def read_counts(path: Path) -> Counts:
         if kind == "E" and len(values) == 3:
             edges[values[0], values[1]] = values[2]
         elif kind == "B" and len(values) == 4:
-            blocks[values[0]] = Block(*values[1:])
+            blocks[values[0]] = TranslationBlock(*values[1:])
         elif kind == "R" and len(values) == 4:
             regions.append(_region(blocks, edges, tuple(requests), *values))
             edges, requests = {}, []
@@ -115,7 +115,7 @@ def read_counts(path: Path) -> Counts:
 
 
 def _region(
-    blocks: dict[int, Block], edges: dict[tuple[int, int], int], requests: tuple[Requests, ...], *ends: int
+    blocks: dict[int, TranslationBlock], edges: dict[tuple[int, int], int], requests: tuple[Requests, ...], *ends: int
 ) -> CountedRegion:
     first, begin, last, end = ends
     entered = sum(count * blocks[to].instructions for (_, to), count in edges.items())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tosaic.backends.simulators.beats import beats_cycles
-from tosaic.backends.simulators.counting import Block, CountedRegion
+from tosaic.backends.simulators.counting import CountedRegion, TranslationBlock
 from tosaic.backends.simulators.in_order import in_order_cycles
 from tosaic.backends.simulators.instruction import Instruction
 from tosaic.backends.target import Pipeline, Timing
@@ -159,7 +159,7 @@ class CycleModel:
     equal code costs the same wherever it lies.
     """
 
-    def __init__(self, elf: Path, blocks: Mapping[int, Block], cpu: str, pipeline: Pipeline) -> None:
+    def __init__(self, elf: Path, blocks: Mapping[int, TranslationBlock], cpu: str, pipeline: Pipeline) -> None:
         """The model of the code that `elf` ran on a core (`-mcpu` name), given the blocks that the run reported.
 
         Raises:
@@ -254,25 +254,25 @@ class CycleModel:
         return cycles
 
 
-class _Block(NamedTuple):
+class _ExecutedBlock(NamedTuple):
     addresses: list[int]
     executions: int
 
 
 def _blocks(
     executions: Mapping[int, int], jumps: Mapping[int, Mapping[int, int]], after: Callable[[int], int]
-) -> Iterator[_Block]:
+) -> Iterator[_ExecutedBlock]:
     """What ran, cut where jumps land, where they leave and where something did not run."""
     leaders = {target for targets in jumps.values() for target in targets}
     addresses: list[int] = []
     for address in sorted(executions):
         follows = bool(addresses) and after(addresses[-1]) == address
         if addresses and (not follows or address in leaders or addresses[-1] in jumps):
-            yield _Block(addresses, executions[addresses[0]])
+            yield _ExecutedBlock(addresses, executions[addresses[0]])
             addresses = []
         addresses.append(address)
     if addresses:
-        yield _Block(addresses, executions[addresses[0]])
+        yield _ExecutedBlock(addresses, executions[addresses[0]])
 
 
 def disassemble(elf: Path, cpu: str) -> dict[int, tuple[int, str, str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.firmware.build import CallRecord, Firmware, Tensor
+from tosaic.backends.firmware.build import CallRecord, Firmware, ModelTensor
 from tosaic.backends.simulators.execution import Cost, Execution, Runner
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.npu_bridge import Execute
@@ -152,7 +152,7 @@ def fed_rows(firmware: Firmware, samples: Sequence[Sequence[np.ndarray]]) -> lis
     return found
 
 
-def check_samples(tensors: Sequence[Tensor], samples: Sequence[Sequence[np.ndarray]]) -> None:
+def check_samples(tensors: Sequence[ModelTensor], samples: Sequence[Sequence[np.ndarray]]) -> None:
     """Compare samples with the inputs of a firmware.
 
     Raises:
@@ -181,7 +181,9 @@ def encode_rows(samples: Sequence[np.ndarray]) -> bytes:
     return struct.pack("<I", len(samples)) + b"".join(data)
 
 
-def read_outputs(execution: Execution, tensors: Sequence[Tensor], samples: int) -> tuple[tuple[np.ndarray, ...], ...]:
+def read_outputs(
+    execution: Execution, tensors: Sequence[ModelTensor], samples: int
+) -> tuple[tuple[np.ndarray, ...], ...]:
     """The outputs in the execution's `outputs.bin`, for each sample.
 
     Raises:

@@ -36,7 +36,7 @@ def _lstm(
 ) -> tuple[Tensor, ...]:
     if peepholes is not None or input_forget:
         raise ModelError("an LSTM with peepholes, or whose input gate is tied to the other, has no lowering")
-    layer = _Layer("LSTM", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
+    layer = _RecurrentLayer("LSTM", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
     weights = layer.weights((0, 2, 3, 1))
     states = (layer.state(hidden), layer.state(cell))
     out, last, cells = torch.lstm(layer.x, states, weights, True, 1, 0.0, False, layer.is_both, False)
@@ -58,7 +58,7 @@ def _gru(
     linear_before_reset: int = 0,
     **others: object,
 ) -> tuple[Tensor, ...]:
-    layer = _Layer("GRU", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
+    layer = _RecurrentLayer("GRU", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
     weights, state = layer.weights((1, 0, 2)), layer.state(hidden)
     if linear_before_reset:
         return layer.results(*torch.gru(layer.x, state, weights, True, 1, 0.0, False, layer.is_both, False))
@@ -101,13 +101,13 @@ def _rnn(
     functions = {"Tanh": torch.rnn_tanh, "Relu": torch.rnn_relu}
     if len(set(activations)) > 1 or activations[0] not in functions:
         raise ModelError(f"an RNN with {', '.join(activations)} has no lowering", hint="Tanh or Relu")
-    layer = _Layer("RNN", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
+    layer = _RecurrentLayer("RNN", x, weight, recurrence, bias, sequence_lens, direction, layout, others)
     compute = functions[activations[0]]
     found = compute(layer.x, layer.state(hidden), layer.weights((0,)), True, 1, 0.0, False, layer.is_both, False)
     return layer.results(*found)
 
 
-class _Layer:
+class _RecurrentLayer:
     """What all three have in common: time comes first, and a reverse layer is one over what is turned around."""
 
     def __init__(

@@ -13,11 +13,11 @@ from tosaic.support.discovery import modules_of
 CONTRIBUTED = "com.microsoft"
 """The domain of the ops that onnxruntime adds, which its quantizer writes."""
 
-_RULES: dict[tuple[str, str], list[Rule]] = {}
+_RULES: dict[tuple[str, str], list[OnnxRule]] = {}
 
 
 @dataclass(frozen=True)
-class Rule:
+class OnnxRule:
     """A function of an op's operands, whose keywords are its attributes.
 
     It gives a tensor, an array where the result depends on no input, or a tuple of these.
@@ -65,7 +65,7 @@ def onnx_op(
     def register(function: Callable) -> Callable:
         kinds = {"lists": lists, "numbers": numbers, "arrays": arrays, "constant": constant}
         sets = {kind: frozenset(text.split()) for kind, text in kinds.items()}
-        rule = Rule(function, since, with_numbers, inspect.signature(function).parameters, **sets)
+        rule = OnnxRule(function, since, with_numbers, inspect.signature(function).parameters, **sets)
         for name in names:
             _RULES.setdefault((domain, name), []).append(rule)
         return function
@@ -73,7 +73,7 @@ def onnx_op(
     return register
 
 
-def rule_of(op: str, opset: int, domain: str = "") -> Rule | None:
+def rule_of(op: str, opset: int, domain: str = "") -> OnnxRule | None:
     """What an op computes in an opset of its domain; None where no rule is registered."""
     modules_of(onnx_ops.__name__)
     known = [rule for rule in _RULES.get((domain, op), ()) if rule.since <= opset]

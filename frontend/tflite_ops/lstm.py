@@ -22,8 +22,8 @@ from tosaic.frontend.tflite_ops.fixed_point import (
     widened,
 )
 from tosaic.frontend.tflite_ops.products import product_of_rows
-from tosaic.frontend.tflite_ops.registry import Call, Tensor, tflite_op
-from tosaic.frontend.tflite_ops.states import State
+from tosaic.frontend.tflite_ops.registry import Call, FileTensor, tflite_op
+from tosaic.frontend.tflite_ops.states import VariableTensor
 from tosaic.support.errors import ModelError
 from tosaic.support.loops import Step, over_rows
 from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
@@ -38,7 +38,7 @@ _GATE_BITS = 12  # behind the point of the sums before a gate
 _ORDER = (_INPUT, _FORGET, _OUTPUT, _CELL)
 
 
-class _Layer:
+class _LstmCall:
     """The tensors of a call."""
 
     def __init__(self, call: Call) -> None:
@@ -55,7 +55,7 @@ class _Layer:
         tensors = [self.call.input(first + gate) for gate in self.gates]
         return np.concatenate([one.real if real else one.array for one in tensors])
 
-    def factors(self, first: int, source: Tensor) -> list[float]:
+    def factors(self, first: int, source: FileTensor) -> list[float]:
         """What scales the products with weights to the sums before the gates, for each row of the weights."""
         weights = [self.call.input(first + gate).scale for gate in self.gates]
         return [quotient(scale, source.scale, 2**-_GATE_BITS) for scale in weights for _ in range(self.size)]
@@ -71,7 +71,7 @@ class _Layer:
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", when=lambda call: _kinds(call) == ("i8", "i8", "i8", "i16"))
 def lstm_of_integers(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """`LstmStepInteger8x8_16`: gates and cell have 16 bits."""
-    layer = _Layer(call)
+    layer = _LstmCall(call)
     hidden = call.intermediates[4] if len(call.intermediates) > 4 else layer.output
     projected = call.given(_PROJECTION) is not None
     if projected and call.given(_FROM_CELL[_FORGET]) is not None:
@@ -110,7 +110,7 @@ def lstm_of_integers(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Va
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", when=lambda call: call.kinds() == ("f32", "f32"))
 def lstm_of_floats(call: Call, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
     """Weights may be integers with scales."""
-    layer = _Layer(call)
+    layer = _LstmCall(call)
     activation = ACTIVATIONS[call.options["FusedActivationFunction"]]
     from_x, from_h = (layer.joined(first, True) for first in (_FROM_INPUT, _FROM_OUTPUT))
 
@@ -154,7 +154,7 @@ def _kinds(call: Call) -> tuple[str, ...]:
     return (*call.kinds(), *(one.kind for one in states if one is not None))
 
 
-def _with_cell(layer: _Layer, sums: ir.Value, gate: int, cell: ir.Value) -> ir.Value:
+def _with_cell(layer: _LstmCall, sums: ir.Value, gate: int, cell: ir.Value) -> ir.Value:
     """A gate that also looks at the cell."""
     weights = layer.call.given(_FROM_CELL[gate])
     if weights is None:
@@ -164,7 +164,7 @@ def _with_cell(layer: _Layer, sums: ir.Value, gate: int, cell: ir.Value) -> ir.V
     return saturated(binary("add", sums, scaled(product(cell, array), [factor])))
 
 
-def _projected(layer: _Layer, h: ir.Value, scale: float, zero_point: int) -> ir.Value:
+def _projected(layer: _LstmCall, h: ir.Value, scale: float, zero_point: int) -> ir.Value:
     weights, bias, output = layer.call.input(_PROJECTION), layer.call.given(_PROJECTION_BIAS), layer.output
     sums = product_of_rows(h, weights.array, None if bias is None else bias.array, zero_point)
     result = scaled(sums, [quotient(weights.scale, scale, output.scale)], "i8", output.zero_point)
@@ -172,20 +172,20 @@ def _projected(layer: _Layer, h: ir.Value, scale: float, zero_point: int) -> ir.
     return clamp(result, -limit, limit) if limit > 0 else result
 
 
-def _clipped(x: ir.Value, cell: Tensor, limit: float) -> ir.Value:
+def _clipped(x: ir.Value, cell: FileTensor, limit: float) -> ir.Value:
     """To a real number's magnitude, in units of the cell."""
     most = int(np.clip(quotient(1, limit, cell.scale), -(2**15), MOST))
     return binary("maximum", binary("minimum", x, most), -most) if most > 0 else x
 
 
-def _over_time(layer: _Layer, x: ir.Value, before: Callable[[ir.Value], ir.Value], step: Step) -> ir.Value:
+def _over_time(layer: _LstmCall, x: ir.Value, before: Callable[[ir.Value], ir.Value], step: Step) -> ir.Value:
     """All steps, and the states after them.
 
     Args:
         before: emits what all steps compute of the inputs [N, T, 1, I] alone.
         step: as `over_rows` takes it.
     """
-    output, cell = State(layer.call, _OUTPUT_STATE), State(layer.call, _CELL_STATE)
+    output, cell = VariableTensor(layer.call, _OUTPUT_STATE), VariableTensor(layer.call, _CELL_STATE)
     states = [reshape(one, (shape_of(one)[0], 1, 1, shape_of(one)[1])) for one in (output.read(), cell.read())]
     shape = shape_of(x)
     swapped = len(shape) == 3 and bool(layer.call.options.get("TimeMajor"))

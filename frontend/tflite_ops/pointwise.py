@@ -16,7 +16,7 @@ from tosaic.frontend.tflite_ops.fixed_point import (
     selected,
     widened,
 )
-from tosaic.frontend.tflite_ops.registry import Call, Tensor, tflite_op
+from tosaic.frontend.tflite_ops.registry import Call, FileTensor, tflite_op
 from tosaic.support.mlir import constant, ir, shape_of
 from tosaic.support.tosa_builder import clamp, emit, mul, reshape, zero_point
 
@@ -99,7 +99,7 @@ def _number(rank: int, value: float) -> ir.Value:
     return constant(np.full([1] * rank, value, np.float32))
 
 
-def _comparable(x: ir.Value, tensor: Tensor) -> ir.Value:
+def _comparable(x: ir.Value, tensor: FileTensor) -> ir.Value:
     wide = binary("logical_left_shift", widened(x, tensor.zero_point), _BITS_TO_COMPARE)
     return scaled(wide, [tensor.scale])
 

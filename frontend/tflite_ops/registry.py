@@ -18,7 +18,7 @@ _RULES: dict[str, list[tuple[Callable[[Call], bool], Rule]]] = {}
 
 
 @dataclass(frozen=True)
-class Tensor:
+class FileTensor:
     """A tensor of a file.
 
     Args:
@@ -80,9 +80,9 @@ class Call:
 
     number: int
     op: str
-    inputs: tuple[Tensor | None, ...]
-    outputs: tuple[Tensor, ...]
-    intermediates: tuple[Tensor, ...]
+    inputs: tuple[FileTensor | None, ...]
+    outputs: tuple[FileTensor, ...]
+    intermediates: tuple[FileTensor, ...]
     options: Mapping[str, Any]
     sources: Sequence[int]
     results: Sequence[int]
@@ -93,11 +93,11 @@ class Call:
         pairs = zip(self.sources, self.inputs, strict=True)
         return [number for number, one in pairs if one is not None and one.data is None and not one.variable]
 
-    def given(self, index: int) -> Tensor | None:
+    def given(self, index: int) -> FileTensor | None:
         """An input, None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
-    def input(self, index: int) -> Tensor:
+    def input(self, index: int) -> FileTensor:
         """An input.
 
         Raises:

@@ -8,7 +8,7 @@ from tosaic.frontend.tflite_ops.registry import Call
 from tosaic.support.mlir import dense, ir, numpy_dtype
 
 
-class State:
+class VariableTensor:
     """A variable tensor of an op; it is its zero point before the first call, as LiteRT has it.
 
     Args:

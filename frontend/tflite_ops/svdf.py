@@ -10,7 +10,7 @@ from tosaic.frontend.tflite_ops.activations import ACTIVATIONS
 from tosaic.frontend.tflite_ops.fixed_point import binary, quotient, scaled
 from tosaic.frontend.tflite_ops.products import product_of_rows
 from tosaic.frontend.tflite_ops.registry import Call, tflite_op
-from tosaic.frontend.tflite_ops.states import State
+from tosaic.frontend.tflite_ops.states import VariableTensor
 from tosaic.support.mlir import constant, constant_shape, element_type, ir, shape_of
 from tosaic.support.tosa_builder import emit, reshape
 
@@ -62,7 +62,7 @@ def _over_time(call: Call, latest: ir.Value, kind: str) -> ir.Value:
     weights = call.input(_TIME)
     array = weights.real if kind == "f32" else weights.array
     (filters, times), batch, stored = array.shape, shape_of(latest)[0], element_type(latest)
-    state = State(call, _STATE)
+    state = VariableTensor(call, _STATE)
     kept = reshape(state.read(), (batch, filters, times))
     if times > 1:
         sizes = (batch, filters, times - 1)

@@ -38,7 +38,7 @@ def drop_taps(op: ir.Operation) -> Replacement:
     zero_point = constant_value(rest[1])
     if str(element_type(x)) not in RANGES or zero_point is None:
         return None
-    axes = [_Axis.of(op, number) for number in range(2)]
+    axes = [_WindowAxis.of(op, number) for number in range(2)]
     used = [axis.used() for axis in axes]
     if [len(taps) for taps in used] == [axis.taps for axis in axes]:
         return None
@@ -70,7 +70,7 @@ def _of_nothing(op: ir.Operation, zero_point: np.ndarray) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _WindowAxis:
     """One axis of a convolution: the pixels it has, the taps of the kernel, the pad before and behind."""
 
     size: int
@@ -81,11 +81,11 @@ class _Axis:
     results: int
 
     @staticmethod
-    def of(op: ir.Operation, number: int) -> _Axis:
+    def of(op: ir.Operation, number: int) -> _WindowAxis:
         """The height (0) or the width (1)."""
         x, weights, *_ = op.operands
         before, after = ints_of(op, "pad")[2 * number :][:2]
-        return _Axis(
+        return _WindowAxis(
             shape_of(x)[1 + number],
             shape_of(weights)[_HEIGHT[op.name] + number],
             (before, after),
@@ -100,14 +100,16 @@ class _Axis:
         reading = np.flatnonzero(((at >= 0) & (at < self.size)).any(1))
         return range(reading[0], reading[-1] + 1) if len(reading) else range(0)
 
-    def of_taps(self, taps: range) -> tuple[range, _Axis]:
+    def of_taps(self, taps: range) -> tuple[range, _WindowAxis]:
         """(pixels, axis): what of the pixels these taps can read, and the axis with these alone."""
         before = self.pad[0] - taps.start * self.dilation
         after = self.pad[1] - (self.taps - taps.stop) * self.dilation
         pixels = range(max(0, -before), self.size - max(0, -after))
         dilation = self.dilation if len(taps) > 1 else 1
         stride = self.stride if self.results > 1 else 1
-        return pixels, _Axis(len(pixels), len(taps), (max(0, before), max(0, after)), stride, dilation, self.results)
+        return pixels, _WindowAxis(
+            len(pixels), len(taps), (max(0, before), max(0, after)), stride, dilation, self.results
+        )
 
 
 def _some(value: ir.Value, axis: int, ranges: Sequence[range]) -> ir.Value:

@@ -40,7 +40,7 @@ class SumsToConvolutions(ModulePass):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SumOperand:
     """An operand of a sum, `weight * (image - zero)`.
 
     Args:
@@ -80,14 +80,14 @@ def _forms(op: ir.Operation) -> tuple[Sequence[ir.Operation], list[Form]]:
     return ops, [partial(_convolved, op, scale, parts, weights, bits, inputs_of(ops))]
 
 
-def _part(widened: ir.Operation, add: ir.Operation) -> _Part | None:
+def _part(widened: ir.Operation, add: ir.Operation) -> _SumOperand | None:
     scale, image = rescale_of(widened), widened.operands[0]
     shape = shape_of(image)
     if scale is None or scale.source != "i8" or scale.output_zp or scale.multiplier % (1 << scale.shift):
         return None
     if len(shape) != 4 or shape[0] != 1 or shape != shape_of(add.results[0]) or len(users(widened.results[0])) > 1:
         return None
-    return _Part(image, scale.input_zp, scale.multiplier >> scale.shift, tuple(_made(image)))
+    return _SumOperand(image, scale.input_zp, scale.multiplier >> scale.shift, tuple(_made(image)))
 
 
 def _made(image: ir.Value) -> Iterator[ir.Operation]:
@@ -100,7 +100,7 @@ def _made(image: ir.Value) -> Iterator[ir.Operation]:
 def _convolved(
     op: ir.Operation,
     scale: Rescale,
-    parts: Sequence[_Part],
+    parts: Sequence[_SumOperand],
     weights: Sequence[int],
     bits: int,
     read: Sequence[ir.Value],

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Firmware, Tensor
+from tosaic.backends.firmware.build import Firmware, ModelTensor
 from tosaic.builds.accuracy import Computed
 from tosaic.builds.manifest import FILE, Manifest
 from tosaic.passes.invariants import check_placed
@@ -108,7 +108,7 @@ class BuildFolder:
         """`states` in the units of the float model."""
         return [_dequantize(array, of) for array, of in zip(self.states, self.manifest.firmware.states, strict=True)]
 
-    def _carried(self, kind: str, tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    def _carried(self, kind: str, tensors: Sequence[ModelTensor]) -> list[np.ndarray]:
         try:
             arrays = read_arrays(self.folder / SAMPLES)
             return [arrays[f"{kind}.{tensor.name}"] for tensor in tensors]
@@ -159,7 +159,7 @@ class BuildFolder:
         return [_dequantize(array, tensor) for array, tensor in zip(outputs, tensors, strict=True)]
 
 
-def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+def _quantize(array: np.ndarray, tensor: ModelTensor) -> np.ndarray:
     if array.shape != tensor.shape:
         raise Error(f"`{tensor.name}` has the shape {list(tensor.shape)}, got {list(array.shape)}")
     if array.dtype == tensor.dtype:
@@ -178,7 +178,7 @@ def _quantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
     raise Error(f"`{tensor.name}` is {tensor.dtype}, got {array.dtype}")
 
 
-def _dequantize(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+def _dequantize(array: np.ndarray, tensor: ModelTensor) -> np.ndarray:
     return array if tensor.quantization is None else tensor.quantization.dequantize(array).astype(np.float32)
 
 

@@ -34,7 +34,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Cost:
+class BuildCost:
     """What a build gives and takes.
 
     Args:
@@ -50,7 +50,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Step:
+class RaisedGroup:
     """The tensors that make most noise, raised together.
 
     Args:
@@ -72,7 +72,7 @@ class Scanned:
     """
 
     causes: Sequence[Cause]
-    steps: Sequence[Step]
+    steps: Sequence[RaisedGroup]
     simulated_db: float | None
 
 
@@ -87,7 +87,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Recommendation:
     """A build that reaches the goal.
 
     Args:
@@ -96,7 +96,7 @@ class Advice:
     """
 
     quantization: QuantizationOptions
-    cost: Cost
+    cost: BuildCost
     value: float
     in_budget: bool
 
@@ -116,12 +116,12 @@ class Sensitivity:
     asked: Sequence[str]
     samples: int
     exact: bool
-    cost: Cost
+    cost: BuildCost
     scanned: Scanned
     layers: Sequence[LayerAccuracy]
     scores: Sequence[Score]
     goal: Goal | None
-    advice: Advice | None
+    advice: Recommendation | None
 
     @property
     def command(self) -> str:

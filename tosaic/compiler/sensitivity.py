@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.builds.accuracy import sqnr_db
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
-from tosaic.compiler.goals import Advice, Cost, Goal, Scanned, Score, Sensitivity, Step
+from tosaic.compiler.goals import BuildCost, Goal, RaisedGroup, Recommendation, Scanned, Score, Sensitivity
 from tosaic.compiler.layers import worst
 from tosaic.compiler.middle import capture_model
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
@@ -158,7 +158,9 @@ def _scan(options: CompileOptions, captured: Capture, count: int) -> Scanned:
     return Scanned(causes, list(_steps(scan, causes, asked, count, now)), now if math.isfinite(now) else None)
 
 
-def _steps(scan: Scan, causes: Sequence[Cause], asked: QuantizationOptions, count: int, now: float) -> Iterator[Step]:
+def _steps(
+    scan: Scan, causes: Sequence[Cause], asked: QuantizationOptions, count: int, now: float
+) -> Iterator[RaisedGroup]:
     """Causes raised one after another where each gains: activations to int16, then weights to f32."""
     raised: list[Cause] = []
     for kind, least in (("activations", _NOTHING_DB), ("weights", _FLOAT_DB)):
@@ -167,7 +169,7 @@ def _steps(scan: Scan, causes: Sequence[Cause], asked: QuantizationOptions, coun
                 return
             if (then := scan.raised_db([*raised, cause])) >= now + least:
                 raised, now = [*raised, cause], then
-                yield Step(cause, _raised(asked, raised), then)
+                yield RaisedGroup(cause, _raised(asked, raised), then)
 
 
 def _raised(quantization: QuantizationOptions, causes: Sequence[Cause]) -> QuantizationOptions:
@@ -191,7 +193,9 @@ class _Trial:
     states: Sequence[np.ndarray]
     _known: dict[QuantizationOptions, float] = field(default_factory=dict)
 
-    def best(self, steps: Sequence[Step], goal: Goal, now: Cost, budget: float | None) -> Advice | None:
+    def best(
+        self, steps: Sequence[RaisedGroup], goal: Goal, now: BuildCost, budget: float | None
+    ) -> Recommendation | None:
         """The first of the sets that grow which reaches the goal, int16 everywhere the last, built."""
         asked = self.options.quantization
         sets = [asked, *(step.quantization for step in steps)]
@@ -228,21 +232,23 @@ class _Trial:
         assert self.metric is not None
         return self.metric(_stacked(outputs))
 
-    def _built(self, quantization: QuantizationOptions, goal: Goal, now: Cost, budget: float | None) -> Advice:
+    def _built(
+        self, quantization: QuantizationOptions, goal: Goal, now: BuildCost, budget: float | None
+    ) -> Recommendation:
         options = replace(self.options, quantization=quantization)
         with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
             build = compile_model(options, self.output or Path(folder, "build"))
             cost = self.cost(build)
             samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
             value = self._value(_real(build, reference_outputs(build, samples)), goal)
-        return Advice(quantization, cost, value, budget is None or cost.cycles <= budget * now.cycles)
+        return Recommendation(quantization, cost, value, budget is None or cost.cycles <= budget * now.cycles)
 
-    def cost(self, build: BuildFolder) -> Cost:
+    def cost(self, build: BuildFolder) -> BuildCost:
         """What a build gives on a few samples, and takes."""
         samples = self.data.samples[:_COMPARED]
         outputs = _real(build, reference_outputs(build, samples))
         board = run_build(build, samples[:1])
-        return Cost(
+        return BuildCost(
             sqnr_db=_worst_db(self.floats[: len(samples)], outputs),
             cycles=(board.board.cycles or board.board.instructions or 0) + board.npu_cycles,
             flash_bytes=build.manifest.firmware.flash_bytes,

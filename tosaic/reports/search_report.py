@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tosaic.backends.target import Target
 from tosaic.compiler.fitting.fitter import Point
-from tosaic.compiler.goals import Cost, Scanned, Sensitivity
+from tosaic.compiler.goals import BuildCost, Scanned, Sensitivity
 from tosaic.frontend import Cause
 from tosaic.terminal.console import print_facts, stdout
 from tosaic.tuner.measurement import Measurement
@@ -138,7 +138,7 @@ def print_sensitivity(found: Sensitivity) -> None:
         stdout.print(f"{found.goal}: nothing that was tried gives it", markup=False)
 
 
-def _cost(cost: Cost, base: Cost | None = None) -> list[str]:
+def _cost(cost: BuildCost, base: BuildCost | None = None) -> list[str]:
     decibels = _ratio(cost.sqnr_db)
     if base and cost.sqnr_db is not None and base.sqnr_db is not None:
         decibels += f" ({cost.sqnr_db - base.sqnr_db:+.1f})"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Tensor
+from tosaic.backends.firmware.build import ModelTensor
 from tosaic.backends.reference import evaluate_in_turn
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware, windows
@@ -180,7 +180,7 @@ def random_samples(build: BuildFolder, count: int, seed: int) -> list[Sample]:
     return windows(firmware, samples, count) if firmware.hop_rows else samples
 
 
-def _random(rng: np.random.Generator, tensor: Tensor, seen: InputStatistics) -> np.ndarray:
+def _random(rng: np.random.Generator, tensor: ModelTensor, seen: InputStatistics) -> np.ndarray:
     dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
         return random_array(rng, tensor.shape, dtype)

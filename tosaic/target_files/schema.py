@@ -21,11 +21,11 @@ def _key(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Table(msgspec.Struct, forbid_unknown_fields=True):
+class TargetTable(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a target file."""
 
 
-class CoreTable(Table, kw_only=True):
+class CoreTable(TargetTable, kw_only=True):
     """A core that tosaic does not know: no cycle model, no kernels but portable ones and CMSIS-NN's."""
 
     name: Annotated[Name, _key("clang's and gcc's `-mcpu` name")]
@@ -34,7 +34,7 @@ class CoreTable(Table, kw_only=True):
     float_abi: Annotated[Name, _key("hard, softfp or soft")] = "soft"
 
 
-class UartTable(Table, kw_only=True):
+class UartTable(TargetTable, kw_only=True):
     """The serial port of the monitor, for trials on the board."""
 
     driver: Annotated[Name, _key("a driver that tosaic has: cmsdk")]
@@ -42,7 +42,7 @@ class UartTable(Table, kw_only=True):
     clock: Annotated[Hertz, _key("what its divider divides, in Hz")]
 
 
-class TrialsTable(Table, kw_only=True):
+class TrialsTable(TargetTable, kw_only=True):
     """Where candidates lie on the board itself: memories, each in the place of one of the target."""
 
     code: Annotated[str, _key("in place of the code's")]
@@ -51,7 +51,7 @@ class TrialsTable(Table, kw_only=True):
     constants: Annotated[str, _key("in place of the constants'")]
 
 
-class BoardTable(Table, kw_only=True):
+class BoardTable(TargetTable, kw_only=True):
     """What QEMU and a bench know of it."""
 
     machine: Annotated[Name, _key("QEMU's machine, where it has one with these memories")] | None = None
@@ -59,7 +59,7 @@ class BoardTable(Table, kw_only=True):
     uart: UartTable | None = None
 
 
-class CacheTable(Table, kw_only=True):
+class CacheTable(TargetTable, kw_only=True):
     """A cache between the core and memories, which is on: your start-up code turns it on."""
 
     size: Annotated[Bytes, _key("bytes")]
@@ -70,7 +70,7 @@ class CacheTable(Table, kw_only=True):
     writes: Annotated[Writes, _key("stores stay in it (back), or go to memory and allocate nothing (through)")] = "back"
 
 
-class MemoryTable(Table, kw_only=True):
+class MemoryTable(TargetTable, kw_only=True):
     """A memory as the core sees it. Speeds are in cycles of `clock`, or of the core's without it."""
 
     base: Annotated[Address, _key("its address")]
@@ -96,7 +96,7 @@ class MemoryTable(Table, kw_only=True):
         return self.size - sum(self.reserved.values())
 
 
-class NpuTable(Table, kw_only=True):
+class NpuTable(TargetTable, kw_only=True):
     """One of several NPUs; `--accelerator` takes its name."""
 
     accelerator: Annotated[str, _key("as Vela names it, e.g. ethos-u55-128")]
@@ -106,7 +106,7 @@ class NpuTable(Table, kw_only=True):
     system_config: Annotated[Name, _key("a system configuration of Vela's")] | None = None
 
 
-class TargetFile(Table, kw_only=True):
+class TargetFile(TargetTable, kw_only=True):
     """A target file. Code, stack, arena and constants name memories, which name caches."""
 
     name: Annotated[Name, _key("what `--target` takes")]

@@ -142,7 +142,7 @@ def _tile(pair: tuple[int, ...]) -> str:
     return f"{{.w = {pair[1]}, .h = {pair[0]}}}"
 
 
-class _Layer:
+class _LayerParams:
     """The params of a weighted layer: {zero point, low, high, input's zero point}, then what CMSIS-NN wants.
 
     Args:
@@ -192,7 +192,7 @@ def _window_params(geometry: Geometry) -> str:
 
 def _convolve(workload: Workload, function: str, core: Core) -> _Call:
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
-    layer = _Layer(workload, workload.constants["weights"], workload.constants["bias"])
+    layer = _LayerParams(workload, workload.constants["weights"], workload.constants["bias"])
     scratch = 4 * round_up(geometry.depth, 16)
     lines = [
         *layer.lines,
@@ -208,7 +208,7 @@ def _convolve(workload: Workload, function: str, core: Core) -> _Call:
 def _depthwise(workload: Workload, function: str, core: Core) -> _Call:
     geometry, multiples = Geometry.of(workload.attributes), number(workload, "multiples")
     channels, window = geometry.channels * multiples, geometry.kernel[0] * geometry.kernel[1]
-    layer = _Layer(workload, workload.constants["weights"].transpose(1, 2, 0), workload.constants["bias"])
+    layer = _LayerParams(workload, workload.constants["weights"].transpose(1, 2, 0), workload.constants["bias"])
     scratch = 2 * window * channels
     if core.mve:
         scratch = 4 * window * max(geometry.channels, _DEPTHWISE_BLOCK) + window * channels + 4 * round_up(window, 16)
@@ -228,7 +228,7 @@ def _fully_connected(workload: Workload, function: str, core: Core) -> _Call:
     geometry, channels = Geometry.of(workload.attributes), number(workload, "out_channels")
     weights, bias = workload.constants["weights"], workload.constants["bias"]
     sums = fold_zero_point(bias, weights, int(workload.constants["input_zero_point"].item()))
-    layer = _Layer(workload, weights, bias, sums)
+    layer = _LayerParams(workload, weights, bias, sums)
     per_tensor = "{scale.multiplier[0], scale.shift[0]}"
     lines = [
         *layer.lines,

@@ -29,7 +29,7 @@ _STRIPS = (4096, 1024, 256, 64)
 
 
 @dataclass(frozen=True)
-class Axis:
+class CopyAxis:
     """One loop over a box: how often, and the strides of source and result in elements."""
 
     extent: int
@@ -38,7 +38,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Box:
+class CopyBox:
     """A part of the result, and where its elements come from.
 
     Args:
@@ -51,19 +51,19 @@ class Box:
     argument: int | None
     source: int
     result: int
-    axes: tuple[Axis, ...]
+    axes: tuple[CopyAxis, ...]
 
     @staticmethod
-    def of(argument: int | None, source: int, result: int, axes: Sequence[Axis]) -> Box:
-        merged: list[Axis] = []
+    def of(argument: int | None, source: int, result: int, axes: Sequence[CopyAxis]) -> CopyBox:
+        merged: list[CopyAxis] = []
         for axis in sorted((a for a in axes if a.extent > 1), key=lambda a: (-a.result, -a.source)):
             if merged:
                 outer, reach = merged[-1], axis.extent
                 if (outer.source, outer.result) == (axis.source * reach, axis.result * reach):
-                    merged[-1] = Axis(outer.extent * reach, axis.source, axis.result)
+                    merged[-1] = CopyAxis(outer.extent * reach, axis.source, axis.result)
                     continue
             merged.append(axis)
-        return Box(argument, source, result, tuple(merged))
+        return CopyBox(argument, source, result, tuple(merged))
 
     @property
     def run(self) -> bool:
@@ -158,7 +158,7 @@ class Movement(KernelFamily):
         return self.site.priced(found, cycles, [each.walk() for each in crossings], core.pipeline)
 
 
-def _boxes_of(workload: Workload) -> tuple[Box, ...]:
+def _boxes_of(workload: Workload) -> tuple[CopyBox, ...]:
     boxes = workload.attributes["boxes"]
     assert isinstance(boxes, tuple)
     return boxes
@@ -168,7 +168,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
+def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[CopyBox]:
     """The boxes of an op; none where an operand that should be a constant or an argument is not."""
     data = data_operands(op)
     if any(value not in arguments for value in data):
@@ -179,8 +179,8 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
     extents = shape_of(data[0])
     sources = _strides(extents)
     if op.name == "tosa.transpose":
-        axes = [Axis(shape[i], sources[p], targets[i]) for i, p in enumerate(ints_of(op, "perms"))]
-        return [Box.of(first, 0, 0, axes)]
+        axes = [CopyAxis(shape[i], sources[p], targets[i]) for i, p in enumerate(ints_of(op, "perms"))]
+        return [CopyBox.of(first, 0, 0, axes)]
     if op.name == "tosa.concat":
         return _concatenation(op, data, arguments)
     amounts = constant_value(op.operands[1])
@@ -189,39 +189,39 @@ def _boxes(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[Box]:
     numbers = [int(n) for n in amounts.reshape(-1)]
     if op.name == "tosa.slice":
         start = sum(n * stride for n, stride in zip(numbers, sources, strict=True))
-        return [Box.of(first, start, 0, list(map(Axis, shape, sources, targets)))]
+        return [CopyBox.of(first, start, 0, list(map(CopyAxis, shape, sources, targets)))]
     if op.name == "tosa.tile":
-        repeats = [Axis(n, 0, extent * to) for n, extent, to in zip(numbers, extents, targets, strict=True)]
-        return [Box.of(first, 0, 0, [*repeats, *map(Axis, extents, sources, targets)])]
+        repeats = [CopyAxis(n, 0, extent * to) for n, extent, to in zip(numbers, extents, targets, strict=True)]
+        return [CopyBox.of(first, 0, 0, [*repeats, *map(CopyAxis, extents, sources, targets)])]
     if constant_value(op.operands[2]) is None:
         return []
     return _padding(first, extents, numbers, shape)
 
 
-def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequence[ir.Value]) -> list[Box]:
+def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequence[ir.Value]) -> list[CopyBox]:
     axis, targets = int_of(op, "axis"), _strides(shape_of(op.results[0]))
     boxes, at = [], 0
     for value in data:
         extents = shape_of(value)
-        axes = list(map(Axis, extents, _strides(extents), targets))
-        boxes.append(Box.of(list(arguments).index(value), 0, at * targets[axis], axes))
+        axes = list(map(CopyAxis, extents, _strides(extents), targets))
+        boxes.append(CopyBox.of(list(arguments).index(value), 0, at * targets[axis], axes))
         at += extents[axis]
     return boxes
 
 
-def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[Box]:
+def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[CopyBox]:
     """The input in the middle, and for each axis what lies before and after it, as wide as the axes behind it."""
     targets = _strides(shape)
     before, after = amounts[::2], amounts[1::2]
     start = sum(n * stride for n, stride in zip(before, targets, strict=True))
-    boxes = [Box.of(argument, 0, start, list(map(Axis, extents, _strides(extents), targets)))]
+    boxes = [CopyBox.of(argument, 0, start, list(map(CopyAxis, extents, _strides(extents), targets)))]
     corner = 0
     for axis, stride in enumerate(targets):
         for thick, place in ((before[axis], 0), (after[axis], before[axis] + extents[axis])):
             if thick:
                 widths = [*extents[:axis], thick, *shape[axis + 1 :]]
-                axes = [Axis(width, 0, to) for width, to in zip(widths, targets, strict=True)]
-                boxes.append(Box.of(None, 0, corner + place * stride, axes))
+                axes = [CopyAxis(width, 0, to) for width, to in zip(widths, targets, strict=True)]
+                boxes.append(CopyBox.of(None, 0, corner + place * stride, axes))
         corner += before[axis] * stride
     return boxes
 
@@ -234,7 +234,7 @@ def _fill(value: bytes) -> list[str]:
     return [f"  const int8x16_t fill = vreinterpretq_s8_s32(vdupq_n_s32({word}));"]
 
 
-def _nest(box: Box, axes: Sequence[Axis], size: int, inner: Sequence[str]) -> list[str]:
+def _nest(box: CopyBox, axes: Sequence[CopyAxis], size: int, inner: Sequence[str]) -> list[str]:
     """C of loops over `axes` around `inner`, which reads at `from` and writes at `to`."""
     opening, source, result = [], f"in{box.argument} + {box.source * size}", f"out + {box.result * size}"
     for depth, axis in enumerate(axes):
@@ -246,7 +246,7 @@ def _nest(box: Box, axes: Sequence[Axis], size: int, inner: Sequence[str]) -> li
     return [*opening, "  {", *pointers, f"    int8_t *to = {result};", *(f"    {line}" for line in inner), "  }"]
 
 
-def _run(box: Box, size: int, unroll: int) -> list[str]:
+def _run(box: CopyBox, size: int, unroll: int) -> list[str]:
     """C that moves a box run by run."""
     axes, length = _runs(box, size)
     step = VECTOR * unroll
@@ -260,14 +260,14 @@ def _run(box: Box, size: int, unroll: int) -> list[str]:
     return _nest(box, axes, size, lines)
 
 
-def _runs(box: Box, size: int) -> tuple[tuple[Axis, ...], int]:
+def _runs(box: CopyBox, size: int) -> tuple[tuple[CopyAxis, ...], int]:
     """The loops around a run, and its bytes."""
     if box.axes and box.axes[-1].result == 1:
         return box.axes[:-1], size * box.axes[-1].extent
     return box.axes, size
 
 
-def _vectors(box: Box, at: str, counts: Sequence[int]) -> list[str]:
+def _vectors(box: CopyBox, at: str, counts: Sequence[int]) -> list[str]:
     """C that moves neighboring vectors, the last of them perhaps in part."""
     lines, stores = ["{"], []
     for n, count in enumerate(counts):
@@ -290,7 +290,7 @@ class _Crossing:
         strip: neighbors that all other loops move before the next ones; 0 for all.
     """
 
-    def __init__(self, box: Box, size: int, walk: str, strip: int) -> None:
+    def __init__(self, box: CopyBox, size: int, walk: str, strip: int) -> None:
         read, written = (
             next((axis for axis in box.axes if near(axis) == 1), None)
             for near in (lambda axis: axis.source, lambda axis: axis.result)
@@ -314,8 +314,8 @@ class _Crossing:
     def walk(self) -> Walk:
         """The loops over memory."""
         size, along = self.size, self.along
-        loops = [Axis(-(-along.extent // self.strip), self.strip * along.source, self.strip * along.result)]
-        loops += [*self.others, Axis(self.strip, along.source, along.result)]
+        loops = [CopyAxis(-(-along.extent // self.strip), self.strip * along.source, self.strip * along.result)]
+        loops += [*self.others, CopyAxis(self.strip, along.source, along.result)]
         read = ArrayAccess("in", "input", size, tuple(float(axis.source * size) for axis in loops))
         written = ArrayAccess("out", "output", size, tuple(float(axis.result * size) for axis in loops), writes=True)
         return Walk(tuple(float(axis.extent) for axis in loops), (read, written))
@@ -323,12 +323,12 @@ class _Crossing:
     def lines(self) -> list[str]:
         """C that moves the box."""
         along, (strips, rest) = self.along, divmod(self.along.extent, self.strip)
-        around = [Axis(strips, self.strip * along.source, self.strip * along.result)] if strips > 1 else []
+        around = [CopyAxis(strips, self.strip * along.source, self.strip * along.result)] if strips > 1 else []
         lines = _nest(self.box, [*around, *self.others], self.size, self._moves(self.strip))
         if rest:
             first = strips * self.strip
             source, result = self.box.source + first * along.source, self.box.result + first * along.result
-            last = Box(self.box.argument, source, result, self.box.axes)
+            last = CopyBox(self.box.argument, source, result, self.box.axes)
             lines += _nest(last, self.others, self.size, self._moves(rest))
         return lines
 

@@ -97,7 +97,7 @@ class TransposedConvolution(KernelFamily):
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
 
 
-class _Axis(Axis):
+class _TransposedAxis(Axis):
     """One axis of a TRANSPOSE_CONV2D (TOSA 1.0, 2.3), whose convolution also reads inputs that make no result."""
 
     @property
@@ -122,8 +122,8 @@ class _Geometry:
     """Bytes of an element of the input, and of the result."""
 
     batch: int
-    down: _Axis
-    along: _Axis
+    down: _TransposedAxis
+    along: _TransposedAxis
     channels: int
     results: int
     element: int
@@ -175,8 +175,8 @@ class _Problem:
         (_, tall, wide, _), stride, out_pad = shape_of(op.operands[1]), ints_of(op, "stride"), ints_of(op, "out_pad")
         _, rows, columns, results = shape_of(op.results[0])
         sizes = [numpy_dtype(element_type(value)).itemsize for value in (op.operands[0], last.results[0])]
-        down = _Axis(height, tall, stride[0], out_pad[0], rows)
-        along = _Axis(width, wide, stride[1], out_pad[2], columns)
+        down = _TransposedAxis(height, tall, stride[0], out_pad[0], rows)
+        along = _TransposedAxis(width, wide, stride[1], out_pad[2], columns)
         zero_point = constant_value(op.operands[3])
         assert zero_point is not None
         geometry = _Geometry(batch, down, along, channels, results, *sizes)
@@ -214,7 +214,7 @@ def _row_of(function: ir.Operation, geometry: _Geometry, phase: int) -> str:
     return str(module)
 
 
-def _weights_of(op: ir.Operation, down: _Axis, along: _Axis, phase: int) -> np.ndarray:
+def _weights_of(op: ir.Operation, down: _TransposedAxis, along: _TransposedAxis, phase: int) -> np.ndarray:
     """(columns of a group x outputs, rows, columns, channels) of the weights that make a row of a group."""
     weights = constant_value(op.operands[1])
     assert weights is not None

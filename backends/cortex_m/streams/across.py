@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage
+from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
 from tosaic.support.functions import body_of, computing_ops, returned, retype, standalone
 from tosaic.support.mlir import constant, constant_value, element_type, functions, ir, parse, shape_of
 from tosaic.support.tosa_ops import POINTWISE, data_operands, is_constant
@@ -39,7 +39,9 @@ def stage_across(function: ir.Operation) -> Stage | None:
     whole = {op.operands[0] for op in computing_ops(function) if op.name == "tosa.conv2d"}
     groups = channels // CHANNELS
     arguments = tuple(
-        Argument(None, 1, byte_size(value)) if value in whole else Argument(Rows(), groups, byte_size(value) // groups)
+        Argument(None, 1, byte_size(value))
+        if value in whole
+        else Argument(RowMap(), groups, byte_size(value) // groups)
         for value in body_of(function).arguments
     )
     return Stage(str(function), arguments, groups, byte_size(results[0]) // groups, True)

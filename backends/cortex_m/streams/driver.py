@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.kernels.mve import PRELUDE, VECTOR, round_up, with
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.sharing import as_one, whole_vectors, with_shared_weights
 from tosaic.backends.cortex_m.streams.layout import lay_out
-from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, RowMap
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.target import Core
 
@@ -490,7 +490,7 @@ def _prototype(part: KernelSource, strips: Mapping[_Key, KernelSource], stream: 
     return [*tensors, "void *", "const void *", "void *"]
 
 
-def _behind(rows: Rows, variable: str, offset: int) -> str:
+def _behind(rows: RowMap, variable: str, offset: int) -> str:
     """C of `offset` and the rows behind those before `variable`."""
     return _affine(rows.stride, variable if rows.up == 1 else f"({variable} / {rows.up})", offset)
 

@@ -15,7 +15,7 @@ _ROUNDS = 150
 
 
 @dataclass(frozen=True)
-class Place:
+class WindowPlace:
     """Where a window lies: its rows while stages make and read them, and those that the next step still needs, from
     the last reader of a step to the first row made in the next."""
 
@@ -24,7 +24,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ScratchLayout:
     """Offsets in scratch memory.
 
     Args:
@@ -33,13 +33,13 @@ class Layout:
         size: bytes of it all.
     """
 
-    windows: Mapping[str, Place]
+    windows: Mapping[str, WindowPlace]
     working: tuple[int, ...]
     size: int
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ScratchBlock:
     """`size` bytes that are in use at some moments, a bit each, and the first `kept` of them at all.
 
     Args:
@@ -62,7 +62,7 @@ def least_bytes(plan: Plan, working: Sequence[int]) -> int:
     return _least(_blocks(plan, working), len(plan.units))
 
 
-def lay_out(plan: Plan, working: Sequence[int]) -> Layout:
+def lay_out(plan: Plan, working: Sequence[int]) -> ScratchLayout:
     """A small layout of a plan.
 
     Args:
@@ -70,26 +70,26 @@ def lay_out(plan: Plan, working: Sequence[int]) -> Layout:
     """
     blocks = _blocks(plan, working)
     starts, size = _packed(blocks, _least(blocks, len(plan.units)))
-    windows, rest = dict[str, Place](), iter(starts)
+    windows, rest = dict[str, WindowPlace](), iter(starts)
     for name, window in plan.windows.items():
         at = next(rest)
-        windows[name] = Place(at, next(rest) if plan.is_split(window) else at)
-    return Layout(windows, tuple(rest), size)
+        windows[name] = WindowPlace(at, next(rest) if plan.is_split(window) else at)
+    return ScratchLayout(windows, tuple(rest), size)
 
 
-def _blocks(plan: Plan, working: Sequence[int]) -> list[_Block]:
+def _blocks(plan: Plan, working: Sequence[int]) -> list[_ScratchBlock]:
     """The windows, each that is split with a block for the rows that it keeps behind it, and the working memory."""
-    blocks, count = list[_Block](), _MOMENTS * len(plan.units)
+    blocks, count = list[_ScratchBlock](), _MOMENTS * len(plan.units)
     for window in plan.windows.values():
         begin, end = _MOMENTS * window.first, _MOMENTS * window.last + 1
         size, kept = (round_up(rows * window.bytes, VECTOR) for rows in (window.rows, window.kept))
         if plan.is_split(window):
-            blocks.append(_Block(size, _bits(begin - 1, end, count), mate=len(blocks) + 1))
-            blocks.append(_Block(kept, _bits(end, begin - 1 + count, count), mate=len(blocks) - 1))
+            blocks.append(_ScratchBlock(size, _bits(begin - 1, end, count), mate=len(blocks) + 1))
+            blocks.append(_ScratchBlock(kept, _bits(end, begin - 1 + count, count), mate=len(blocks) - 1))
         else:
-            blocks.append(_Block(size, _bits(begin, end, count), kept))
+            blocks.append(_ScratchBlock(size, _bits(begin, end, count), kept))
     stages = (_bits(_MOMENTS * stage, _MOMENTS * stage, count) for stage in range(len(plan.units)))
-    return blocks + [_Block(round_up(size, VECTOR), bits) for size, bits in zip(working, stages, strict=True)]
+    return blocks + [_ScratchBlock(round_up(size, VECTOR), bits) for size, bits in zip(working, stages, strict=True)]
 
 
 def _bits(first: int, last: int, count: int) -> int:
@@ -97,12 +97,12 @@ def _bits(first: int, last: int, count: int) -> int:
     return sum({1 << moment % count for moment in range(first, last + 1)})
 
 
-def _least(blocks: Sequence[_Block], stages: int) -> int:
+def _least(blocks: Sequence[_ScratchBlock], stages: int) -> int:
     moments = range(0, _MOMENTS * stages, _MOMENTS)
     return max(sum(b.size if b.moments >> moment & 1 else b.kept for b in blocks) for moment in moments)
 
 
-def _packed(blocks: Sequence[_Block], bound: int) -> tuple[list[int], int]:
+def _packed(blocks: Sequence[_ScratchBlock], bound: int) -> tuple[list[int], int]:
     """Where each block begins, and where the last ends: by size, then in orders near the best one."""
     rng, numbers = random.Random(0), range(len(blocks))
     best: tuple[int, list[int], list[int]] | None = None
@@ -126,18 +126,18 @@ def _packed(blocks: Sequence[_Block], bound: int) -> tuple[list[int], int]:
     return best[2], best[0]
 
 
-def _orders(blocks: Sequence[_Block]) -> Iterator[list[int]]:
+def _orders(blocks: Sequence[_ScratchBlock]) -> Iterator[list[int]]:
     numbers = range(len(blocks))
     yield sorted(numbers, key=lambda number: -blocks[number].size)
     yield sorted(numbers, key=lambda number: (-blocks[number].kept, -blocks[number].size))
     yield sorted(numbers, key=lambda number: -blocks[number].size * blocks[number].moments.bit_count())
 
 
-def _end(blocks: Sequence[_Block], starts: Sequence[int]) -> int:
+def _end(blocks: Sequence[_ScratchBlock], starts: Sequence[int]) -> int:
     return max((start + block.size for start, block in zip(starts, blocks, strict=True)), default=0)
 
 
-def _first_fit(blocks: Sequence[_Block], order: Sequence[int]) -> list[int]:
+def _first_fit(blocks: Sequence[_ScratchBlock], order: Sequence[int]) -> list[int]:
     """Each block in turn at the lowest offset at which it disturbs none before it."""
     starts: dict[int, int] = {}
     for number in order:
@@ -157,7 +157,7 @@ def _first_fit(blocks: Sequence[_Block], order: Sequence[int]) -> list[int]:
     return [starts[number] for number in range(len(blocks))]
 
 
-def _disturbed(block: _Block, other: _Block, at: int, is_mate: bool) -> Iterator[tuple[int, int]]:
+def _disturbed(block: _ScratchBlock, other: _ScratchBlock, at: int, is_mate: bool) -> Iterator[tuple[int, int]]:
     """Between which offsets a block may not begin, since it would lie over what is in use of another, at `at`."""
     if is_mate or block.moments & other.moments:
         yield at - block.size, at + other.size

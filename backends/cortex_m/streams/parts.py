@@ -10,7 +10,7 @@ from itertools import pairwise
 from tosaic.backends.cortex_m.streams.stage import (
     WINDOWS,
     Argument,
-    Rows,
+    RowMap,
     Stage,
     cut_resize,
     resize_reads,
@@ -101,7 +101,7 @@ def _part(
             if name in stream.inputs:
                 pixel = argument.bytes // extents[_COLUMNS]
                 taken = Argument(
-                    Rows(), argument.height, (read.end - read.begin) * pixel, pitch=argument.bytes,
+                    RowMap(), argument.height, (read.end - read.begin) * pixel, pitch=argument.bytes,
                     offset=read.begin * pixel,
                 )  # fmt: skip
                 copies[name] = _Made(Stage("", (taken,), taken.height, taken.bytes), (name,), name + suffix)

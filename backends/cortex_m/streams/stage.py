@@ -32,7 +32,7 @@ EDGE = -1
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowMap:
     """Rows `first ... first + count - 1` of a result are made of `stride * (count - 1) + reach` rows of an operand,
     from row `stride * first - before` on; rows before the first and behind the last are those of the padding. Where
     `up` rows are made together, first and count are of so many rows each."""
@@ -67,7 +67,7 @@ class Argument:
         pitch, offset: bytes from a row to the next, and before each, where it is part of a longer one; else 0.
     """
 
-    rows: Rows | None
+    rows: RowMap | None
     height: int
     bytes: int
     planes: int = 1
@@ -167,7 +167,7 @@ def strip(stage: Stage, count: int) -> str:
     return str(function)
 
 
-def _rows(function: ir.Operation) -> dict[ir.Value, Rows] | None:
+def _rows(function: ir.Operation) -> dict[ir.Value, RowMap] | None:
     """For each value that is made row by row the rows behind a row of the result; None where something is not."""
     results = returned(function)
     if len(results) != 1 or len(shape_of(results[0])) != 4:
@@ -175,7 +175,7 @@ def _rows(function: ir.Operation) -> dict[ir.Value, Rows] | None:
     batch, height, *_ = shape_of(results[0])
     if batch != 1 or (height == 1 and not _takes_rows(function)) or producer(results[0], *CONSTANT) is not None:
         return None
-    found = {results[0]: Rows()}
+    found = {results[0]: RowMap()}
     for op in reversed(computing_ops(function)):
         (made,) = op.results
         if made not in found:
@@ -189,7 +189,7 @@ def _rows(function: ir.Operation) -> dict[ir.Value, Rows] | None:
     return found
 
 
-def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
+def _needed(op: ir.Operation, rows: RowMap) -> dict[ir.Value, RowMap] | None:
     """The rows of each operand behind `rows` of the op's result; an operand without is read whole."""
     image = op.operands[0]
     if op.name in POINTWISE:
@@ -199,13 +199,13 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         if all(is_argument(o) or producer(o, *CONSTANT) is not None for o in whole):
             return dict.fromkeys(operands, rows)
         return None
-    if rows != Rows():
+    if rows != RowMap():
         return None
     if op.name in WINDOWS and is_argument(image):
         top, bottom, *_ = ints_of(op, "pad")
         if (top or bottom) and WINDOWS[op.name] is None:
             return None
-        return {image: Rows(ints_of(op, "stride")[0], top, span_of(op, 0))}
+        return {image: RowMap(ints_of(op, "stride")[0], top, span_of(op, 0))}
     if op.name == "tosa.concat" and int(ir.IntegerAttr(op.attributes["axis"]).value) == 3:
         return dict.fromkeys(op.operands, rows)
     if op.name == "tosa.resize" and is_argument(image):
@@ -213,21 +213,21 @@ def _needed(op: ir.Operation, rows: Rows) -> dict[ir.Value, Rows] | None:
         return None if shape_of(op.results[0])[_ROWS] % resized.up else {image: resized}
     if op.name == "tosa.transpose_conv2d" and is_argument(image):
         tall, stride, out_pad = shape_of(op.operands[1])[1], ints_of(op, "stride")[0], ints_of(op, "out_pad")
-        return {image: Rows(up=tall)} if tall == stride and not any(out_pad[:2]) else None
+        return {image: RowMap(up=tall)} if tall == stride and not any(out_pad[:2]) else None
     if op.name == "tosa.slice" and is_argument(image):
-        return {image: Rows(before=-_dims(op.operands[1])[_ROWS])}
+        return {image: RowMap(before=-_dims(op.operands[1])[_ROWS])}
     if op.name == "tosa.transpose" and ints_of(op, "perms") == _TO_CHANNELS_LAST and is_argument(image):
         return {image: rows}
     return None
 
 
-def _resized_rows(op: ir.Operation) -> Rows:
+def _resized_rows(op: ir.Operation) -> RowMap:
     """The rows of which a RESIZE makes others: as many together as there are before its weights repeat."""
     numerator, denominator, _ = _resize_scale(op, _ROWS)
     common = math.gcd(numerator, denominator)
     up, stride = numerator // common, denominator // common
     first, last = resize_reads(op, _ROWS, 0, up - 1)
-    return Rows(stride, -first, last - first + 1, up)
+    return RowMap(stride, -first, last - first + 1, up)
 
 
 def resize_reads(op: ir.Operation, axis: int, first: int, last: int) -> tuple[int, int]:
@@ -298,7 +298,7 @@ def _paddings(function: ir.Operation) -> dict[ir.Value, int]:
     return found
 
 
-def _argument(value: ir.Value, rows: Rows | None, padding: int) -> Argument:
+def _argument(value: ir.Value, rows: RowMap | None, padding: int) -> Argument:
     shape = shape_of(value)
     if rows is None:
         return Argument(None, 1, math.prod(shape) * _bytes(value))

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from tosaic.backends.cortex_m.kernels.mve import round_up
-from tosaic.backends.cortex_m.streams.stage import Argument, Rows, Stage
+from tosaic.backends.cortex_m.streams.stage import Argument, RowMap, Stage
 
 _FIRST_STEPS = 3
 """Steps after which, up to the first end of a tensor, all do the same."""
@@ -114,7 +114,7 @@ class Stream:
                 kept = name == self.fed or _reads_padding(argument, stage.height)
                 if name in whole and name not in copies and kept:
                     copies[name] = f"rows of {name}"
-                    plain = Argument(Rows(), argument.height, argument.bytes)
+                    plain = Argument(RowMap(), argument.height, argument.bytes)
                     stages.append(Stage("", (plain,), argument.height, argument.bytes))
                     reads.append((name,))
                     writes.append(copies[name])
@@ -189,7 +189,7 @@ def _reads_padding(argument: Argument, height: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Window:
+class StreamWindow:
     """The buffer of a tensor between stages.
 
     Args:
@@ -208,7 +208,7 @@ class Window:
     above: int
     below: int
     padding: int
-    readers: tuple[tuple[int, Rows], ...]
+    readers: tuple[tuple[int, RowMap], ...]
 
     @property
     def size(self) -> int:
@@ -264,7 +264,7 @@ class Plan:
         return ends
 
     @cached_property
-    def windows(self) -> dict[str, Window]:
+    def windows(self) -> dict[str, StreamWindow]:
         """The buffer of each tensor between stages, by its name."""
         return {
             name: self._window(number)
@@ -272,7 +272,7 @@ class Plan:
             if name not in self.stream.outputs
         }
 
-    def _window(self, number: int) -> Window:
+    def _window(self, number: int) -> StreamWindow:
         stage, name = self.stream.stages[number], self.stream.writes[number]
         arguments = self.stream.readers(name)
         readers = tuple((reader, argument.rows) for reader, argument in arguments if argument.rows)
@@ -290,7 +290,7 @@ class Plan:
         )
         kept, last = left if self.is_eager else rows, max(reader for reader, _ in readers)
         first = 0 if self.stream.takes(number) else number
-        return Window(rows, stage.bytes, kept, first, last, above, below, max(paddings, default=0), readers)
+        return StreamWindow(rows, stage.bytes, kept, first, last, above, below, max(paddings, default=0), readers)
 
     @property
     def is_eager(self) -> bool:
@@ -298,7 +298,7 @@ class Plan:
         free until the next rows are made; else when the end of the buffer is reached."""
         return self.thrift > 0 and not self.slack and not self.stream.slides
 
-    def is_split(self, window: Window) -> bool:
+    def is_split(self, window: StreamWindow) -> bool:
         """Whether what a step leaves of a window to the next may lie elsewhere meanwhile."""
         always = (window.first, window.last) == (0, len(self.units) - 1)
         return self.thrift > 1 and self.is_eager and not always and window.kept > 0

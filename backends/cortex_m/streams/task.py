@@ -17,7 +17,7 @@ from tosaic.tuner.space import Schedule, Space, Variant
 
 
 @dataclass(frozen=True)
-class Strip:
+class StripKernel:
     """The kernel of a stage for calls that make `rows` rows: what it computes, and how.
 
     Args:
@@ -46,7 +46,7 @@ class StreamTask:
     function: str
     core: Core
     plan: Plan
-    strips: tuple[Strip, ...]
+    strips: tuple[StripKernel, ...]
     resident: tuple[int, ...] = ()
     inputs: tuple[bytes, ...] = ()
 
@@ -115,5 +115,5 @@ class StreamTask:
         return {"stream.calls": float(calls), "stream.moved": float(self.plan.moved)}
 
     @property
-    def _main_strips(self) -> list[Strip]:
+    def _main_strips(self) -> list[StripKernel]:
         return [strip for strip in self.strips if strip.rows == self.plan.units[strip.stage]]

@@ -20,7 +20,7 @@ Constraint = Callable[[ir.Operation, str], str | None]
 
 
 @dataclass(frozen=True)
-class Row:
+class AcceptanceRow:
     """What one op needs.
 
     Args:
@@ -115,94 +115,94 @@ _BOOL = "i1 i8 i16 i32"
 _WEIGHTED = (limits.weight_type, limits.weight_sum, limits.wide_accumulator)
 _CONVOLUTION = (*_WEIGHTED, limits.padding_below_kernel)
 
-ACCEPTANCE: dict[str, Row] = {
+ACCEPTANCE: dict[str, AcceptanceRow] = {
     # Convolutions and products
-    "conv2d": Row(
+    "conv2d": AcceptanceRow(
         "i8 i16",
         "i8 i16",
         (*_CONVOLUTION, limits.constant_weights_small, limits.constant_bias),
         (vela_errors.unsliced_window, vela_errors.one_scale_behind),
     ),
-    "depthwise_conv2d": Row(
+    "depthwise_conv2d": AcceptanceRow(
         "i8 i16",
         "i8 i16",
         (*_CONVOLUTION, limits.constant_weights, limits.depthwise_stride),
         (vela_errors.unsliced_window, vela_errors.unmerged_multiplier),
     ),
-    "conv3d": Row(
+    "conv3d": AcceptanceRow(
         "i8 i16",
         "i8 i16",
         (*_CONVOLUTION, limits.constant_weights, limits.depth_of_one),
         (vela_errors.unsliced_window,),
     ),
-    "transpose_conv2d": Row(
+    "transpose_conv2d": AcceptanceRow(
         "i8",
         "i8 i16",
         (*_WEIGHTED, limits.constant_weights, limits.transpose_stride),
         (vela_errors.unsliced_window, vela_errors.unmerged_result_small),
     ),
-    "matmul": Row(
+    "matmul": AcceptanceRow(
         "i8",
         "i8 i16",
         (),
         (vela_errors.one_scale_behind, vela_errors.unsliced_operands, vela_errors.unmerged_result_small),
     ),
     # Pools
-    "max_pool2d": Row("i8 i16", "i8 i16", (limits.padding_below_kernel,), (vela_errors.unsliced_window,)),
-    "avg_pool2d": Row(
+    "max_pool2d": AcceptanceRow("i8 i16", "i8 i16", (limits.padding_below_kernel,), (vela_errors.unsliced_window,)),
+    "avg_pool2d": AcceptanceRow(
         "i8 i16", "i8 i16", (limits.padding_below_kernel, limits.padded_average), (vela_errors.unsliced_window,)
     ),
     # Elementwise
-    "abs": Row("i32", "i32"),
-    "add": Row("i32", "i32", (), (vela_errors.one_integer_scale,)),
-    "sub": Row("i32", "i32", (), (vela_errors.one_integer_scale,)),
-    "maximum": Row("i32", "i32"),
-    "minimum": Row("i32", "i32"),
-    "clz": Row("i32", "i32", (), (vela_errors.unscaled_operands,)),
-    "mul": Row(_ANY, _ANY),
-    "negate": Row(_ANY, _ANY),
-    "clamp": Row("i8 i16", "i8 i16"),
-    "table": Row("i8 i16", "i8 i16", (), (vela_errors.unmerged_table, vela_errors.one_table_per_chain)),
-    "arithmetic_right_shift": Row("i32", _ANY),
-    "logical_left_shift": Row("i32", _ANY),
-    "logical_right_shift": Row("", _ANY),
-    "bitwise_and": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
-    "bitwise_or": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
-    "bitwise_xor": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
-    "bitwise_not": Row("", _ANY, (), (vela_errors.unscaled_operands,)),
-    "logical_and": Row("", "i1"),
-    "logical_or": Row("", "i1"),
-    "logical_xor": Row("", "i1"),
-    "logical_not": Row("", "i1"),
-    "intdiv": Row("", "i32"),
-    "equal": Row("", "i32"),
-    "greater": Row("", "i32"),
-    "greater_equal": Row("", "i32"),
-    "select": Row("", _ANY),
+    "abs": AcceptanceRow("i32", "i32"),
+    "add": AcceptanceRow("i32", "i32", (), (vela_errors.one_integer_scale,)),
+    "sub": AcceptanceRow("i32", "i32", (), (vela_errors.one_integer_scale,)),
+    "maximum": AcceptanceRow("i32", "i32"),
+    "minimum": AcceptanceRow("i32", "i32"),
+    "clz": AcceptanceRow("i32", "i32", (), (vela_errors.unscaled_operands,)),
+    "mul": AcceptanceRow(_ANY, _ANY),
+    "negate": AcceptanceRow(_ANY, _ANY),
+    "clamp": AcceptanceRow("i8 i16", "i8 i16"),
+    "table": AcceptanceRow("i8 i16", "i8 i16", (), (vela_errors.unmerged_table, vela_errors.one_table_per_chain)),
+    "arithmetic_right_shift": AcceptanceRow("i32", _ANY),
+    "logical_left_shift": AcceptanceRow("i32", _ANY),
+    "logical_right_shift": AcceptanceRow("", _ANY),
+    "bitwise_and": AcceptanceRow("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_or": AcceptanceRow("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_xor": AcceptanceRow("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "bitwise_not": AcceptanceRow("", _ANY, (), (vela_errors.unscaled_operands,)),
+    "logical_and": AcceptanceRow("", "i1"),
+    "logical_or": AcceptanceRow("", "i1"),
+    "logical_xor": AcceptanceRow("", "i1"),
+    "logical_not": AcceptanceRow("", "i1"),
+    "intdiv": AcceptanceRow("", "i32"),
+    "equal": AcceptanceRow("", "i32"),
+    "greater": AcceptanceRow("", "i32"),
+    "greater_equal": AcceptanceRow("", "i32"),
+    "select": AcceptanceRow("", _ANY),
     # Reductions
-    "reduce_sum": Row("i32", "i32", (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
-    "reduce_max": Row("i8 i16", _ANY, (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
-    "reduce_min": Row(
+    "reduce_sum": AcceptanceRow("i32", "i32", (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_max": AcceptanceRow("i8 i16", _ANY, (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result)),
+    "reduce_min": AcceptanceRow(
         "i8 i16", _ANY, (), (vela_errors.unsliced_reduction, vela_errors.unmerged_result, vela_errors.unshaped_minimum)
     ),
-    "reduce_all": Row("", "i1"),
-    "reduce_any": Row("", "i1"),
-    "argmax": Row("i8", "i8 i16", (limits.argmax_axis,), (vela_errors.unmerged_result,)),
+    "reduce_all": AcceptanceRow("", "i1"),
+    "reduce_any": AcceptanceRow("", "i1"),
+    "argmax": AcceptanceRow("i8", "i8 i16", (limits.argmax_axis,), (vela_errors.unmerged_result,)),
     # Data movement
-    "concat": Row(_ANY, _BOOL),
-    "identity": Row(_ANY, _BOOL),
-    "pad": Row(_ANY, _ANY),
-    "reshape": Row(_ANY, _BOOL),
-    "reverse": Row(_ANY, _ANY, (limits.reversed_axis,), (vela_errors.unfused_reverse,)),
-    "slice": Row(_ANY, _ANY),
-    "tile": Row(_ANY, _ANY),
-    "transpose": Row(_ANY, _ANY, (), (vela_errors.unfused_transpose,)),
-    "gather": Row("", _ANY),
-    "scatter": Row("", _ANY),
-    "resize": Row("i8 i16", "i8 i16", (limits.resize_form,), (vela_errors.unmerged_result_small,)),
+    "concat": AcceptanceRow(_ANY, _BOOL),
+    "identity": AcceptanceRow(_ANY, _BOOL),
+    "pad": AcceptanceRow(_ANY, _ANY),
+    "reshape": AcceptanceRow(_ANY, _BOOL),
+    "reverse": AcceptanceRow(_ANY, _ANY, (limits.reversed_axis,), (vela_errors.unfused_reverse,)),
+    "slice": AcceptanceRow(_ANY, _ANY),
+    "tile": AcceptanceRow(_ANY, _ANY),
+    "transpose": AcceptanceRow(_ANY, _ANY, (), (vela_errors.unfused_transpose,)),
+    "gather": AcceptanceRow("", _ANY),
+    "scatter": AcceptanceRow("", _ANY),
+    "resize": AcceptanceRow("i8 i16", "i8 i16", (limits.resize_form,), (vela_errors.unmerged_result_small,)),
     # Conversions
-    "cast": Row(_ANY, _BOOL, (limits.widening_cast,)),
-    "rescale": Row(
+    "cast": AcceptanceRow(_ANY, _BOOL, (limits.widening_cast,)),
+    "rescale": AcceptanceRow(
         "i8 i16 i32 i48",
         "i8 i16 i32 i48",
         (limits.rescale_form, limits.result_type, _wide_input),

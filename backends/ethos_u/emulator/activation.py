@@ -6,7 +6,7 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator.memory import LUT
 from tosaic.backends.ethos_u.emulator.registers import signed
-from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.npu import EmulationError
 
 SMALL_LUT_BYTES = 2048  # the last two banks of the shared buffer
@@ -19,12 +19,12 @@ def small_lut_base(macs_of_a_core: int) -> int:
     return (banks - 2) * 1024
 
 
-def activate(state: State, values: np.ndarray) -> np.ndarray:
+def activate(state: EmulatorState, values: np.ndarray) -> np.ndarray:
     """Clamp and table look-up on values that already include the output zero point."""
     return _activate_large(state, values) if state.large else _activate_small(state, values)
 
 
-def _activate_small(state: State, values: np.ndarray) -> np.ndarray:
+def _activate_small(state: EmulatorState, values: np.ndarray) -> np.ndarray:
     registers = state.registers
     function, clip = registers.bits("ACTIVATION", 0, 5), registers.bits("ACTIVATION", 12, 3)
     is_signed, log_bytes = registers.bits("OFM_PRECISION", 0, 1), registers.bits("OFM_PRECISION", 1, 2)
@@ -51,7 +51,7 @@ _LARGE_INTERPOLATED = {8: 7, 9: 0}  # number -> fraction bits dropped from the r
 _SIGNED_INPUT = (4, 5, 7, 8, 9)
 
 
-def _activate_large(state: State, values: np.ndarray) -> np.ndarray:
+def _activate_large(state: EmulatorState, values: np.ndarray) -> np.ndarray:
     registers = state.registers
     function, table = registers.bits("ACTIVATION", 0, 5), registers.bits("ACTIVATION", 5, 3)
     if registers.bits("ACTIVATION", 12, 1) == 0:
@@ -70,7 +70,7 @@ def _activate_large(state: State, values: np.ndarray) -> np.ndarray:
     return _table(state, table * size, 256, dtype)[index]
 
 
-def _table(state: State, address: int, entries: int, dtype: str) -> np.ndarray:
+def _table(state: EmulatorState, address: int, entries: int, dtype: str) -> np.ndarray:
     size = np.dtype(dtype).itemsize
     return state.memory.read(LUT, address, (entries,), (size,), dtype).astype(np.int64)
 

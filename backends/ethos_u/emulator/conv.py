@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish
-from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.ethos_u.emulator.weight_order import Traversal, WeightLayout
 from tosaic.backends.ethos_u.emulator.weights import read_weights
-from tosaic.backends.ethos_u.emulator.window import Kernel, Window, read_window
+from tosaic.backends.ethos_u.emulator.window import KernelShape, PaddedInput, read_window
 from tosaic.backends.npu import EmulationError
 
 _MICROBLOCKS = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4))
@@ -16,7 +16,7 @@ _FAST, _SPARSE = 1 << 0, 1 << 4  # WEIGHT_FORMAT
 _MOST_EXACT = 2.0**53
 
 
-def convolve(state: State, parameter: int) -> None:
+def convolve(state: EmulatorState, parameter: int) -> None:
     """A convolution; bit 0 of `parameter` takes the weights from IFM2 (U85)."""
     depth = state.registers["IFM_DEPTH_M1"] + 1
     window = read_window(state, depth)
@@ -28,7 +28,7 @@ def convolve(state: State, parameter: int) -> None:
     finish(state, _products(window, weights), Scaling.CHANNEL)
 
 
-def convolve_depthwise(state: State) -> None:
+def convolve_depthwise(state: EmulatorState) -> None:
     """A convolution of each channel with its own kernel."""
     channels = state.output_shape()[2]
     window = read_window(state, channels)
@@ -39,7 +39,7 @@ def convolve_depthwise(state: State) -> None:
     finish(state, accumulators, Scaling.CHANNEL)
 
 
-def _products(window: Window, weights: np.ndarray) -> np.ndarray:
+def _products(window: PaddedInput, weights: np.ndarray) -> np.ndarray:
     """Sums of products over taps and input channels. Doubles hold each sum exactly, which is checked."""
     channels, _, _, depth = weights.shape
     largest = int(abs(window.values).max(initial=0)) * int(abs(weights).max(initial=0)) * weights[0].size
@@ -52,13 +52,15 @@ def _products(window: Window, weights: np.ndarray) -> np.ndarray:
     return total.astype(np.int64).reshape(*window.output, channels)
 
 
-def _computed_weights(state: State, kernel: Kernel, channels: int, depth: int) -> np.ndarray:
+def _computed_weights(state: EmulatorState, kernel: KernelShape, channels: int, depth: int) -> np.ndarray:
     if kernel.size != (1, 1):
         raise EmulationError(f"weights from IFM2 come with a kernel of 1x1, this one is {kernel.size}")
     return state.load("IFM2", 1, channels, depth).reshape(channels, 1, 1, depth)
 
 
-def _constant_weights(state: State, kernel: Kernel, channels: int, depth: int, *, depthwise: bool) -> np.ndarray:
+def _constant_weights(
+    state: EmulatorState, kernel: KernelShape, channels: int, depth: int, *, depthwise: bool
+) -> np.ndarray:
     registers, accelerator = state.registers, state.accelerator
     if depthwise:
         traversal = Traversal.DEPTHWISE
@@ -81,7 +83,7 @@ def _constant_weights(state: State, kernel: Kernel, channels: int, depth: int, *
     return read_weights(registers, state.memory, layout, fast=bool(form & _FAST))
 
 
-def _microblock(state: State) -> tuple[int, int]:
+def _microblock(state: EmulatorState) -> tuple[int, int]:
     number = state.registers.bits("ACC_FORMAT", 8, 3)
     if number >= len(_MICROBLOCKS):
         raise EmulationError(f"ACC_FORMAT names micro-block {number}, which does not exist")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.memory import LUT, Memory
+from tosaic.backends.ethos_u.emulator.memory import LUT, RegionMemory
 from tosaic.backends.ethos_u.emulator.registers import Registers, signed
-from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.npu import EmulationError
 
 _ROW, _PLANE = 1, 2  # stride modes: 2-D, 3-D
 _INDEXED = 1 << 11
 
 
-def copy(state: State) -> None:
+def copy(state: EmulatorState) -> None:
     """Run the transfer that the DMA0 registers describe."""
     registers = state.registers
     source, target = registers["DMA0_SRC_REGION"], registers["DMA0_DST_REGION"]
@@ -45,7 +45,7 @@ def copy(state: State) -> None:
 _STRIDES = ("SRC_STRIDE0", "SRC_STRIDE1", "DST_STRIDE0", "DST_STRIDE1")
 
 
-def _copy_rows(memory: Memory, registers: Registers, offsets: list[tuple[int, int]]) -> None:
+def _copy_rows(memory: RegionMemory, registers: Registers, offsets: list[tuple[int, int]]) -> None:
     """Copy DMA0_LEN bytes for each pair of a source and a target offset."""
     length = registers.address("DMA0_LEN")
     if length == 0:
@@ -60,7 +60,7 @@ def _region(register: int) -> int:
     return LUT if register >> 8 & 1 else register & 7
 
 
-def _indices(memory: Memory, registers: Registers, plane: int, count: int) -> np.ndarray:
+def _indices(memory: RegionMemory, registers: Registers, plane: int, count: int) -> np.ndarray:
     """The row numbers of an indexed transfer, i32 in memory; all within 0..DMA0_IDX_MAX."""
     address = registers.address("DMA0_IDX") + plane * registers.get("DMA0_IDX_SKIP1", 0)
     found = memory.read(registers["DMA0_IDX_REGION"] & 7, address, (count,), (4,), "<i4")

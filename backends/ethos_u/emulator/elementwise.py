@@ -10,7 +10,7 @@ from tosaic.backends.ethos_u.emulator.feature_map import zero_point
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale, output_rounding
 from tosaic.backends.ethos_u.emulator.registers import signed
 from tosaic.backends.ethos_u.emulator.scaling import SMALL_ROUNDING, Rounding, Scale, scale_register
-from tosaic.backends.ethos_u.emulator.state import SCALAR, State
+from tosaic.backends.ethos_u.emulator.state import SCALAR, EmulatorState
 from tosaic.backends.npu import EmulationError
 
 _MUL, _ADD, _SUB, _MIN, _MAX, _LRELU, _ABS, _CLZ, _SHR, _SHL = range(10)
@@ -25,7 +25,7 @@ _SWAP, _SMALL_SCALAR = 1 << 6, 1 << 7  # IFM2_BROADCAST on U55 and U65
 _LARGE_SCALAR = 1 << 3  # the BROADCAST registers on U85
 
 
-def elementwise(state: State, parameter: int) -> None:
+def elementwise(state: EmulatorState, parameter: int) -> None:
     """An elementwise op; the low six bits of `parameter` name it."""
     mode, shape = parameter & 63, state.output_shape()
     names = ("IFM",) if mode in UNARY else ("IFM", "IFM2")
@@ -40,12 +40,12 @@ def elementwise(state: State, parameter: int) -> None:
     finish(state, np.broadcast_to(values, shape), scaling)
 
 
-def scales_output(state: State, mode: int) -> bool:
+def scales_output(state: EmulatorState, mode: int) -> bool:
     """Whether OFM_SCALE scales what the op computes."""
     return has_global_scale(state) and mode in (_LARGE_SCALED if state.large else _SMALL_SCALED)
 
 
-def input_scales(state: State, mode: int) -> tuple[tuple[Scale, Rounding], ...]:
+def input_scales(state: EmulatorState, mode: int) -> tuple[tuple[Scale, Rounding], ...]:
     """By what the op scales IFM and IFM2 before it computes; empty where it takes them as they are.
 
     U55 and U65 do it in ADD and SUB. Simple: both times 16 bits. Advanced: one operand times 32 bits and shifted, the
@@ -66,14 +66,14 @@ def input_scales(state: State, mode: int) -> tuple[tuple[Scale, Rounding], ...]:
     return tuple((scale, rounding) for scale in pair)
 
 
-def _large_scale(state: State, name: str) -> tuple[Scale, Rounding]:
+def _large_scale(state: EmulatorState, name: str) -> tuple[Scale, Rounding]:
     parameter = state.registers.parameter.get(name, 0)
     if parameter >> 6 & 31:
         raise EmulationError(f"{name} asks for a double rounding, which is not modeled")
     return scale_register(state.registers, name), Rounding.NATURAL if parameter >> 13 & 1 else Rounding.DOUBLE
 
 
-def scalar_operand(state: State, name: str) -> int | None:
+def scalar_operand(state: EmulatorState, name: str) -> int | None:
     """The number that stands for IFM or IFM2; None where it is a feature map."""
     registers = state.registers
     broadcast = registers.get(f"{name}_BROADCAST", 0)
@@ -85,7 +85,7 @@ def scalar_operand(state: State, name: str) -> int | None:
     return signed(registers["IFM2_SCALAR"], 16) if registers["IFM2_PRECISION"] & 1 else registers["IFM2_SCALAR"]
 
 
-def _operand(state: State, name: str, shape: tuple[int, int, int]) -> np.ndarray:
+def _operand(state: EmulatorState, name: str, shape: tuple[int, int, int]) -> np.ndarray:
     """An input, broadcast along the axes of its BROADCAST register, or a number; less its zero point."""
     scalar = scalar_operand(state, name)
     if scalar is not None:
@@ -116,7 +116,7 @@ _SIMPLE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 
 
-def _two_operands(state: State, mode: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _two_operands(state: EmulatorState, mode: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if mode in _SIMPLE:
         return _SIMPLE[mode](a, b)
     if mode == _DIV:

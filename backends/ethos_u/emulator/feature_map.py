@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.registers import Registers, signed
 
 _BRICK = 16
 
 
 @dataclass(frozen=True)
-class Box:
+class FeatureBlock:
     """A block of a feature map: rows, columns and channels, ends exclusive."""
 
     y0: int
@@ -33,8 +33,8 @@ class Box:
         return min(self.shape) <= 0
 
 
-def whole(height: int, width: int, depth: int) -> Box:
-    return Box(0, height, 0, width, 0, depth)
+def whole(height: int, width: int, depth: int) -> FeatureBlock:
+    return FeatureBlock(0, height, 0, width, 0, depth)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FeatureMap:
     dtype: str
     zero_point: int
 
-    def read(self, memory: Memory, box: Box) -> np.ndarray:
+    def read(self, memory: RegionMemory, box: FeatureBlock) -> np.ndarray:
         """The elements of `box`, int64 (height, width, depth), zero point subtracted."""
         values = np.empty(box.shape, np.int64)
         for part, address, shape, strides in self._pieces(box):
@@ -71,14 +71,14 @@ class FeatureMap:
             values -= self.zero_point
         return values
 
-    def write(self, memory: Memory, values: np.ndarray) -> None:
+    def write(self, memory: RegionMemory, values: np.ndarray) -> None:
         """Store (height, width, depth) integers, wrapped to the element type."""
         narrow = values.astype(self.dtype)
         for part, address, shape, strides in self._pieces(whole(*values.shape)):
             source = narrow[part.y0 : part.y1, part.x0 : part.x1, part.c0 : part.c1]
             memory.write(self.region, address, strides, source.reshape(shape))
 
-    def span(self, box: Box) -> tuple[int, int]:
+    def span(self, box: FeatureBlock) -> tuple[int, int]:
         """The lowest and (exclusive) highest byte of `box`."""
         ends = [
             (address, tuple((n - 1) * s for n, s in zip(shape, strides, strict=True)))
@@ -87,13 +87,13 @@ class FeatureMap:
         low = min(address + sum(min(step, 0) for step in steps) for address, steps in ends)
         return low, max(address + sum(max(step, 0) for step in steps) for address, steps in ends) + 1
 
-    def byte_runs(self, box: Box) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    def byte_runs(self, box: FeatureBlock) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         """The bytes of `box` as strided blocks: address, shape and strides."""
         size = np.dtype(self.dtype).itemsize
         for _, address, shape, strides in self._pieces(box):
             yield address, (*shape, size), (*strides, 1)
 
-    def _pieces(self, box: Box) -> Iterator[tuple[Box, int, tuple[int, ...], tuple[int, ...]]]:
+    def _pieces(self, box: FeatureBlock) -> Iterator[tuple[FeatureBlock, int, tuple[int, ...], tuple[int, ...]]]:
         """`box` cut where one address formula ends: the part, its first address, shape and strides in bytes."""
         for part, base, top, left in self._tiles(box):
             size = np.dtype(self.dtype).itemsize
@@ -108,9 +108,9 @@ class FeatureMap:
                 height, width, _ = part.shape
                 shape = (height, width, count, (c1 - c0) // count)
                 strides = (self.stride_y, _BRICK * size, self.stride_c, size)
-                yield Box(part.y0, part.y1, part.x0, part.x1, c0, c1), address, shape, strides
+                yield FeatureBlock(part.y0, part.y1, part.x0, part.x1, c0, c1), address, shape, strides
 
-    def _tiles(self, box: Box) -> Iterator[tuple[Box, int, int, int]]:
+    def _tiles(self, box: FeatureBlock) -> Iterator[tuple[FeatureBlock, int, int, int]]:
         """The parts of `box` in each tile, with the tile's base, top row and left column."""
         columns = ((box.x0, min(box.x1, self.width0), 0), (max(box.x0, self.width0), box.x1, self.width0))
         for side, (x0, x1, left) in enumerate(columns):
@@ -118,7 +118,7 @@ class FeatureMap:
             for lower, (y0, y1, top) in enumerate(
                 ((box.y0, min(box.y1, split), 0), (max(box.y0, split), box.y1, split))
             ):
-                part = Box(y0, y1, x0, x1, box.c0, box.c1)
+                part = FeatureBlock(y0, y1, x0, x1, box.c0, box.c1)
                 if not part.empty:
                     yield part, self.bases[2 * lower + side], top, left
 

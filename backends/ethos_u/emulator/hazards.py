@@ -16,12 +16,12 @@ import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import EthosU
 from tosaic.backends.ethos_u.emulator.elementwise import broadcast_shape, scalar_operand
-from tosaic.backends.ethos_u.emulator.feature_map import Box, FeatureMap, input_map, output_map
-from tosaic.backends.ethos_u.emulator.memory import Access
+from tosaic.backends.ethos_u.emulator.feature_map import FeatureBlock, FeatureMap, input_map, output_map
+from tosaic.backends.ethos_u.emulator.memory import ByteRange
 from tosaic.backends.ethos_u.emulator.output import TRANSPOSES
 from tosaic.backends.ethos_u.emulator.resize import input_span
-from tosaic.backends.ethos_u.emulator.state import State
-from tosaic.backends.ethos_u.emulator.window import Kernel, upscale
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
+from tosaic.backends.ethos_u.emulator.window import KernelShape, upscale
 from tosaic.backends.npu import EmulationError
 
 _OUTSTANDING_KERNELS = 2
@@ -35,7 +35,7 @@ class Blocks:
     """Blocks of a feature map that a kernel handles, in an order that the user of them knows."""
 
     feature_map: FeatureMap
-    boxes: tuple[Box, ...]
+    boxes: tuple[FeatureBlock, ...]
 
 
 class Hazards:
@@ -43,8 +43,8 @@ class Hazards:
 
     def __init__(self, accelerator: EthosU) -> None:
         self._generation = accelerator.generation
-        self._transfers: deque[list[Access]] = deque(maxlen=_OUTSTANDING_TRANSFERS[self._generation])
-        self._kernels: deque[list[Access]] = deque(maxlen=_OUTSTANDING_KERNELS)
+        self._transfers: deque[list[ByteRange]] = deque(maxlen=_OUTSTANDING_TRANSFERS[self._generation])
+        self._kernels: deque[list[ByteRange]] = deque(maxlen=_OUTSTANDING_KERNELS)
         self._last_written: Blocks | None = None
 
     def wait_for_transfers(self, outstanding: int) -> None:
@@ -53,7 +53,7 @@ class Hazards:
     def wait_for_kernels(self, outstanding: int) -> None:
         _keep_last(self._kernels, outstanding)
 
-    def transfer(self, accesses: list[Access]) -> None:
+    def transfer(self, accesses: list[ByteRange]) -> None:
         """A DMA starts.
 
         Raises:
@@ -63,7 +63,7 @@ class Hazards:
         _require_apart(accesses, self._transfers, "DMA_WAIT", "a transfer")
         self._transfers.append(accesses)
 
-    def kernel(self, state: State, name: str, accesses: list[Access]) -> None:
+    def kernel(self, state: EmulatorState, name: str, accesses: list[ByteRange]) -> None:
         """A kernel starts; `name` is its command without `NPU_OP_`.
 
         Raises:
@@ -79,12 +79,12 @@ class Hazards:
             self._last_written = _last_outputs(state, _MOST_BLOCKDEP[self._generation])
 
 
-def _keep_last(queue: deque[list[Access]], count: int) -> None:
+def _keep_last(queue: deque[list[ByteRange]], count: int) -> None:
     while len(queue) > count:
         queue.popleft()
 
 
-def _require_apart(accesses: list[Access], outstanding: deque[list[Access]], wait: str, other: str) -> None:
+def _require_apart(accesses: list[ByteRange], outstanding: deque[list[ByteRange]], wait: str, other: str) -> None:
     for earlier in outstanding:
         for before in earlier:
             for access in accesses:
@@ -98,13 +98,16 @@ def _require_apart(accesses: list[Access], outstanding: deque[list[Access]], wai
                     )
 
 
-def _last_outputs(state: State, count: int) -> Blocks:
+def _last_outputs(state: EmulatorState, count: int) -> Blocks:
     """The last blocks of the OFM as it stands in memory, the very last one first."""
     shape = state.output_shape()
     block = _block(state)
     boxes = (
         _as_written(
-            state, Box(y, min(y + block[0], shape[0]), x, min(x + block[1], shape[1]), c, min(c + block[2], shape[2]))
+            state,
+            FeatureBlock(
+                y, min(y + block[0], shape[0]), x, min(x + block[1], shape[1]), c, min(c + block[2], shape[2])
+            ),
         )
         for y in reversed(range(0, shape[0], block[0]))
         for x in reversed(range(0, shape[1], block[1]))
@@ -113,7 +116,7 @@ def _last_outputs(state: State, count: int) -> Blocks:
     return Blocks(output_map(state.registers), tuple(islice(boxes, count)))
 
 
-def _as_written(state: State, box: Box) -> Box:
+def _as_written(state: EmulatorState, box: FeatureBlock) -> FeatureBlock:
     """Where a U85 puts a block that it reverses and transposes on the way to memory."""
     if not state.large:
         return box
@@ -124,15 +127,15 @@ def _as_written(state: State, box: Box) -> Box:
         start, end = spans[reverse - 1]
         spans[reverse - 1] = size - end, size - start
     axes = TRANSPOSES[state.registers.bits("OFM_PRECISION", 11, 3)]
-    return Box(*(end for axis in axes for end in spans[axis]))
+    return FeatureBlock(*(end for axis in axes for end in spans[axis]))
 
 
-def _block(state: State) -> tuple[int, int, int]:
+def _block(state: EmulatorState) -> tuple[int, int, int]:
     registers = state.registers
     return tuple(registers[f"OFM_BLK_{axis}_M1"] + 1 for axis in ("HEIGHT", "WIDTH", "DEPTH"))  # type: ignore[return-value]
 
 
-def _first_inputs(state: State, name: str, accesses: list[Access], count: int) -> Iterator[Blocks]:
+def _first_inputs(state: EmulatorState, name: str, accesses: list[ByteRange], count: int) -> Iterator[Blocks]:
     """The blocks of each input in memory that a kernel's first `count` blocks of work read."""
     read = {access.region for access in accesses if not access.write}
     registers = state.registers
@@ -145,7 +148,7 @@ def _first_inputs(state: State, name: str, accesses: list[Access], count: int) -
         yield Blocks(input_map(registers, which), tuple(box for box in islice(boxes, count) if not box.empty))
 
 
-def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
+def _elementwise_boxes(state: EmulatorState, which: str) -> Iterator[FeatureBlock]:
     shape = state.output_shape()
     fixed = broadcast_shape(shape, state.registers.get(f"{which}_BROADCAST", 0))
     bh, bw, bd = _block(state)
@@ -156,10 +159,10 @@ def _elementwise_boxes(state: State, which: str) -> Iterator[Box]:
                 spans = [
                     (0, 1) if size == 1 else (a, min(b, size)) for a, b, size in zip(low, high, fixed, strict=True)
                 ]
-                yield Box(*(end for span in spans for end in span))
+                yield FeatureBlock(*(end for span in spans for end in span))
 
 
-def _window_boxes(state: State, name: str) -> Iterator[Box]:
+def _window_boxes(state: EmulatorState, name: str) -> Iterator[FeatureBlock]:
     """The input in blocks: as many rows and columns as a block of the OFM reads, by blocks of channels.
 
     This is Vela's own model of the order of work. It lets the input blocks of a strided kernel advance by all that they
@@ -174,9 +177,9 @@ def _window_boxes(state: State, name: str) -> Iterator[Box]:
                 y_span = input_span(state, "Y", y, min(y + bh, height))
                 x_span = input_span(state, "X", x, min(x + bw, width))
                 for c in range(0, depth, _INPUT_BLOCK_DEPTH):
-                    yield Box(*y_span, *x_span, c, min(c + _INPUT_BLOCK_DEPTH, depth))
+                    yield FeatureBlock(*y_span, *x_span, c, min(c + _INPUT_BLOCK_DEPTH, depth))
         return
-    kernel = Kernel.of(registers)
+    kernel = KernelShape.of(registers)
     crosses_channels = name == "CONV" or (name == "POOL" and registers["IFM_DEPTH_M1"] + 1 != depth)
     if crosses_channels:
         depth = registers["IFM_DEPTH_M1"] + 1
@@ -190,7 +193,7 @@ def _window_boxes(state: State, name: str) -> Iterator[Box]:
     for y in range(0, ih, rows):
         for x in range(0, iw, columns):
             for c in range(0, depth, _INPUT_BLOCK_DEPTH):
-                yield Box(y, min(y + rows, ih), x, min(x + columns, iw), c, min(c + _INPUT_BLOCK_DEPTH, depth))
+                yield FeatureBlock(y, min(y + rows, ih), x, min(x + columns, iw), c, min(c + _INPUT_BLOCK_DEPTH, depth))
 
 
 def _require_blocks_apart(current: Blocks, previous: Blocks, depth: int) -> None:
@@ -205,7 +208,7 @@ def _require_blocks_apart(current: Blocks, previous: Blocks, depth: int) -> None
                 )
 
 
-def _overlap(first: FeatureMap, box: Box, second: FeatureMap, other: Box) -> bool:
+def _overlap(first: FeatureMap, box: FeatureBlock, second: FeatureMap, other: FeatureBlock) -> bool:
     (low, high), (other_low, other_high) = first.span(box), second.span(other)
     if high <= other_low or other_high <= low:
         return False

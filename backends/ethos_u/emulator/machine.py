@@ -14,15 +14,15 @@ from tosaic.backends.ethos_u.emulator.activation import LARGE_LUT_BYTES, SMALL_L
 from tosaic.backends.ethos_u.emulator.conv import convolve, convolve_depthwise
 from tosaic.backends.ethos_u.emulator.elementwise import elementwise
 from tosaic.backends.ethos_u.emulator.hazards import Hazards
-from tosaic.backends.ethos_u.emulator.memory import Access, Memory, Span
+from tosaic.backends.ethos_u.emulator.memory import ByteRange, RegionMemory, Span
 from tosaic.backends.ethos_u.emulator.pool import pool
 from tosaic.backends.ethos_u.emulator.registers import command_name
 from tosaic.backends.ethos_u.emulator.resize import resize
-from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
 from tosaic.backends.ethos_u.emulator.stream import Command, command_words, commands
 from tosaic.backends.npu import EmulationError
 
-_KERNELS: dict[str, Callable[[State, int], None]] = {
+_KERNELS: dict[str, Callable[[EmulatorState, int], None]] = {
     "CONV": convolve,
     "DEPTHWISE": lambda state, _: convolve_depthwise(state),
     "POOL": pool,
@@ -37,7 +37,7 @@ class ExecutedOp:
 
     offset: int
     command: str
-    accesses: tuple[Access, ...]
+    accesses: tuple[ByteRange, ...]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def execute(
         lut_bytes = LARGE_LUT_BYTES
     else:
         lut_bytes = small_lut_base(target.macs // target.cores) + SMALL_LUT_BYTES
-    machine = _Machine(State(target, Memory(memory, written, lut_bytes)))
+    machine = _Machine(EmulatorState(target, RegionMemory(memory, written, lut_bytes)))
     for command in commands(command_words(command_stream)):
         name = "a command"
         try:
@@ -93,7 +93,7 @@ def execute(
 
 
 class _Machine:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: EmulatorState) -> None:
         self._state = state
         self._hazards = Hazards(state.accelerator)
         self.ops: list[ExecutedOp] = []

@@ -15,7 +15,7 @@ LUT = -1  # the region number under which the NPU's own look-up table memory goe
 
 
 @dataclass(frozen=True)
-class Access:
+class ByteRange:
     """Bytes `low` up to `high` (exclusive) of a region, which a command read or wrote."""
 
     region: int
@@ -23,7 +23,7 @@ class Access:
     high: int
     write: bool
 
-    def conflicts(self, other: Access) -> bool:
+    def conflicts(self, other: ByteRange) -> bool:
         apart = self.region != other.region or self.high <= other.low or other.high <= self.low
         return (self.write or other.write) and not apart
 
@@ -31,7 +31,7 @@ class Access:
 Span: TypeAlias = tuple[int, int, int]
 
 
-class Memory:
+class RegionMemory:
     """Byte arrays by region.
 
     Args:
@@ -47,9 +47,9 @@ class Memory:
             region, begin, end = (known, 0, None) if isinstance(known, int) else known
             if region in self._written:
                 self._written[region][begin:end] = True
-        self.accesses: list[Access] = []
+        self.accesses: list[ByteRange] = []
 
-    def take_accesses(self) -> list[Access]:
+    def take_accesses(self) -> list[ByteRange]:
         """What was accessed since the last call."""
         found, self.accesses = self.accesses, []
         return found
@@ -64,7 +64,7 @@ class Memory:
         written = self._written[region]
         if not written[low:high].all() and not _strided(written, address, shape, strides, np.dtype(bool)).all():
             raise _unwritten(region, low, high)
-        self.accesses.append(Access(region, low, high, write=False))
+        self.accesses.append(ByteRange(region, low, high, write=False))
         return view
 
     def copy(self, source: int, start: int, target: int, end: int, length: int) -> None:
@@ -79,12 +79,12 @@ class Memory:
         marks = self._written[source][low:high].copy()
         if not marks[: max(1, length - DMA_UNIT + 1)].all():
             raise _unwritten(source, low, high)
-        self.accesses.append(Access(source, low, high, write=False))
+        self.accesses.append(ByteRange(source, low, high, write=False))
         copied = octets.copy()
         view, low, high = self._view(target, end, (length,), (1,), np.dtype("u1"), "writes")
         view[...] = copied
         self._written[target][low:high] = marks
-        self.accesses.append(Access(target, low, high, write=True))
+        self.accesses.append(ByteRange(target, low, high, write=True))
 
     def write(self, region: int, address: int, strides: Sequence[int], values: np.ndarray) -> None:
         """Store `values` as they are.
@@ -97,7 +97,7 @@ class Memory:
         size = values.dtype.itemsize
         marks = _strided(self._written[region], address, (*values.shape, size), (*strides, 1), np.dtype(bool))
         marks[...] = True
-        self.accesses.append(Access(region, low, high, write=True))
+        self.accesses.append(ByteRange(region, low, high, write=True))
 
     def size(self, region: int) -> int:
         if region not in self._bytes:

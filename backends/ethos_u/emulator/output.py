@@ -16,7 +16,7 @@ from tosaic.backends.ethos_u.emulator.scaling import (
     scale_register,
     small_channel_scales,
 )
-from tosaic.backends.ethos_u.emulator.state import CHAINED, State
+from tosaic.backends.ethos_u.emulator.state import CHAINED, EmulatorState
 
 # OFM_PRECISION's transpose field -> numpy axes of (height, width, depth).
 TRANSPOSES = {0: (0, 1, 2), 1: (1, 0, 2), 2: (0, 2, 1), 3: (1, 2, 0), 6: (2, 0, 1), 7: (2, 1, 0)}
@@ -31,7 +31,7 @@ class Scaling(Enum):
     NONE = "none"
 
 
-def finish(state: State, accumulators: np.ndarray, scaling: Scaling) -> None:
+def finish(state: EmulatorState, accumulators: np.ndarray, scaling: Scaling) -> None:
     """Take int64 accumulators (height, width, depth) of the OFM through the output stage into memory."""
     if state.large:
         _finish_large(state, accumulators)
@@ -39,17 +39,17 @@ def finish(state: State, accumulators: np.ndarray, scaling: Scaling) -> None:
         _finish_small(state, accumulators, scaling)
 
 
-def has_global_scale(state: State) -> bool:
+def has_global_scale(state: EmulatorState) -> bool:
     return bool(state.registers.bits("OFM_PRECISION", 8, 1))
 
 
-def output_rounding(state: State) -> Rounding:
+def output_rounding(state: EmulatorState) -> Rounding:
     if state.large:
         return LARGE_ROUNDING[min(state.registers.parameter["OFM_SCALE"] >> 13, 5)]
     return SMALL_ROUNDING[min(state.registers.bits("OFM_PRECISION", 14, 2), 2)]
 
 
-def _finish_small(state: State, values: np.ndarray, scaling: Scaling) -> None:
+def _finish_small(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
     registers = state.registers
     if scaling is Scaling.CHANNEL:
         cores = state.accelerator.cores
@@ -64,7 +64,7 @@ def _finish_small(state: State, values: np.ndarray, scaling: Scaling) -> None:
     target.write(state.memory, activate(state, values + target.zero_point))
 
 
-def _finish_large(state: State, values: np.ndarray) -> None:
+def _finish_large(state: EmulatorState, values: np.ndarray) -> None:
     registers = state.registers
     form = registers["ACC_FORMAT"]
     if form >> 4 & 3 == _ADD_KEPT and state.accumulators is not None:

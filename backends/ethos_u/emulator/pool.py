@@ -8,15 +8,15 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator.feature_map import output_map
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish, has_global_scale
-from tosaic.backends.ethos_u.emulator.state import State
-from tosaic.backends.ethos_u.emulator.window import Window, read_window
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
+from tosaic.backends.ethos_u.emulator.window import PaddedInput, read_window
 from tosaic.backends.npu import EmulationError
 
 _MAX, _AVERAGE, _REDUCE_SUM, _SUM, _NONE, _MIN, _ARGMAX_X, _ARGMAX_Y = range(8)
 _LOWEST = -(1 << 50)  # stands for padding under a maximum
 
 
-def pool(state: State, parameter: int) -> None:
+def pool(state: EmulatorState, parameter: int) -> None:
     """A pooling op; the low three bits of `parameter` name it."""
     mode = parameter & 7
     shape = state.output_shape()
@@ -39,16 +39,16 @@ def pool(state: State, parameter: int) -> None:
         finish(state, _sum(window), Scaling.GLOBAL if has_global_scale(state) else Scaling.CHANNEL)
 
 
-def _sum(window: Window) -> np.ndarray:
+def _sum(window: PaddedInput) -> np.ndarray:
     return functools.reduce(np.add, (tap for _, _, tap in window.taps()))
 
 
-def _extreme(window: Window, sign: int) -> np.ndarray:
+def _extreme(window: PaddedInput, sign: int) -> np.ndarray:
     values = np.where(window.valid[..., None], window.values * sign, _LOWEST)
     return sign * functools.reduce(np.maximum, (tap for _, _, tap in window.taps(values)))
 
 
-def _average(window: Window) -> np.ndarray:
+def _average(window: PaddedInput) -> np.ndarray:
     """The sum over the valid inputs divided by their number, with the 30-bit reciprocal of TOSA's AVG_POOL2D."""
     valid = window.valid.astype(np.int64)
     count = functools.reduce(np.add, (tap for _, _, tap in window.taps(valid)))[..., None]
@@ -59,7 +59,7 @@ def _average(window: Window) -> np.ndarray:
     return _sum(window) * reciprocal + (1 << 29 + bits) >> 30 + bits
 
 
-def _store_positions(state: State, window: Window) -> None:
+def _store_positions(state: EmulatorState, window: PaddedInput) -> None:
     """The index of the first maximum along the kernel.
 
     The hardware packs value and index into one accumulator and OFM_SCALE brings the index down; this stores the index.

@@ -6,13 +6,13 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator.output import Scaling, finish
 from tosaic.backends.ethos_u.emulator.registers import signed
-from tosaic.backends.ethos_u.emulator.state import State
+from tosaic.backends.ethos_u.emulator.state import EmulatorState
 
 _BILINEAR, _REPLICATE, _NEAREST = range(3)
 _FRACTION = 16  # the results stand this many bits higher than TOSA's; OFM_SCALE brings them down
 
 
-def resize(state: State, parameter: int) -> None:
+def resize(state: EmulatorState, parameter: int) -> None:
     """A resize of an input of KERNEL_HEIGHT by KERNEL_WIDTH; the low two bits of `parameter` name the mode."""
     registers = state.registers
     oh, ow, depth = state.output_shape()
@@ -34,7 +34,7 @@ def resize(state: State, parameter: int) -> None:
     finish(state, found << _FRACTION, Scaling.GLOBAL)
 
 
-def input_span(state: State, axis: str, start: int, end: int) -> tuple[int, int]:
+def input_span(state: EmulatorState, axis: str, start: int, end: int) -> tuple[int, int]:
     """The input positions (end exclusive) that decide the output positions `start` to `end` (exclusive) of Y or X."""
     size = state.registers["KERNEL_HEIGHT_M1" if axis == "Y" else "KERNEL_WIDTH_M1"] + 1
     low, high, remainder, _ = _positions(state, axis, end, size)
@@ -42,7 +42,9 @@ def input_span(state: State, axis: str, start: int, end: int) -> tuple[int, int]
     return int(low[start]), int(last[end - 1]) + 1
 
 
-def _positions(state: State, axis: str, count: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def _positions(
+    state: EmulatorState, axis: str, count: int, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """For each output position the two input positions around it, the remainder, and the scale's numerator."""
     registers = state.registers
     numerator = registers[f"RESIZE_{axis}_SCALE_N_M1"] + 1

@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.registers import Registers
 
 
@@ -81,7 +81,9 @@ def scale_register(registers: Registers, name: str) -> Scale:
 _RECORD = 10  # bytes of one channel's bias and scale
 
 
-def small_channel_scales(registers: Registers, memory: Memory, channels: int, cores: int) -> tuple[np.ndarray, Scale]:
+def small_channel_scales(
+    registers: Registers, memory: RegionMemory, channels: int, cores: int
+) -> tuple[np.ndarray, Scale]:
     """Bias and scale per channel on U55 and U65: 40-bit bias, 32-bit multiplier, 6-bit shift; a stream per core."""
     bias, multiplier, shift = (np.zeros(channels, np.int64) for _ in range(3))
     for core in range(cores):
@@ -97,7 +99,7 @@ def small_channel_scales(registers: Registers, memory: Memory, channels: int, co
     return bias, Scale(multiplier, shift)
 
 
-def large_channel_scales(registers: Registers, memory: Memory, channels: int) -> tuple[np.ndarray, Scale]:
+def large_channel_scales(registers: Registers, memory: RegionMemory, channels: int) -> tuple[np.ndarray, Scale]:
     """Bias and scale per channel on U85: bias 32 and multiplier 31 bits, or 48 and 15 with 48-bit accumulators."""
     records = _records(registers, memory, "SCALE_BASE", channels)
     wide = registers.bits("ACC_FORMAT", 0, 2) != 0
@@ -106,7 +108,7 @@ def large_channel_scales(registers: Registers, memory: Memory, channels: int) ->
     return bias, Scale(_little_endian(records[:, split:8]) & mask, records[:, 8] & 63)
 
 
-def _records(registers: Registers, memory: Memory, base: str, count: int) -> np.ndarray:
+def _records(registers: Registers, memory: RegionMemory, base: str, count: int) -> np.ndarray:
     region = registers["SCALE_REGION"] & 7
     return memory.read(region, registers.address(base), (count, _RECORD), (_RECORD, 1), "u1").astype(np.int64)
 

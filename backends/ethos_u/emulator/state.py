@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic.backends.ethos_u.accelerators import EthosU
 from tosaic.backends.ethos_u.emulator.feature_map import input_map, whole, zero_point
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.registers import Registers
 from tosaic.backends.npu import EmulationError
 
@@ -18,11 +18,11 @@ _MOST_ELEMENTS = 1 << 26
 
 
 @dataclass
-class State:
+class EmulatorState:
     """Registers, memory, and on U85 the chain buffers and the accumulators that an op left for the next one."""
 
     accelerator: EthosU
-    memory: Memory
+    memory: RegionMemory
     registers: Registers = field(default_factory=Registers)
     chain: dict[int, np.ndarray] = field(default_factory=dict)
     accumulators: np.ndarray | None = None

@@ -60,7 +60,7 @@ def stream_order(layout: WeightLayout, core: int) -> np.ndarray:
     return _large_order(layout, core) if layout.generation == "u85" else _small_order(layout, core)
 
 
-class _Order:
+class _WeightOrder:
     """Collects (output channel, row, column, input channel) by pieces."""
 
     def __init__(self, layout: WeightLayout) -> None:
@@ -89,7 +89,7 @@ def _small_order(layout: WeightLayout, core: int) -> np.ndarray:
     input_block = 16 if part or layout.bits16 else 32
     taps_at_once = 4 if depthwise else ((2 if layout.bits16 else 4) if part else 1)
     none = np.zeros(1, np.int64)
-    order = _Order(layout)
+    order = _WeightOrder(layout)
     for o0 in range(0, channels, block):
         here = min(block, channels - o0)
         for i0 in range(0, 1 if depthwise else ic, input_block):
@@ -131,7 +131,7 @@ def _large_order(layout: WeightLayout, core: int) -> np.ndarray:
         np.arange(0, input_micro, step), np.arange(core * 4, micro, 4 * layout.cores), np.arange(4), np.arange(step)
     )
     o_in, i_in = o1 + o2 + 0 * i1 + 0 * i2, i1 + i2 + 0 * o1 + 0 * o2
-    order = _Order(layout)
+    order = _WeightOrder(layout)
     blocks = [0] if depthwise else list(range(0, ic, input_block))
     for number, o0 in enumerate(range(0, oc, layout.block_depth)):
         here = min(layout.block_depth, oc - o0)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.registers import Registers
 from tosaic.backends.ethos_u.emulator.weight_codec import decode_fast, decode_stream
 from tosaic.backends.ethos_u.emulator.weight_order import (
@@ -20,7 +20,7 @@ from tosaic.backends.ethos_u.emulator.weight_order import (
 from tosaic.backends.npu import EmulationError
 
 
-def read_weights(registers: Registers, memory: Memory, layout: WeightLayout, *, fast: bool) -> np.ndarray:
+def read_weights(registers: Registers, memory: RegionMemory, layout: WeightLayout, *, fast: bool) -> np.ndarray:
     """The weights as int64 of `layout.shape`.
 
     Raises:
@@ -31,7 +31,7 @@ def read_weights(registers: Registers, memory: Memory, layout: WeightLayout, *, 
     return _arranged(streams, layout, fast)
 
 
-def _stream(registers: Registers, memory: Memory, name: str) -> bytes:
+def _stream(registers: Registers, memory: RegionMemory, name: str) -> bytes:
     if not registers.get(f"{name}_LENGTH", 0):
         return b""
     length = registers.address(f"{name}_LENGTH")

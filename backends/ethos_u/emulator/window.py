@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.ethos_u.emulator.registers import Registers
-from tosaic.backends.ethos_u.emulator.state import State, require_plausible
+from tosaic.backends.ethos_u.emulator.state import EmulatorState, require_plausible
 from tosaic.backends.npu import EmulationError
 
 _NEAREST, _ZEROS = 1, 2  # IFM_UPSCALE
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelShape:
     """A kernel's taps, stride, dilation (each y, x), and padding (top, left, bottom, right)."""
 
     size: tuple[int, int]
@@ -25,7 +25,7 @@ class Kernel:
     part_kernel_first: bool
 
     @classmethod
-    def of(cls, registers: Registers) -> Kernel:
+    def of(cls, registers: Registers) -> KernelShape:
         bits = registers["KERNEL_STRIDE"]
         dilation = ((bits >> 4 & 1) + 1, (bits >> 3 & 1) + 1)
         return cls(
@@ -59,12 +59,12 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedInput:
     """The padded input: int64 (height, width, depth), and where it holds input rather than padding."""
 
     values: np.ndarray
     valid: np.ndarray
-    kernel: Kernel
+    kernel: KernelShape
     output: tuple[int, int]
 
     def taps(self, array: np.ndarray | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -83,9 +83,9 @@ def upscale(registers: Registers) -> int:
     return 2 if registers["IFM_UPSCALE"] & 3 else 1
 
 
-def read_window(state: State, depth: int) -> Window:
+def read_window(state: EmulatorState, depth: int) -> PaddedInput:
     """The window for the OFM's height and width over `depth` channels of the IFM."""
-    kernel = Kernel.of(state.registers)
+    kernel = KernelShape.of(state.registers)
     oh, ow, _ = state.output_shape()
     ih, iw = kernel.input_size((oh, ow))
     top, left, bottom, right = kernel.padding
@@ -104,4 +104,4 @@ def read_window(state: State, depth: int) -> Window:
     padded[top : top + ih, left : left + iw] = values
     valid = np.zeros((height, width), bool)
     valid[top : top + ih, left : left + iw] = True
-    return Window(padded, valid, kernel, (oh, ow))
+    return PaddedInput(padded, valid, kernel, (oh, ow))

@@ -14,7 +14,7 @@ from tosa_graphs import Graph
 from tosaic.backends.cortex_m.streams.across import groups, stage_across
 from tosaic.backends.cortex_m.streams.layout import lay_out, least_bytes
 from tosaic.backends.cortex_m.streams.parts import side_by_side
-from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, Rows, Stage, stage_of, strip
+from tosaic.backends.cortex_m.streams.stage import EDGE, Argument, RowMap, Stage, stage_of, strip
 from tosaic.backends.cortex_m.streams.stream import Plan, Stream
 from tosaic.backends.reference import evaluate
 from tosaic.support.mlir import functions, ir, shape_of
@@ -39,7 +39,7 @@ def test_a_convolution_reads_windows_of_rows_and_the_zero_point_around_them():
     y = convolution(graph, x, (3, 3), pad=(1, 1, 1, 1), stride=(2, 1), dilation=(1, 1))
     _, function = function_of(graph, y)
     assert stage_of(function) == Stage(
-        str(function), (Argument(Rows(2, 1, 3), 9, 64, padding=-7 & 0xFF),), height=5, bytes=64
+        str(function), (Argument(RowMap(2, 1, 3), 9, 64, padding=-7 & 0xFF),), height=5, bytes=64
     )
 
 
@@ -82,7 +82,7 @@ def test_rows_that_are_repeated_are_made_together(times):
     np.testing.assert_array_equal(whole, image.repeat(times, 1).repeat(times, 2))
     stage = stage_of(function)
     assert stage is not None and stage.together == times
-    assert stage.arguments == (Argument(Rows(up=times), 6, 64, padding=EDGE),)
+    assert stage.arguments == (Argument(RowMap(up=times), 6, 64, padding=EDGE),)
     (part,) = evaluate(f"module {{\n{strip(stage, 2 * times)}\n}}\n", [image[:, 3:5]])
     np.testing.assert_array_equal(part, whole[:, 3 * times : 5 * times])
 
@@ -98,7 +98,7 @@ def test_a_transposed_convolution_whose_kernels_do_not_meet_makes_rows_of_one():
     image = RNG.integers(-128, 128, (1, 6, 4, 16)).astype(np.int8)
     (whole,) = evaluate(module, [image])
     stage = stage_of(function)
-    assert stage is not None and stage.arguments == (Argument(Rows(up=2), 6, 64),)
+    assert stage is not None and stage.arguments == (Argument(RowMap(up=2), 6, 64),)
     (part,) = evaluate(f"module {{\n{strip(stage, 4)}\n}}\n", [image[:, 3:5]])
     np.testing.assert_array_equal(part, whole[:, 6:10])
 
@@ -111,11 +111,11 @@ def test_a_transposed_convolution_whose_kernels_meet_is_no_stage():
 @pytest.mark.parametrize(
     ("mode", "scale", "offset", "rows"),
     [
-        ("NEAREST_NEIGHBOR", (4, 2), 0, Rows(up=2, reach=2)),
-        ("BILINEAR", (4, 2), -1, Rows(up=2, before=1, reach=3)),
-        ("BILINEAR", (6, 2), -2, Rows(up=3, before=1, reach=3)),
-        ("BILINEAR", (3, 2), 0, Rows(up=3, stride=2, reach=3)),
-        ("BILINEAR", (2, 4), 1, Rows(stride=2, reach=2)),
+        ("NEAREST_NEIGHBOR", (4, 2), 0, RowMap(up=2, reach=2)),
+        ("BILINEAR", (4, 2), -1, RowMap(up=2, before=1, reach=3)),
+        ("BILINEAR", (6, 2), -2, RowMap(up=3, before=1, reach=3)),
+        ("BILINEAR", (3, 2), 0, RowMap(up=3, stride=2, reach=3)),
+        ("BILINEAR", (2, 4), 1, RowMap(stride=2, reach=2)),
     ],
 )
 def test_resizing_reads_the_rows_at_the_edges_again(mode, scale, offset, rows):
@@ -149,7 +149,7 @@ def test_a_slice_begins_with_the_first_row_that_it_takes():
     module, function = function_of(graph, graph.slice(x, (0, 2, 1, 0), (1, 6, 2, 16)))
     stage = stage_of(function)
     assert stage is not None
-    assert stage.arguments[0].rows == Rows(before=-2)
+    assert stage.arguments[0].rows == RowMap(before=-2)
     image = RNG.integers(-128, 128, (1, 9, 4, 16)).astype(np.int8)
     (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [image[:, 2:4]])
     np.testing.assert_array_equal(part, evaluate(module, [image])[0][:, :2])
@@ -179,7 +179,7 @@ def test_a_pool_keeps_channels_apart_and_a_table_as_long_as_they_are_stays_whole
     module, function = function_of(graph, y)
     stage = stage_across(function)
     assert stage is not None
-    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(Rows(), 16, 192),), 16, 16)
+    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(RowMap(), 16, 192),), 16, 16)
     image = RNG.integers(-128, 128, (1, 3, 4, 256)).astype(np.int8)
     (part,) = evaluate(f"module {{\n{groups(stage, 3, 1)}\n}}\n", [image[..., 48:64]])
     np.testing.assert_array_equal(part, evaluate(module, [image])[0][..., 48:64])
@@ -258,8 +258,8 @@ def test_an_image_narrower_than_its_parts_is_not_cut():
     assert side_by_side(stream, 3) is None
 
 
-def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[Rows, int]:
-    return Rows(stride, pad[0], kernel), (height + sum(pad) - kernel) // stride + 1
+def window(height: int, kernel: int, stride: int, pad: tuple[int, int]) -> tuple[RowMap, int]:
+    return RowMap(stride, pad[0], kernel), (height + sum(pad) - kernel) // stride + 1
 
 
 @st.composite
@@ -274,13 +274,13 @@ def plans(draw) -> Plan:
         pad = draw(st.tuples(st.integers(0, kernel - 1), st.integers(0, kernel - 1)))
         rows, out = window(heights[source], kernel, draw(st.integers(1, 3)), pad)
         if draw(st.integers(0, 3)) == 0:
-            rows = Rows(up=draw(st.integers(2, 3)))
+            rows = RowMap(up=draw(st.integers(2, 3)))
             out = rows.up * heights[source]
         arguments, names = [Argument(rows, heights[source], 16, padding=9)], [source]
         beside = [name for name in made[:-1] if heights[name] == out and rows.up == 1]
         if beside and draw(st.booleans()):
             other = draw(st.sampled_from(beside))
-            arguments.append(Argument(Rows(), out, 16))
+            arguments.append(Argument(RowMap(), out, 16))
             names.append(other)
         name = f"t{number}"
         stages.append(Stage("function", tuple(arguments), out, 16))
@@ -299,7 +299,7 @@ def in_two_parts(stream: Stream) -> Stream:
     """A stream that makes the rows of twice the width, whose parts do not meet."""
     stages, reads, writes = list[Stage](), list[tuple[str, ...]](), list[str]()
     for part in range(2):
-        copy = Argument(Rows(), stream.readers("x")[0][1].height, 16, pitch=32, offset=16 * part)
+        copy = Argument(RowMap(), stream.readers("x")[0][1].height, 16, pitch=32, offset=16 * part)
         stages += [Stage("", (copy,), copy.height, 16), *stream.stages[:-1]]
         stages.append(replace(stream.stages[-1], pitch=32, offset=16 * part))
         reads += [("x",), *(tuple(f"{name}{part}" for name in names) for names in stream.reads)]
@@ -447,11 +447,11 @@ def sliding_plans(draw) -> Plan:
         add([Argument(rows, height, 16)], [source], out)
         if rows.stride == 1 and height > out and draw(st.booleans()):
             window_of = made[-1]
-            add([Argument(Rows(before=out - height), height, 16)], [source], out, "")
-            add([Argument(Rows(), out, 16), Argument(Rows(), out, 16)], [window_of, made[-1]], out)
+            add([Argument(RowMap(before=out - height), height, 16)], [source], out, "")
+            add([Argument(RowMap(), out, 16), Argument(RowMap(), out, 16)], [window_of, made[-1]], out)
     if heights[-1] > 1 and draw(st.booleans()):
         kept = draw(st.integers(1, heights[-1] - 1))
-        add([Argument(Rows(before=kept - heights[-1]), heights[-1], 16)], [made[-1]], kept, "")
+        add([Argument(RowMap(before=kept - heights[-1]), heights[-1], 16)], [made[-1]], kept, "")
     outputs = (made[-1],)
     stream = Stream(tuple(stages), tuple(reads), tuple(made[1:]), ("x",), outputs, "x", True).keeping_last_rows()
     assume(stream.is_legal())
@@ -472,17 +472,17 @@ def test_a_window_that_moves_on_finds_every_row_that_it_needs(plan, hops, workin
 
 def test_slices_of_rows_are_read_where_they_lie():
     stages = (
-        Stage("conv", (Argument(Rows(reach=3), 10, 16),), 8, 16),
-        Stage("", (Argument(Rows(before=-2), 10, 16),), 8, 16),
-        Stage("add", (Argument(Rows(), 8, 16), Argument(Rows(), 8, 16)), 8, 16),
-        Stage("", (Argument(Rows(before=-7), 8, 16),), 1, 16),
+        Stage("conv", (Argument(RowMap(reach=3), 10, 16),), 8, 16),
+        Stage("", (Argument(RowMap(before=-2), 10, 16),), 8, 16),
+        Stage("add", (Argument(RowMap(), 8, 16), Argument(RowMap(), 8, 16)), 8, 16),
+        Stage("", (Argument(RowMap(before=-7), 8, 16),), 1, 16),
     )
     reads = (("x",), ("x",), ("a", "b"), ("c",))
     stream = Stream(stages, reads, ("a", "b", "c", "y"), ("x",), ("y",), "x", True).keeping_last_rows()
     assert (stream.kept, stream.writes) == (1, ("a", "b", "y"))
     without = stream.without_slices()
     assert without.reads == (("x",), ("a", "x"))
-    assert without.stages[1].arguments[1] == Argument(Rows(before=-2), 10, 16)
+    assert without.stages[1].arguments[1] == Argument(RowMap(before=-2), 10, 16)
 
 
 def test_a_sequence_runs_down_as_rows():
@@ -494,7 +494,7 @@ def test_a_sequence_runs_down_as_rows():
     (whole,) = evaluate(module, [sequence])
     stage = stage_of(function)
     assert stage is not None
-    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(Rows(2, 0, 3), 9, 16, padding=249),), 4, 16)
+    assert (stage.arguments, stage.height, stage.bytes) == ((Argument(RowMap(2, 0, 3), 9, 16, padding=249),), 4, 16)
     (part,) = evaluate(f"module {{\n{strip(stage, 2)}\n}}\n", [sequence.reshape(1, 9, 1, 16)[:, 2:7]])
     np.testing.assert_array_equal(part.reshape(2, 16), whole.reshape(4, 16)[1:3])
 

@@ -13,7 +13,7 @@ from tosaic.backends import reference
 from tosaic.backends.ethos_u.disassembler import disassemble
 from tosaic.backends.ethos_u.emulation import emulate
 from tosaic.backends.ethos_u.emulator import execute
-from tosaic.backends.ethos_u.emulator.memory import Memory
+from tosaic.backends.ethos_u.emulator.memory import RegionMemory
 from tosaic.backends.ethos_u.emulator.stream import command_words, commands
 from tosaic.backends.ethos_u.vela import compile_region
 from tosaic.backends.npu import EmulationError, NpuOptions, NpuRegion
@@ -106,7 +106,7 @@ def test_reading_what_nothing_wrote_is_an_error(case: Case):
 
 
 def test_a_transfer_may_carry_padding_that_nothing_wrote_and_nothing_may_read_it():
-    memory = Memory({1: np.zeros(96, np.uint8)}, (), 0)
+    memory = RegionMemory({1: np.zeros(96, np.uint8)}, (), 0)
     memory.write(1, 0, (1,), np.arange(20, dtype=np.uint8))
     memory.copy(1, 0, 1, 48, 32)
     np.testing.assert_array_equal(memory.read(1, 48, (20,), (1,), "u1"), np.arange(20))

@@ -16,7 +16,7 @@ from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
-from tosaic.backends.firmware.placing import ALIGNMENT, Placement
+from tosaic.backends.firmware.placing import ALIGNMENT, PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
 from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.target import Layout, Memory, Target
@@ -104,7 +104,7 @@ def test_the_checker_sees_a_moved_block(made, data):
     if not sharing:
         return
     a, b = data.draw(st.sampled_from(sharing))
-    onto = Placement(plan.placements[a].block, 0, plan.placements[b].offset)
+    onto = PlacedBlock(plan.placements[a].block, 0, plan.placements[b].offset)
     with pytest.raises(BackendError):
         check_plan(made, MemoryPlan({**plan.placements, a: onto}, plan.memories))
 

@@ -14,7 +14,7 @@ from maximum import MaximumTask
 from benchmarks.bench_board import DamagedLine, emulated_board
 from tosaic.backends.bench import link
 from tosaic.backends.bench.board import SerialBoard
-from tosaic.backends.bench.link import Kind, opened
+from tosaic.backends.bench.link import FrameKind, opened
 from tosaic.backends.bench.monitor import Monitor, build_monitor
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
@@ -117,7 +117,7 @@ def test_a_request_that_comes_twice_is_done_once(port, monkeypatch):
         monitor.write(CODE + 16, code)
         monkeypatch.setattr(link_, "_port", _Stutter(link_._port))
         event = monitor.run(CODE + 17, CODE + 4096, 1000, 5)
-        assert event.kind is Kind.CALL
+        assert event.kind is FrameKind.CALL
         assert int.from_bytes(monitor.read(CODE, 4), "little") == 1
 
 
@@ -139,7 +139,7 @@ class _Stutter:
 
 def test_the_monitor_keeps_its_own_memory(port):
     with opened(port, 115_200) as link_, pytest.raises(SimulatorError, match="refuses to LOAD"):
-        Monitor(link_)._ask(Kind.LOAD, (0x2007_E000).to_bytes(4, "little") + b"data")
+        Monitor(link_)._ask(FrameKind.LOAD, (0x2007_E000).to_bytes(4, "little") + b"data")
 
 
 def test_a_monitor_of_another_target_is_refused(port):

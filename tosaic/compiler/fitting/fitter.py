@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
+from tosaic.backends.cortex_m.streams.task import StreamTask, StripKernel
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import build_firmware, out_of_flash
 from tosaic.backends.firmware.fragmentation import Fragmented, fragmented
@@ -20,7 +20,7 @@ from tosaic.backends.target import Target
 from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.calls import Calls
 from tosaic.compiler.fitting.costs import Prices
-from tosaic.compiler.fitting.search import Conflict, Fit, Limits, Need, Search
+from tosaic.compiler.fitting.search import Conflict, Fit, Limits, Need, WaySearch
 from tosaic.compiler.fitting.tasks import SegmentTasks
 from tosaic.compiler.fitting.ways import Segment, Ways
 from tosaic.compiler.tuning import Tuner
@@ -104,7 +104,7 @@ class Fitter:
         self._ways = Ways(self._calls)
         self._tasks = SegmentTasks(tuner, self._ways)
         self._prices = Prices(tuner, self._ways, self._tasks)
-        self._search = Search(self._ways, self._prices)
+        self._search = WaySearch(self._ways, self._prices)
         self._conflicts: list[Conflict] = []
         self._flash: dict[tuple[Segment, ...], int] = {}
 
@@ -156,7 +156,7 @@ class Fitter:
                     tasks[name] = better
         return replace(fitted, tasks=tasks)
 
-    def _retuned(self, strip: Strip) -> Strip:
+    def _retuned(self, strip: StripKernel) -> StripKernel:
         record = self._tuner.record(strip.task)
         return replace(strip, schedule=record.schedule) if record else strip
 

@@ -90,7 +90,7 @@ class Fit:
         return tuple(segment for segment in self.segments if segment.rows)
 
 
-class Search:
+class WaySearch:
     """Finds the ways of least cost.
 
     Args:

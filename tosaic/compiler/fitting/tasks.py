@@ -12,7 +12,7 @@ from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.streams.across import groups
 from tosaic.backends.cortex_m.streams.stage import Stage, strip
 from tosaic.backends.cortex_m.streams.stream import Stream
-from tosaic.backends.cortex_m.streams.task import StreamTask, Strip
+from tosaic.backends.cortex_m.streams.task import StreamTask, StripKernel
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.ways import Segment, Ways
@@ -52,8 +52,8 @@ class SegmentTasks:
         kernel = kernel_module(functions(module)["stream"], "main")
         (function,) = functions(kernel).values()
         core, kept = self._tuner.target.core, self._ways.resident(segment)
-        strips: list[Strip] = []
-        like: dict[int | bytes, Strip] = {}
+        strips: list[StripKernel] = []
+        like: dict[int | bytes, StripKernel] = {}
         for number, call in self._ways.own_calls(segment):
             whole = calls.tasks[calls.names[call]]
             site = self._tuner.site().inside if number in kept else self._tuner.site()
@@ -72,7 +72,9 @@ class SegmentTasks:
         sizes = {name: program.buffers[name].size for name in stream.inputs}
         return tuple(known.get(name) or np.random.default_rng(0).bytes(size) for name, size in sizes.items())
 
-    def _strips(self, segment: Segment, number: int, whole: KernelTask, site: Site, known: Strip | None) -> list[Strip]:
+    def _strips(
+        self, segment: Segment, number: int, whole: KernelTask, site: Site, known: StripKernel | None
+    ) -> list[StripKernel]:
         """The kernels of a stage: for the rows of a step, and for single rows, with weights packed alike if that
         can be, also as what is known of the same weights packs them."""
         plan = self._ways.plan(segment)
@@ -85,7 +87,7 @@ class SegmentTasks:
             schedule = record.schedule if record else task.default()
             if known is not None:
                 schedule = _like(known, task, schedule)
-            known = Strip(number, rows, task, schedule, tuple(replace(task, function=text) for text in further))
+            known = StripKernel(number, rows, task, schedule, tuple(replace(task, function=text) for text in further))
             found.append(known)
         return found
 
@@ -116,7 +118,7 @@ def _family(task: KernelTask) -> str:
     return guess.partition(".")[0]
 
 
-def _like(known: Strip, task: KernelTask, schedule: Schedule) -> Schedule:
+def _like(known: StripKernel, task: KernelTask, schedule: Schedule) -> Schedule:
     """A schedule of a strip that packs weights as another strip does; its own where it has none."""
     source = known.task.generate(known.schedule)
     if known.schedule in task.space and pack_alike(task.generate(known.schedule), source):
