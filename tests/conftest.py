@@ -17,6 +17,7 @@ FAST = (
     "passes",
     "support",
     "test_docs.py",
+    "test_house.py",
     "test_packaging.py",
     "tuner/test_cost_model.py",
     "tuner/test_database.py",
