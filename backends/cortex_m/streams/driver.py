@@ -66,7 +66,7 @@ def stream_kernel(plan: Plan, strips: Strips, resident: Collection[int], core: C
 class _Driver:
     def __init__(self, plan: Plan, strips: Strips, resident: Collection[int], core: Core) -> None:
         self._plan, self._core, self._stream = plan, core, plan.stream
-        self._memory = StreamMemory(plan, strips, resident, len(self._variables) if plan.stream.fed else 0)
+        self._memory = StreamMemory(plan, strips, resident)
         self._pointers = RowPointers(plan, self._memory.windows)
         self._step = StreamStep(plan, self._memory, self._pointers)
 

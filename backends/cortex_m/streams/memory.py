@@ -27,13 +27,12 @@ class StreamMemory:
         plan: the stream.
         strips: the kernels of its stages.
         resident: stages whose params are copied to scratch memory once.
-        variables: how many counters of 32 bits a stream keeps between calls; 0 for one that is not fed.
 
     Raises:
         BackendError: the kernels of the calls of a stage differ.
     """
 
-    def __init__(self, plan: Plan, strips: Strips, resident: Collection[int], variables: int) -> None:
+    def __init__(self, plan: Plan, strips: Strips, resident: Collection[int]) -> None:
         self._plan, self._end = plan, 0
         self.params = Params()
         self.own_params = {call: len(each[0].params) for call, each in strips.items() if len(each) > 1}
@@ -46,7 +45,8 @@ class StreamMemory:
         self.kept: dict[int, tuple[int, int]] = {}
         for block, begins in _blocks(self.strips):
             self._place_params(block, begins, resident)
-        self.state = self._reserve(4 * variables)
+        counters = 1 + len(plan.units) + len(plan.windows)
+        self.state = self._reserve(4 * counters if plan.stream.fed else 0)
         numbers = range(len(plan.units))
         layout = lay_out(plan, [self.staged_bytes(number) + self._inner_bytes(number) for number in numbers])
         start = self._reserve(layout.size)
