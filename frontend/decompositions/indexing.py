@@ -1,4 +1,5 @@
-"""Reads and writes at indices. A write is a read: for each place, of the last element written to it or of its own."""
+"""Reads and writes at indices. A write of many rows is a read: for each place, of the last element written to it or of
+its own."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tosaic.frontend.decompositions.registry import decomposes
+from tosaic.frontend.rows import MOST_ROWS, WRITE_ROWS
 from tosaic.support.errors import ModelError
 
 aten = torch.ops.aten
@@ -180,6 +182,8 @@ def _positions(dims: Sequence[int], dim: int, index: Tensor) -> Tensor:
 
 def _written(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`x` with the slices of `source` at the places `index` along `dim`; of several for one place, the last."""
+    if index.numel() <= MOST_ROWS:
+        return WRITE_ROWS(x, dim % x.ndim, index, source.to(x.dtype))
     count = x.shape[dim]
     places, writes = torch.arange(count), torch.arange(index.numel())
     last = torch.where(index == places.unsqueeze(-1), writes, -1).amax(-1)

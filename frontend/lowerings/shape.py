@@ -15,6 +15,7 @@ from tosaic.frontend.canonical import arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
+from tosaic.frontend.rows import WRITE_ROWS
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
 from tosaic.support.mlir import ir
@@ -199,6 +200,19 @@ def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_o
     at = b.pointwise("add", b.pointwise("mul", indices, math.prod(dims[axis + 1 :])), Constant(places))
     picked = b.gather(b.reshape(x, (1, math.prod(dims), 1)), b.reshape(at, (1, math.prod(own))))
     return b.reshape(picked, result)
+
+
+@lowers(WRITE_ROWS, quantized=Joined())
+def write_rows(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, rows: ir.Value) -> ir.Value:
+    """A SCATTER for each row, one behind the other: to none may two rows of one place be given."""
+    dims = shape(x)
+    n, k, c = math.prod(dims[:dim]), dims[dim], math.prod(dims[dim + 1 :])
+    (count,) = shape(indices)
+    written, source = b.reshape(x, (n, k, c)), b.reshape(rows, (n, count, c))
+    for number in range(count):
+        at = b.tile(b.reshape(b.narrow(indices, 0, number, 1), (1, 1)), (n, 1))
+        written = b.op("scatter", [written, at, b.narrow(source, 1, number, 1)], (n, k, c))
+    return b.reshape(written, dims)
 
 
 @lowers(aten.constant_pad_nd.default, quantized=Shared())

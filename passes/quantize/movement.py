@@ -43,6 +43,12 @@ def hoist_extremum(op: ir.Operation, out: Quantization) -> ir.Value:
     return scale_by(found, out.storage, [1.0])
 
 
+@lowers("tosa.scatter")
+def hoist_scatter(op: ir.Operation, out: Quantization) -> ir.Value:
+    values, indices, rows = op.operands
+    return _moved(op, [quantize(values, out), indices, quantize(rows, out)], out)
+
+
 @lowers("tosa.select")
 def hoist_select(op: ir.Operation, out: Quantization) -> ir.Value:
     condition, a, b = op.operands
@@ -104,17 +110,20 @@ def move_weights(op: ir.Operation) -> Replacement:
     return dequantize(moved, replace(view[1], axis=axis))
 
 
-@pattern("tosa.concat")
-def sink_dequantize_concat(op: ir.Operation) -> Replacement:
-    """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantization."""
-    if any(producer(operand, "quant.dcast") is None for operand in op.operands):
+@pattern("tosa.concat", "tosa.scatter")
+def sink_dequantize_joined(op: ir.Operation) -> Replacement:
+    """`concat(dcast(x), dcast(y))` -> `dcast(concat(x, y))` where both have the same quantization; so with SCATTER."""
+    operands = list(op.operands)
+    data = operands if op.name == "tosa.concat" else operands[::2]
+    if any(producer(operand, "quant.dcast") is None for operand in data):
         return None
-    views = [quantized_view(operand) for operand in op.operands]
+    views = [quantized_view(operand) for operand in data]
     made = [view for view in views if view is not None]
     if len(made) < len(views) or len({quantization for _, quantization in made}) > 1:
         return None
     quantization = made[0][1]
-    return dequantize(_moved(op, [stored for stored, _ in made], quantization), quantization)
+    stored = dict(zip(data, (stored for stored, _ in made), strict=True))
+    return dequantize(_moved(op, [stored.get(operand, operand) for operand in operands], quantization), quantization)
 
 
 @pattern("tosa.pad")
@@ -165,7 +174,7 @@ def _representable(real: np.ndarray, quantization: Quantization) -> ir.Value | N
     return constant(stored.astype(numpy_dtype(kind)), kind)
 
 
-PATTERNS = [move_weights, sink_dequantize, sink_dequantize_concat, sink_dequantize_pad]
+PATTERNS = [move_weights, sink_dequantize, sink_dequantize_joined, sink_dequantize_pad]
 OUTSIDE_TABLES = [sink_dequantize_select]
 
 

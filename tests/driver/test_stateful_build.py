@@ -147,3 +147,51 @@ def test_the_firmware_is_the_model(model, exclude):
     expected = torch.cat([net(*sample) for sample in samples]).detach().numpy()
     error = np.square(expected - run.outputs[0]).sum()
     assert error == 0 or 10 * np.log10(np.square(expected).sum() / error) > 35
+
+
+class Writes(Keeping):
+    """Rows written at a place that each call says, each in another way, and read by all."""
+
+    def __init__(self) -> None:
+        super().__init__(**{name: torch.zeros(2, 16, 8) for name in ("copied", "put", "scattered", "several")})
+        self.register_buffer("heard", torch.zeros(1, 2, 8))
+        self.layer = nn.Conv1d(8, 8, 3, groups=8)
+
+    def forward(self, x, place):
+        self.copied.index_copy_(1, place, x)
+        self.put[:, place - 16] = x * 0.5
+        self.scattered.scatter_(1, place.reshape(1, 1, 1).expand(2, 1, 8), x)
+        self.several.index_copy_(1, torch.cat([place, place, 15 - place]), torch.cat([x, -x, x * 2], 1))
+        window = torch.cat([self.heard, x[:1]], 1)
+        self.heard = window[:, 1:]
+        seen = self.copied + self.put + self.scattered + self.several
+        return seen.sum(1) + self.layer(window.transpose(1, 2)).squeeze(2)
+
+
+@pytest.fixture(scope="module")
+def written():
+    torch.manual_seed(0)
+    samples = [(torch.randn(2, 1, 8), torch.tensor([place])) for place in (3, 15, 0, 3, 7, 8, 1, 14)]
+    net = Writes().eval()
+    return net, samples, api.compile(net, samples[0], target="cortex-m55", calibration=samples)
+
+
+def test_rows_are_written_where_the_model_says(written):
+    net, samples, build = written
+    run = build.run(*(np.stack([one[number].numpy() for one in samples]) for number in range(2)))
+    assert run.exact
+    fresh = Writes().eval()
+    fresh.load_state_dict(
+        {**net.state_dict(), **{name: torch.zeros_like(value) for name, value in net.named_buffers()}}
+    )
+    expected = np.concatenate([fresh(*sample).detach().numpy()[None] for sample in samples])
+    error = np.square(expected - run.outputs[0]).sum()
+    assert 10 * np.log10(np.square(expected).sum() / error) > 30
+
+
+def test_states_that_are_written_by_rows_lie_once(written):
+    _, _, build = written
+    source = (build.folder / "model.c").read_text()
+    assert "keep(" not in source
+    sizes = [line.split()[5] for line in (build.folder / "memory_plan.txt").read_text().splitlines()]
+    assert sizes.count("256") >= 4

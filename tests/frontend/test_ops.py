@@ -13,11 +13,12 @@ from tosaic.cli import main
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.ops import COLUMNS, ops
 from tosaic.frontend.recurrent import LAYERS
+from tosaic.frontend.rows import WRITE_ROWS
 
 TABLE = {one["op"]: one for one in ops()}
-# Of programs that were decomposed already, or which capture takes out; the ops that recurrent layers become.
+# Of programs that were decomposed already, or which capture takes out; the ops that recurrent layers and writes become.
 WITHOUT_ROW = {
-    *map(str, LAYERS.values()),
+    *map(str, (*LAYERS.values(), WRITE_ROWS)),
     "aten.alias.default", "aten.clone.default", "aten.constant_pad_nd.default", "aten.contiguous.default",
     "aten.detach.default", "aten.dropout.default", "aten.lift_fresh_copy.default",
     "aten.native_layer_norm.default", "aten.upsample_bilinear2d.default",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.sharing import with_shared_weights
-from tosaic.backends.firmware.program import Buffer, Call, Copy, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
 from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.accuracy import interface_quantizations
+from tosaic.compiler.state_places import with_states
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, callee_of, number_of_states
 from tosaic.support.locations import describe
@@ -84,29 +85,9 @@ def assemble(
         aliases=assembly.aliases,
         states=states,
     )
-    program = _with_copies(program, after)
+    program = with_states(program, after)
     program.check()
     return program
-
-
-def _with_copies(program: Program, after: Sequence[Interface]) -> Program:
-    """Let the states take their new values, and outputs that are states be copies of the old ones.
-
-    Args:
-        after: the new value of each state.
-    """
-    held = {program.storage(state.buffer) for state in program.states}
-    buffers, outputs, copies = dict(program.buffers), list[Interface](), list[Copy]()
-    for output in program.outputs:
-        if program.storage(output.buffer) in held:
-            copy = Copy(output.buffer, f"output_{len(outputs)}")
-            copies.append(copy)
-            buffers[copy.target] = program.buffers[output.buffer]
-            output = replace(output, buffer=copy.target)
-        outputs.append(output)
-    taken = [Copy(new.buffer, old.buffer) for new, old in zip(after, program.states, strict=True)]
-    copies += [copy for copy in taken if program.storage(copy.source) != copy.target]
-    return replace(program, buffers=buffers, outputs=tuple(outputs), copies=tuple(copies))
 
 
 def _call(
