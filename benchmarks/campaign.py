@@ -1,6 +1,7 @@
 """Long campaigns against tosaic itself; `make test` runs a slice of each.
 
     python benchmarks/campaign.py models --count 2000      # random PyTorch modules through the whole way
+    python benchmarks/campaign.py models --target cortex-m4 --target cortex-m0plus --count 200
     python benchmarks/campaign.py files --count 17000      # damaged files of every kind
     python benchmarks/campaign.py files --first 3 --step 17 --count 1000   # of the fourth kind
     python benchmarks/campaign.py targets                  # DS-CNN for every ready target
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,24 +34,29 @@ def main() -> None:
     """Long campaigns against tosaic itself."""
 
 
-def _command(name: str, trial: Callable[[int], Outcome], count: int) -> None:
+def _command(name: str, trial: Callable[..., Outcome], count: int, *options: Callable) -> None:
     @main.command(name, help=(trial.__doc__ or "").splitlines()[0])
     @click.option("--first", default=0, show_default=True)
     @click.option("--count", default=count, show_default=True)
     @click.option("--step", default=1, show_default=True, help="From one number to the next.")
-    def run(first: int, count: int, step: int) -> None:
+    def run(first: int, count: int, step: int, **given: object) -> None:
         tally = Tally()
         with ended_by_sigterm(), temporary_files():
             try:
-                for number, outcome in run_all(trial, range(first, first + count * step, step)):
+                for number, outcome in run_all(partial(trial, **given), range(first, first + count * step, step)):
                     tally.note(f"{name} {number}", outcome)
             finally:
                 tally.print_counts()
         if tally.faults:
             raise SystemExit(1)
 
+    for option in options:
+        option(run)
 
-_command("models", models.trial, 2000)
+
+_TARGETS = click.option("--target", "targets", multiple=True, default=models.TARGETS, show_default=True)
+
+_command("models", models.trial, 2000, _TARGETS)
 _command("files", files.trial, 1000)
 _command("targets", targets.trial, len(targets.NAMES))
 _command("bugs", planted_bugs.trial, len(planted_bugs.BUGS))

@@ -1,4 +1,4 @@
-"""The examples behind `tosaic ops` in int8 on the simulated Cortex-M55: `python benchmarks/op_rows.py`.
+"""The examples behind `tosaic ops` in int8 on a simulated core: `python benchmarks/op_rows.py --target cortex-m4`.
 
 Thirty at a time share a firmware, as parts of one module that have nothing in common; it is proven as every firmware
 is, to the bit where TOSA defines that, else within its bounds. What NPUs make of them is proven where the table is
@@ -30,7 +30,7 @@ from tosaic.terminal.console import ended_by_sigterm, quiet_libraries
 _TOGETHER = 30
 
 
-def faults(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+def faults(names: Sequence[str], target: str) -> Iterator[tuple[str, str]]:
     """Each example that a firmware computes otherwise, or that does not become one, and what is said of it."""
     modules = [lowered(name, ("legalize", "quantize")) for name in names]
     inputs = [array for name, module in zip(names, modules, strict=True) for array in inputs_of(name, module)]
@@ -40,6 +40,7 @@ def faults(names: Sequence[str]) -> Iterator[tuple[str, str]]:
         try:
             tosaic.compile(
                 str(folder / "examples.mlirbc"),
+                target=target,
                 calibration=[tuple(inputs)],
                 tuning=Tuning(records=folder / "records.db", executor=Here()),
                 output=folder / "build",
@@ -49,19 +50,20 @@ def faults(names: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield names[0], f"{error.what}: {error.why}"
                 return
             middle = len(names) // 2
-            yield from faults(names[:middle])
-            yield from faults(names[middle:])
+            yield from faults(names[:middle], target)
+            yield from faults(names[middle:], target)
 
 
 @click.command()
 @click.option("--examples", default=",".join(EXAMPLES), help="Names, separated by commas; default: all.")
-def main(examples: str) -> None:
+@click.option("--target", default="cortex-m55", show_default=True, help="A target without an NPU.")
+def main(examples: str, target: str) -> None:
     """Name what is wrong, and count."""
     warnings.simplefilter("ignore")
     names, wrong = examples.split(","), 0
     with ended_by_sigterm(), temporary_files(), quiet_libraries():
         for first in range(0, len(names), _TOGETHER):
-            for name, why in faults(names[first : first + _TOGETHER]):
+            for name, why in faults(names[first : first + _TOGETHER], target):
                 wrong += 1
                 click.echo(f"{name}: {why}")
     click.echo(f"{len(names)} examples, {wrong} wrong")

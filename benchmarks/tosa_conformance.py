@@ -7,7 +7,7 @@ exact, halves of it are compiled, down to a single test. The firmware is given t
 must be those of `tosa_reference_model` to the bit. Kernels are the generators' guesses: a trial before would replace
 one that is wrong by another.
 
-The outcome of each test is a line of a file, and what stands there is not run again.
+The outcome of each test is a line of a file for each target, and what stands there is not run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partialmethod
+from functools import cached_property, partial, partialmethod
 from pathlib import Path
 from unittest.mock import patch
 
@@ -132,8 +132,8 @@ def cases_in(folder: Path) -> list[Case]:
     return sorted((Case(file.parent) for file in folder.rglob("desc.json")), key=lambda test: test.name)
 
 
-def trial(tests: Sequence[Case]) -> Outcome:
-    """Compile tests into one firmware for the Cortex-M55 and run it: `exact` where each of them is."""
+def trial(tests: Sequence[Case], target: str = "cortex-m55") -> Outcome:
+    """Compile tests into one firmware and run it: `exact` where each of them is."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="tosaic-conformance-") as name, quiet_libraries(), nothing_but_values():
         folder = Path(name)
@@ -144,6 +144,7 @@ def trial(tests: Sequence[Case]) -> Outcome:
             (folder / "tests.mlirbc").write_bytes(joined([file.module for file in files]))
             build = tosaic.compile(
                 str(folder / "tests.mlirbc"),
+                target=target,
                 calibration=[tuple(inputs)],
                 prove=False,
                 tuning=Tuning(records=folder / "records.db", executor=Here()),
@@ -165,7 +166,7 @@ def trial(tests: Sequence[Case]) -> Outcome:
     return Outcome("differs", difference, fault=True) if difference else Outcome("exact")
 
 
-def trial_as_a_user(tests: Sequence[Case]) -> Outcome:
+def trial_as_a_user(tests: Sequence[Case], target: str = "cortex-m55") -> Outcome:
     """Compile one test as `tosaic compile` does, with proofs and inputs of its own, and run it on the test's."""
     (test,) = tests
     warnings.simplefilter("ignore")
@@ -173,7 +174,8 @@ def trial_as_a_user(tests: Sequence[Case]) -> Outcome:
         folder = Path(name)
         try:
             tuning = Tuning(records=folder / "records.db", executor=Here())
-            build = tosaic.compile(str(test.folder / "test.tosa"), tuning=tuning, output=folder / "build")
+            source = str(test.folder / "test.tosa")
+            build = tosaic.compile(source, target=target, tuning=tuning, output=folder / "build")
             given = read_tosa(test.folder / "test.tosa").bytes
             inputs, expected = _as_compiled([test.inputs], given[:1]), _as_compiled([test.expected], given[1:])
             sample, runner = build.quantize_inputs(inputs), Qemu.of(build.manifest.target)
@@ -216,10 +218,11 @@ def joined(modules: Sequence[ir.Module]) -> bytes:
     return bytecode(main_of(ops, arguments, [value for main in mains for value in returned(main)]))
 
 
-def outcomes(tests: Iterable[Case], *, as_a_user: bool = False) -> Iterator[tuple[Case, Outcome]]:
+def outcomes(tests: Iterable[Case], target: str, *, as_a_user: bool = False) -> Iterator[tuple[Case, Outcome]]:
     """What becomes of each test; alone and with all proofs, as a user's, or many in a firmware."""
     if as_a_user:
-        yield from ((test, outcome) for (test,), outcome in run_all(trial_as_a_user, ((test,) for test in tests)))
+        alone = partial(trial_as_a_user, target=target)
+        yield from ((test, outcome) for (test,), outcome in run_all(alone, ((test,) for test in tests)))
         return
     waiting = list(_batches(tests))
 
@@ -227,7 +230,7 @@ def outcomes(tests: Iterable[Case], *, as_a_user: bool = False) -> Iterator[tupl
         while waiting:
             yield waiting.pop(0)
 
-    for batch, outcome in run_all(trial, next_ones()):
+    for batch, outcome in run_all(partial(trial, target=target), next_ones()):
         if len(batch) == 1 or outcome.kind == "exact":
             yield from ((test, outcome) for test in batch)
         else:
@@ -264,18 +267,23 @@ def chosen(tests: Sequence[Case], op: str, sample: int | None, seed: int) -> lis
 @click.option("--sample", type=int, help="So many tests of each op, types and rank; all where not given.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--as-a-user", is_flag=True, help="Each alone, as `tosaic compile` takes it, with proofs.")
-@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: FOLDER/results.jsonl.")
-def main(folder: Path, op: str, sample: int | None, seed: int, as_a_user: bool, results: Path | None) -> None:
+@click.option("--target", default="cortex-m55", show_default=True, help="A target without an NPU.")
+@click.option("--part", default=1.0, show_default=True, help="What part of these is run.")
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: FOLDER/results-TARGET.jsonl.")
+def main(
+    folder: Path, op: str, sample: int | None, seed: int, as_a_user: bool, target: str, part: float, results: Path | None
+) -> None:
     """Generate the tests in FOLDER where it holds none, run them, and print a row of counts for each op."""
-    file = results or folder / ("results_as_a_user.jsonl" if as_a_user else "results.jsonl")
+    file = results or folder / f"results{'-as-a-user' if as_a_user else ''}-{target}.jsonl"
     if not (tests := cases_in(folder)):
         generate(folder)
         tests = cases_in(folder)
     asked = chosen(tests, op, sample, seed)
+    asked = sorted(random.Random(seed).sample(asked, round(part * len(asked))), key=lambda test: test.name)
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {row["test"]: row for row in rows}
     with ended_by_sigterm(), temporary_files(), file.open("a") as out:
-        for test, outcome in outcomes([one for one in asked if one.name not in done], as_a_user=as_a_user):
+        for test, outcome in outcomes([one for one in asked if one.name not in done], target, as_a_user=as_a_user):
             done[test.name] = {"test": test.name, "op": test.op, **asdict(outcome)}
             print(json.dumps(done[test.name]), file=out, flush=True)
             if outcome.kind != "exact":

@@ -8,6 +8,13 @@ from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.target import Core
 
 
+def _half_product(first: int, second: int) -> Row:
+    """A product of one half of a register and one of another."""
+    name = f"smla{'bt'[first]}{'bt'[second]}"
+    operands = formals(d="i32 r", a="i16 r", b="i16 r")
+    return Row(name, 1, f"d += a[{first}] * b[{second}]", operands, f"{name} {{d}}, {{a}}, {{b}}, {{d}}")
+
+
 @ISAS.register
 class Dsp(Isa):
     """Products of two halves that add up, and bytes that widen to halves."""
@@ -41,6 +48,7 @@ class Dsp(Isa):
             LDRD,
         ),
         Row("sxtb16.h", 2, "d[l] = low(a[l])", formals(d="i16 r", a="i16 r"), "sxtb16 {d}, {a}"),
+        *(_half_product(first, second) for first in (0, 1) for second in (0, 1)),
         Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),
     )
 

@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches import depthwise
+from tosaic.backends.cortex_m.program.sketches.depthwise import Strip
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -35,30 +36,49 @@ class DepthwiseSketch:
         return algorithms.depthwise(self.geometry, self.multiples, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `rows` of results whose part of the image is copied together; `pixels` whose sums
-        lie in registers; `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
-        g = self.geometry
+        """The numbers that are open: `rows` of results whose part of the image is copied together; `tile`, where the
+        results lie whose sums are in registers: of one `channel`, or of two, in a `row` or a `column`; `pixels` of it;
+        `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
+        g, isas = self.geometry, tuple(sets_of(core))
+        pairs = ("row", "column") if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
         return {
-            "isa": tuple(sets_of(core)),
+            "isa": isas,
+            "tile": (*pairs, "channel"),
             "rows": (g.rows, *(n for n in _ROWS if n < g.rows)),
-            "pixels": tuple(n for n in _PIXELS if n <= g.columns),
+            "pixels": tuple(n for n in _PIXELS if n <= max(g.columns, g.rows if pairs else 0)),
             "copied": tuple(dict.fromkeys(min(n, g.width) for n in (4, 8, 2, 1))),
             "scale": scales(self.constants),
         }
 
+    def strip(self, knobs: Knobs) -> Strip:
+        g, isa, pairs = self.geometry, str(knobs["isa"]), knobs["tile"] != "channel"
+        strip = Strip(int(knobs["rows"]), int(knobs["pixels"]), int(knobs["copied"]), isa, knobs["tile"] == "column")
+        if strip.pixels > (strip.rows if strip.down else g.columns):
+            raise RefusedError(f"a {knobs['tile']} has no {strip.pixels} pixels")
+        if pairs and (knobs["scale"] != "high" or strip.pixels == 1 or not extends(isa, "dsp")):
+            raise RefusedError("pairs are halves, of two pixels and more, with a RESCALE of high words")
+        if pairs and not depthwise.fits(g, strip):
+            raise RefusedError(f"sums of {strip.pixels} pixels leave too few registers")
+        if not pairs and extends(isa, "dsp") and (strip.pixels % 2 or g.dilation[1] > 1):
+            raise RefusedError("halves are multiplied two by two")
+        return strip
+
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        isa = str(knobs["isa"])
-        strip = depthwise.Strip(int(knobs["rows"]), int(knobs["pixels"]), int(knobs["copied"]), isa)
-        high = knobs["scale"] == "high"
-        if extends(isa, "dsp"):
-            if strip.pixels % 2 or self.geometry.dilation[1] > 1:
-                raise RefusedError("halves are multiplied two by two")
+        strip, high = self.strip(knobs), knobs["scale"] == "high"
+        if knobs["tile"] != "channel":
+            return depthwise.paired_depthwise(self.geometry, self.multiples, strip)
+        if extends(strip.isa, "dsp"):
             return depthwise.dsp_depthwise(self.geometry, self.multiples, strip, high)
         return depthwise.scalar_depthwise(self.geometry, self.multiples, strip, high)
 
     def cost(self, knobs: Knobs) -> float:
-        pixels, rows, g = int(knobs["pixels"]), int(knobs["rows"]), self.geometry
-        across, down = -(-g.columns // pixels) * pixels / g.columns, -(-g.rows // rows) * rows / g.rows
-        copied = (rows * g.stride[0] + g.span[0] - g.stride[0]) / (rows * g.stride[0])
-        halves = 0.8 if extends(str(knobs["isa"]), "dsp") else 1.0
-        return across * down * (halves * (1 + 0.5 / pixels) + copied / 4) + (knobs["scale"] == "wide")
+        """About the cycles of a product, in units of three."""
+        strip, g = self.strip(knobs), self.geometry
+        extent = strip.rows if strip.down else g.columns
+        across = -(-extent // strip.pixels) * strip.pixels / extent
+        down = -(-g.rows // strip.rows) * strip.rows / g.rows
+        copied = (strip.rows * g.stride[0] + g.span[0] - g.stride[0]) / (strip.rows * g.stride[0])
+        if knobs["tile"] != "channel":
+            return across * down * depthwise.paired_cost(g, strip) + copied / 12
+        halves = 0.8 if extends(strip.isa, "dsp") else 1.0
+        return across * down * (halves * (1 + 0.5 / strip.pixels) + copied / 4) + (knobs["scale"] == "wide")

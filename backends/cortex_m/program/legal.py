@@ -21,6 +21,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     children,
+    walk,
 )
 
 
@@ -76,10 +77,14 @@ def _place(use: Use, depth: int) -> tuple[object, ...]:
 def why_not_apart(program: Program, loop: For, *names: str) -> str:
     """Why turns over variables of loops at or in `loop` depend on each other; empty where they do not, or only add up.
 
-    Turns are apart where every buffer that they write is addressed from one place, in strides of a variable that no
-    other loop inside reaches across. Of several variables, each buffer may have its own.
+    Turns are apart where a variable alone counts a dimension of every buffer that they write, or addresses it from one
+    place, in strides that no other loop inside reaches across. Of several variables, each buffer may have its own.
     """
+    windows = any(isinstance(s, Instr) for s in walk(loop))
     for b, found in changed_in(program, loop):
+        counted = () if windows else names
+        if any(_counts_dimension(found, var) for var in counted):
+            continue
         if {use.how for use in found} != {"add"} and not any(_strided(b, found, var) for var in names):
             return f"turns of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
@@ -92,6 +97,11 @@ def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
         by_buffer.setdefault(use.access.buffer, []).append(use)
     changed = {name for name, found in by_buffer.items() if any(use.how != "read" for use in found)}
     return [(program.buffers[name], found) for name, found in by_buffer.items() if name in changed - own]
+
+
+def _counts_dimension(found: Sequence[Use], var: str) -> bool:
+    """Whether each use has its own turn's place along one dimension, of accesses that lie inside of their dimensions."""
+    return any(all(index == Affine.of(var) for index in along) for along in zip(*(u.access.index for u in found)))
 
 
 def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.nest.block import cycles_of
@@ -58,9 +59,11 @@ class Printer:
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
         self.scratch = scratch_offsets(program)
-        self.instructions, self.cycles, self._times, self._last = 0, 0, 1, dict[str, int]()
+        self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
+        self._read = set[str]()
         self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
         self.text = self._unit()
+        self.instructions, self.cycles = map(round, self._counted)
 
     def _unit(self) -> str:
         tensors = [b for b in self.program.arguments if b.memory in ("in", "out")]
@@ -103,7 +106,9 @@ class Printer:
                 return [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
             case If():
                 conditions = " && ".join(f"{condition} >= 0" for condition in s.conditions)
-                then, otherwise = self._print(s.then, depth + 1), self._print(s.otherwise, depth + 1)
+                share = self._share(s.conditions)
+                then = self._times_over(share, partial(self._print, s.then, depth + 1))
+                otherwise = self._times_over(1 - share, partial(self._print, s.otherwise, depth + 1))
                 return [f"{pad}if ({conditions}) {{", *then, f"{pad}}} else {{", *otherwise, f"{pad}}}"]
             case For():
                 return self._loop(s, depth)
@@ -128,15 +133,36 @@ class Printer:
         name = f"{s.var}_" if early else s.var
         if s.kind == "hardware_loop":
             return [f"{pad}{{", *self._vectors(s, depth + 1), f"{pad}}}"]
-        self._times *= s.turns
-        self._last[s.var] = s.last
-        self._took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
-        body = self._block(s.body, depth + 1) if s.kind == "block" else self._print(s.body, depth + 1)
-        self._times //= s.turns
+        self._loops[s.var] = s
+        body = self._times_over(s.turns, partial(self._turn, s, depth + 1))
         if s.turns == 1:
             return [f"{pad}{{", f"{pad}  const int32_t {s.var} = 0;", *body, f"{pad}}}"]
         first = [f"{pad}  const int32_t {s.var} = {name} < {s.last} ? {name} : {s.last};"] if early else []
         return [f"{pad}for (int32_t {name} = 0; {name} < {s.extent}; {name} += {s.step}) {{", *first, *body, f"{pad}}}"]
+
+    def _turn(self, s: For, depth: int) -> list[str]:
+        if s.turns > 1:
+            self._took(_LOOP, _LOOP + (self.pipeline.taken_branch if self.pipeline else 0))
+        return self._block(s.body, depth) if s.kind == "block" else self._print(s.body, depth)
+
+    def _times_over(self, times: float, printed: Callable[[], list[str]]) -> list[str]:
+        """What a loop, or a branch, holds, which is executed so many times as often."""
+        before, self._times = self._times, self._times * times
+        self._read.clear()
+        lines = printed()
+        self._times = before
+        self._read.clear()
+        return lines
+
+    def _share(self, conditions: Sequence[Affine]) -> float:
+        """The share of turns in which conditions hold, each on one loop; 1 of others."""
+        found = 1.0
+        for var in {name for condition in conditions for name in condition.names}:
+            mine = [condition for condition in conditions if condition.names == {var}]
+            if var in self._loops and mine:
+                positions = self._loops[var].positions
+                found *= sum(all(c.at({var: x}).const >= 0 for c in mine) for x in positions) / len(positions)
+        return found
 
     def _block(self, body: Statement, depth: int) -> list[str]:
         if has_vectors(body):
@@ -144,7 +170,7 @@ class Printer:
         return self._thumb(thumb(body, self.buffers), "  " * depth) if is_thumb(body) else self._assembly(body, depth)
 
     def _vectors(self, body: Statement, depth: int) -> list[str]:
-        block = vector_block(body, self.buffers, self.pipeline, self._last)
+        block = vector_block(body, self.buffers, self.pipeline, {n: loop.last for n, loop in self._loops.items()})
         cost = block.cycles + len(block.pointers.starts)
         self._took(cost, cost)
         starts = (f"const int8_t *{n} = {self._pointer(*start)};" for n, start in block.pointers.starts.items())
@@ -180,8 +206,8 @@ class Printer:
         self._took(len(lines) + pointers, cycles + pointers)
 
     def _took(self, instructions: int, cycles: int) -> None:
-        self.instructions += self._times * instructions
-        self.cycles += self._times * cycles
+        self._counted[0] += self._times * instructions
+        self._counted[1] += self._times * cycles
 
     def _place(self, access: Access) -> str:
         b = self.buffers[access.buffer]
@@ -199,8 +225,9 @@ class Printer:
         return str(v)
 
     def _count(self, s: Assign | Reduce) -> None:
-        touched = [*accesses(s.value), s.target]
-        memory = sum(not self.buffers[a.buffer].in_registers for a in touched)
+        read = {str(a) for a in accesses(s.value) if not self.buffers[a.buffer].in_registers}
+        memory = len(read - self._read) + (not self.buffers[s.target.buffer].in_registers)
+        self._read |= read - {str(s.target)}
         work = sum(
             OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import mve_layers
@@ -75,6 +76,40 @@ def test_depthwise_convolutions_are_exact(tmp_path, bench):
     cases = [case for layer in layers for case in _cases(layer, Depthwise(), bench, rng)]
     for outcome in run_cases(cases, tmp_path, bench=bench):
         assert outcome.exact, outcome
+
+
+def test_pairs_of_channels_are_exact_in_depthwise_convolutions(tmp_path):
+    draw, family = np.random.default_rng(7), Depthwise()
+    layers = [
+        mve_layers.depthwise(draw, (1, 7, 8, 8), (3, 3), pad=(1, 1, 1, 1)),
+        mve_layers.depthwise(draw, (2, 9, 7, 4), (3, 3), stride=(2, 2), pad=(0, 0, 1, 1), clamp=(-100, 5)),
+        mve_layers.depthwise(draw, (1, 6, 7, 8), (5, 3), 2, pad=(2, 2, 1, 1)),
+        mve_layers.depthwise(draw, (1, 9, 9, 4), (3, 3), dilation=(2, 2)),
+        mve_layers.depthwise(draw, (1, 12, 1, 4), (5, 1), pad=(2, 2, 0, 0), table=True),
+        mve_layers.depthwise(draw, (1, 1, 9, 8), (1, 3), pad=(0, 0, 1, 1)),
+        mve_layers.depthwise(draw, (1, 8, 9, 4), (7, 7), stride=(1, 2), pad=(3, 3, 3, 3)),
+    ]
+    cases, rng = [], random.Random(7)
+    for layer in layers:
+        space = next(v for v in layer.space(family, M4.core).variants if v.name == "program")
+        knobs = {name: [c for c in choices if c != "channel"] for name, choices in space.knobs.items()}
+        drawn = ({name: rng.choice(choices) for name, choices in knobs.items()} for _ in itertools.count())
+        some = itertools.islice((each for each in drawn if space.legal(each)), 3)
+        cases += [layer.case(family, Schedule.of("program", **each), (), M4.core) for each in some]
+    assert [str(outcome) for outcome in run_cases(cases, tmp_path, bench=M4) if not outcome.exact] == []
+
+
+def test_pairs_of_channels_take_fewer_instructions_than_a_channel(tmp_path):
+    draw, family = np.random.default_rng(8), Depthwise()
+    layer = mve_layers.depthwise(draw, (1, 12, 6, 16), (3, 3), pad=(1, 1, 1, 1))
+    knobs = {"rows": 12, "pixels": 3, "copied": 6, "scale": "high"}
+    schedules = [
+        Schedule.of("program", isa=isa, tile=tile, **knobs) for isa, tile in (("dsp", "column"), ("scalar", "channel"))
+    ]
+    cases = [layer.case(family, schedule, (), M4.core) for schedule in schedules]
+    pairs, channel = run_cases(cases, tmp_path, bench=M4)
+    assert pairs.exact and channel.exact
+    assert pairs.instructions < 0.9 * channel.instructions
 
 
 @BENCHES

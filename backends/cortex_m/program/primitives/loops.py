@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -135,8 +136,8 @@ class Reorder(Primitive):
 
 @PRIMITIVES.register
 class Distribute(Primitive):
-    """`distribute(x)`: a loop over several statements becomes a loop over each; the loops behind the first are named
-    `xb`, `xc` ..."""
+    """`distribute(x)`: a loop over several statements becomes a loop over each, one over a condition a condition with a
+    loop in each branch; the loops behind the first are named `xb`, `xc` ..."""
 
     name = "distribute"
     takes = ("loop",)
@@ -144,16 +145,22 @@ class Distribute(Primitive):
     def apply(self, program: Program, *arguments: Argument) -> Program:
         var = str(arguments[0])
         loop = plain(program.loop(var))
-        if not isinstance(loop.body, Seq):
-            raise RefusedError(f"`{var}` holds one statement")
-        if why := why_not_apart(program, loop, var):
-            raise RefusedError(why)
-        names = [f"{var}{chr(ord('a') + i) if i else ''}" for i in range(len(loop.body.body))]
+        match loop.body:
+            case Seq(parts):
+                if why := why_not_apart(program, loop, var):
+                    raise RefusedError(why)
+            case If(conditions, then, otherwise):
+                if any(c[var] for c in conditions):
+                    raise RefusedError(f"a condition in `{var}` is on its turns")
+                parts = (then, otherwise)
+            case _:
+                raise RefusedError(f"`{var}` holds one statement")
+        free = (name for letter in "bcdefghijklmnopqrstuvwxyz" if (name := var + letter) not in program.loops)
+        names = [var, *itertools.islice(free, len(parts) - 1)]
         fresh(program, *names[1:])
-        parts = [
-            replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, loop.body.body, strict=True)
-        ]
-        return with_loop(program, loop, seq(*parts))
+        loops = [replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, parts, strict=True)]
+        found = If(loop.body.conditions, *loops) if isinstance(loop.body, If) else seq(*loops)
+        return with_loop(program, loop, found)
 
 
 @PRIMITIVES.register

@@ -44,6 +44,7 @@ GUARDED = nest("if j - 1 >= 0:", "  T[i, j] = a[i, j - 1]", "T[i, j] += 1")
 BACKWARDS = nest("T[i, j] = a[i, j]", "T[i, j] += T[i, 3 - j]")
 DIAGONAL = nest("T[j, j] = a[i, j]")
 LATER = nest("T[i, 2 * j] = a[i, j]", "T[i, 2 * j + 1] += 2")
+SIDES = nest("T[i, j] = a[i, j]", "T[i, j + 4] = a[i, j + 1]")
 
 REFUSED = {
     "SHIFTED: reorder(i, j)": "turns of `i` and `j` meet in T",
@@ -52,7 +53,7 @@ REFUSED = {
     "BOTH_WAYS: split(i, z, 3, early)": "turns of `i` meet in T",
     "ADDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
     "GUARDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
-    "BACKWARDS: split(i, z, 3, early)": "turns of `i` meet in T",
+    "BACKWARDS: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
     "BOTH_WAYS: distribute(j)": "turns of `j` meet in T",
 }
 
@@ -70,6 +71,7 @@ def test_an_order_that_matters_is_kept(case):
     [
         "ADDED: reorder(i, j)",
         "ADDED: distribute(j)",
+        "SIDES: reorder(i, j)",
         "GUARDED: stage(T, j, s, r)",
         "GUARDED: stage(T, i, s, scratch)",
         "BACKWARDS: stage(T, i, s, scratch)",

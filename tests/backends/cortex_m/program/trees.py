@@ -57,6 +57,18 @@ for ox < 6:
   for ok < 3:
     out[ox] += P[ox, ok]
 """
+BRANCHES = """
+a: i8[4, 6, 3] in in
+out: i8[6, 6, 3] in out
+for n < 3:
+  for y < 6:
+    if y - 1 >= 0 and 4 - y >= 0:
+      for x < 6:
+        out[y, x, n] = a[y - 1, x, n]
+    else:
+      for f < 6:
+        out[y, f, n] = 7
+"""
 COPIED = """
 a: i8[6, 8] in in
 out: i8[6, 8] in out
