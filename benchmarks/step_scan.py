@@ -32,6 +32,7 @@ from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
+from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -70,7 +71,7 @@ class Shipped:
         rng = np.random.default_rng(0)
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
-        small = {"i8": (-128, 128), "i32": (-20, 20)}
+        small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20)}
         return {
             b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
             for b in self.program.arguments
@@ -102,11 +103,17 @@ def shipped_schedules() -> Iterator[Shipped]:
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
+        "reduction": ReductionSketch("max", "i8", 6, 21, {}),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     for name, what in vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}).items():
+        yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
+    for name, what in {
+        "rows": RowsSketch("max", "i8", 6, 21, {}),
+        "vectors": VectorsSketch("add", "i16", 3, 21, {}),
+    }.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
 
 

@@ -26,8 +26,8 @@ def _moved(register: str, memory: str) -> Iterator[Row]:
     q, m = f"{register} q", f"{memory} m"
     load, store = f"vldr{letter}.{sign}{8 * wide} {{d}}, {{a}}", f"vstr{letter}.{8 * wide} {{a}}, {{d}}"
     names = f"vldr{letter}.{register}", f"vstr{letter}.{register}"
-    yield Row(names[0], lanes, "d[l] = a[l]", formals(d=q, a=m), load, reach, width, moves=moves)
-    yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, width, moves=moves)
+    yield Row(names[0], lanes, "d[l] = a[l]", formals(d=q, a=m), load, reach, width, moves=moves, masks=True)
+    yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, width, moves=moves, masks=True)
 
 
 def _words(dtype: str) -> Iterator[Row]:
@@ -78,6 +78,24 @@ def _products(dtype: str) -> Row:
     )
 
 
+def _joined(dtype: str) -> Iterator[Row]:
+    """A number, and those in the lanes of a vector: their sum, the greatest, the least."""
+    lanes, bits, operands = REGISTERS["q"] // BYTES[dtype], 8 * BYTES[dtype], formals(d="i32 r", a=f"{dtype} q")
+    names = (f"vaddva.s{bits}", f"vmaxv.s{bits}", f"vminv.s{bits}")
+    text = " {d}, {a}"
+    yield Row(names[0], lanes, "d += a[l]", operands, names[0] + text, first=f"vaddv.s{bits}{text}", masks=True)
+    before = {"i8": "low(d)", "i16": "low_half(d)", "i32": "d"}[dtype]
+    for name, op in zip(names[1:], ("max", "min"), strict=True):
+        yield Row(name, lanes, f"d = {op}({before}, a[l])", operands, name + text, masks=True)
+
+
+def _near_to(dtype: str) -> Row:
+    """A number to memory."""
+    letter, width = {"i8": "b", "i16": "h", "i32": ""}[dtype], BYTES[dtype]
+    operands, meaning = formals(d=f"{dtype} m", a="i32 r"), "d = a"
+    return Row(f"str{letter}.near", 1, meaning, operands, f"str{letter} {{a}}, {{d}}", _NEAR, width, moves=_NEAR[1])
+
+
 @ISAS.register
 class Mve(Isa):
     """Vectors of 16 bytes: loads and stores that widen and narrow, sums of products, what a RESCALE takes."""
@@ -88,8 +106,9 @@ class Mve(Isa):
         *_words("i16"),
         *(row for both in _WIDTHS for row in _moved(*both)),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", _PAIR, 4, moves=_PAIR[1]),
-        Row("str.near", 1, "d = a", formals(d="i32 m", a="i32 r"), "str {a}, {d}", _NEAR, 4, moves=_NEAR[1]),
+        *(_near_to(dtype) for dtype in BYTES),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
+        Row("mov", 1, "d = a", formals(d="i32 r", a="i32 r"), "mov {d}, {a}"),
         Row(
             "vmov.4r",
             4,
@@ -99,14 +118,7 @@ class Mve(Isa):
         ),
         *(_spread(dtype) for dtype in BYTES),
         *(_products(dtype) for dtype in ("i8", "i16")),
-        Row(
-            "vaddva.s8",
-            16,
-            "d += a[l]",
-            formals(d="i32 r", a="i8 q"),
-            "vaddva.s8 {d}, {a}",
-            first="vaddv.s8 {d}, {a}",
-        ),
+        *(row for dtype in BYTES for row in _joined(dtype)),
         _both("vadd", "d[l] = a[l] + b[l]", "i32", "i32"),
         _number("vadd", "d[l] = a[l] + b", "i32", "i32"),
         _both("vsub", "d[l] = a[l] - b[l]", "i32", "i32"),

@@ -1,34 +1,35 @@
-"""REDUCE_SUM, REDUCE_MAX and REDUCE_MIN of integers along the last axis on MVE."""
+"""REDUCE_SUM, REDUCE_MAX and REDUCE_MIN of integers along the last axis."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain, number
-from tosaic.backends.cortex_m.nest.across import Rows, scheduled, sketches
-from tosaic.backends.cortex_m.program.schedule import Step
-from tosaic.backends.target import Core
+import numpy as np
+
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
+from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain, number, workload
+from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.support.attributes import bool_of, int_of
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
-from tosaic.tuner.space import Schedule, Variant
 
 _WIDTHS = {"i8": 8, "i16": 16, "i32": 32}
-# The reduction of a vector, and the element types that hold its result.
+# What joins elements, and the element types that hold its result.
 _OPS = {
-    "tosa.reduce_sum": ("vaddva", ("i32",)),
-    "tosa.reduce_max": ("vmaxv", tuple(_WIDTHS)),
-    "tosa.reduce_min": ("vminv", tuple(_WIDTHS)),
+    "tosa.reduce_sum": ("add", ("i32",)),
+    "tosa.reduce_max": ("max", tuple(_WIDTHS)),
+    "tosa.reduce_min": ("min", tuple(_WIDTHS)),
 }
 
 
 @FAMILIES.register
-class Reduction(KernelFamily):
+class Reduction(ProgramFamily):
     """One reduction of int8, int16 or int32 to one element a row; sums are of int32, or of what a RESCALE by 1 widens.
 
-    Its variants are those of `nest.across`.
+    With MVE its variants are `rows`, which turns over rows, and `vectors`, which turns over the vectors of each.
     """
 
     name = "reduction"
@@ -50,33 +51,23 @@ class Reduction(KernelFamily):
         shape = shape_of(source)
         if int_of(op, "axis") != len(shape) - 1:
             return None
-        attributes = {
-            "op": op.name,
-            "element": str(element_type(source)),
-            "rows": math.prod(shape[:-1]),
-            "length": shape[-1],
-            "zero_point": zero_point,
-        }
-        return Workload(self.name, " ".join(f"{k}={v}" for k, v in attributes.items()), attributes, {})
+        element, length = str(element_type(source)), shape[-1]
+        attributes = {"op": op.name, "element": element, "rows": math.prod(shape[:-1]), "length": length}
+        first = {"add": -length * zero_point, "max": -1 << _WIDTHS[element] - 1, "min": (1 << _WIDTHS[element] - 1) - 1}
+        return workload(self.name, attributes, {"first": np.array(first[_OPS[op.name][0]], np.int32)})
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_rows(workload), core.pipeline) if core.mve else ()
+    def sketch(self, workload: Workload) -> Sketched | None:
+        return ReductionSketch(*_what(workload), workload.constants)
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return scheduled(_rows(workload), schedule, core.pipeline).source(self.name)
-
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return scheduled(_rows(workload), schedule, core.pipeline).nest.trace
-
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return self.site.promised(scheduled(_rows(workload), schedule, core.pipeline), core.pipeline)
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        what = _what(workload)
+        return {"rows": RowsSketch(*what, workload.constants), "vectors": VectorsSketch(*what, workload.constants)}
 
 
-def _rows(workload: Workload) -> Rows:
-    join, bits = _OPS[str(workload.attributes["op"])][0], _WIDTHS[str(workload.attributes["element"])]
-    rows, length, zero = (number(workload, name) for name in ("rows", "length", "zero_point"))
-    first = {"vaddva": -length * zero, "vmaxv": -(1 << bits - 1), "vminv": (1 << bits - 1) - 1}[join]
-    return Rows(join, bits, 32 if join == "vaddva" else bits, rows, length, first)
+def _what(workload: Workload) -> tuple[str, str, int, int]:
+    """The joining operation, the element type, rows and elements of each."""
+    op, element = (str(workload.attributes[name]) for name in ("op", "element"))
+    return _OPS[op][0], element, number(workload, "rows"), number(workload, "length")
 
 
 def _widened(op: ir.Operation) -> int | None:

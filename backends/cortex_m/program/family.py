@@ -51,9 +51,10 @@ class ProgramFamily(KernelFamily):
         programs = cheapest_first(self._sketches(workload, core), core, self.site)
         if not core.mve:
             return programs
-        programs, others = list(map(_guess, programs)), self.vector_variants(workload, core)
+        others = self.vector_variants(workload, core)
         if not programs or not others:
             return [*programs, *others]
+        programs = list(map(_guess, programs))
         firsts = [first for variant in (programs[0], others[0]) if (first := variant.first()) is not None]
         ours, theirs = (self.features(workload, first, core)[PROMISE] for first in firsts)
         return [*programs, *others] if ours <= _LEAN * theirs else [*others, *programs]

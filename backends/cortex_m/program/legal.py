@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import How, loops_of, meaning_of, own_buffers, touches, under
+from tosaic.backends.cortex_m.program.rewriting import JOINS, How, loops_of, meaning_of, own_buffers, touches, under
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Assign,
@@ -85,9 +85,15 @@ def why_not_apart(program: Program, loop: For, *names: str) -> str:
         counted = () if windows else names
         if any(_counts_dimension(found, var) for var in counted):
             continue
-        if {use.how for use in found} != {"add"} and not any(_strided(b, found, var) for var in names):
+        if not _joins(found) and not any(_strided(b, found, var) for var in names):
             return f"turns of {' and '.join(f'`{var}`' for var in names)} meet in {b.name}"
     return ""
+
+
+def _joins(found: Sequence[Use]) -> bool:
+    """Whether all uses join numbers to elements in one way."""
+    ways = {use.how for use in found}
+    return len(ways) == 1 and ways <= {*JOINS}
 
 
 def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
@@ -130,11 +136,13 @@ def _least_distance(loop: For) -> int:
 
 
 def why_not_repeatable(program: Program, loop: For) -> str:
-    """Why a turn may not run twice; empty where it begins all that it adds to, or reads of what it writes."""
+    """Why a turn may not run twice; empty where it begins all that it adds to, or reads of what it writes, or is one of
+    a greatest or a least number."""
     if why := why_not_apart(program, loop, loop.var):
         return why
     for b, found in changed_in(program, loop):
-        if reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
+        again = _joins(found) and found[0].how != "add"
+        if not again and reads_old(b, [use._replace(loops=use.loops[1:]) for use in found]):
             return f"a turn of `{loop.var}` adds to, or reads, what it did not begin of {b.name}"
     return ""
 

@@ -28,7 +28,10 @@ from tosaic.backends.cortex_m.program.tree import (
     walk,
 )
 
-How = Literal["read", "write", "add"]
+How = Literal["read", "write", "add", "max", "min"]
+"""How an element is used: `add`, `max` and `min` join another number to it."""
+JOINS: tuple[How, ...] = ("add", "max", "min")
+"""What numbers may be joined by in any order."""
 
 
 def seq(*parts: Statement) -> Statement:
@@ -104,7 +107,7 @@ def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> S
             return s if target is s.target and new is s.value else type(s)(target, new)
         if isinstance(s, Instr):
             operands = tuple(map(change, s.operands))
-            return s if all(map(operator.is_, operands, s.operands)) else Instr(s.row, operands)
+            return s if all(map(operator.is_, operands, s.operands)) else replace(s, operands=operands)
         return s
 
     return mapped(statement, one)
@@ -174,24 +177,41 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
         *outer, inner = start.index
         return Access(start.buffer, (*outer, inner + formal.index[0].at({"l": Affine.of(lane)})))
 
-    return For(lane, instr.row.lanes, with_accesses(meaning(instr.row), actual))
+    return For(lane, instr.lanes, with_accesses(meaning(instr.row), actual))
 
 
 def touches(statement: Statement) -> Iterator[tuple[How, Access]]:
     """Every access below, and how, in order; of instructions, the starts of their windows."""
     for s in walk(statement):
         if isinstance(s, Assign | Reduce):
-            for access in accesses(s.value):
+            how, value = joined(s)
+            for access in accesses(value):
                 yield "read", access
-            yield ("write" if isinstance(s, Assign) else "add"), s.target
+            yield how, s.target
         elif isinstance(s, Instr):
             what = meaning(s.row)
+            how, value = joined(what)
+            read = {access.buffer for access in accesses(value)}
             for formal, operand in zip(s.row.formals, s.operands, strict=True):
-                written = formal.name == what.target.buffer
-                if not written or changes_target(s.row):
+                if formal.name in read:
                     yield "read", operand
-                if written:
-                    yield ("write" if isinstance(what, Assign) else "add"), operand
+                if formal.name == what.target.buffer:
+                    yield how, operand
+
+
+def joined(s: Assign | Reduce) -> tuple[How, Value]:
+    """How a statement uses its target, and the value that it writes, or joins to it."""
+    if isinstance(s, Reduce):
+        return "add", s.value
+    match s.value:
+        case Op(name="max" | "min" as how, args=(before, value)) if s.target in (before, *_args(before, "low")):
+            return how, value  # type: ignore[return-value]
+    return "write", s.value
+
+
+def _args(value: Value, prefix: str) -> tuple[Value, ...]:
+    """The arguments of an operation whose name begins so."""
+    return value.args if isinstance(value, Op) and value.name.startswith(prefix) else ()
 
 
 def tables_of(statement: Statement) -> set[str]:

@@ -33,6 +33,7 @@ class Row:
             first line is lost where it is no result.
         moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
         first: of one that adds up, the instruction that begins the sum at 0; empty for none.
+        masks: whether a mask may keep lanes from it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Row:
     low: bool = False
     moves: int = 0
     first: str = ""
+    masks: bool = False
 
     @property
     def instructions(self) -> int:

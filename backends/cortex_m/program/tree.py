@@ -180,13 +180,24 @@ class Alloc:
 
 @dataclass(frozen=True)
 class Instr:
-    """An instruction on windows that begin at its operands. What it means is a tree again: `meaning_of`."""
+    """An instruction on windows that begin at its operands. What it means is a tree again: `meaning_of`.
+
+    Args:
+        limit: its first lanes that do something, where a mask keeps the others from it; 0 where all do.
+    """
 
     row: Row
     operands: tuple[Access, ...]
+    limit: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """How often its meaning holds."""
+        return self.limit or self.row.lanes
 
     def __str__(self) -> str:
-        return f"{self.row.name}({', '.join(map(str, self.operands))})"
+        masked = f" for {self.limit} lanes" if self.limit else ""
+        return f"{self.row.name}({', '.join(map(str, self.operands))}){masked}"
 
 
 @dataclass(frozen=True)

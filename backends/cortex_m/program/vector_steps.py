@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.nest.block import Instruction
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.pointers import Address
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
-from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Instr, Reduce, Statement
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    Instr,
+    Op,
+    Reduce,
+    RefusedError,
+    Statement,
+)
+
+_VECTOR_FORM = re.compile(r"^(v\w+)(\.)")
+"""The mnemonic of an instruction, up to its type; one that a mask may keep lanes from ends in a `t`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +57,8 @@ class Step:
     @property
     def lines(self) -> list[str]:
         row = self.instr.row
-        return [line.strip() for line in (row.first if self.begins else row.text).split(";")]
+        lines = [line.strip() for line in (row.first if self.begins else row.text).split(";")]
+        return [_VECTOR_FORM.sub(r"vpst\\n\1t\2", line) for line in lines] if self.instr.limit else lines
 
     def made(self, address: Address | None) -> list[Instruction]:
         """The lines of the instruction; `address` is that of its operand in memory."""
@@ -68,7 +84,7 @@ class Step:
 
 def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[Step]:
     """The instructions of a part; zeros that another instruction begins its sum with are none."""
-    found, zero, started = list[Step](), dict[str, Step](), set[str]()
+    found, zero, started, short = list[Step](), dict[str, Step](), set[str](), dict[str, int]()
     for s in part:
         if isinstance(s, Alloc):
             started = {name for name in started if name.rpartition("__")[0] != s.buffer.name}
@@ -76,6 +92,10 @@ def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[S
         assert isinstance(s, Instr)
         what, step = meaning(s.row), _step(s, buffers)
         targets, sources = step.targets, step.sources
+        if s.limit and _adds_zeros(what, any(short.get(name) == s.limit for name in sources)):
+            step = _step(replace(s, limit=0), buffers)
+        loaded = any(formal.memory == "m" and formal.name != step.target for formal in s.row.formals)
+        short.update(dict.fromkeys(targets, s.limit if loaded else 0))
         if targets and isinstance(what, Assign) and what.value == 0:
             zero[targets[0]] = step
             continue
@@ -90,6 +110,12 @@ def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[S
         found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
         started.update(targets)
     return [*found, *zero.values()]
+
+
+def _adds_zeros(what: Assign | Reduce, short: bool) -> bool:
+    """Whether lanes that a mask would keep from a sum add 0 to it: a masked load brings 0 to them."""
+    value = what.value if isinstance(what, Reduce) and short else None
+    return isinstance(value, Access) or (isinstance(value, Op) and value.name == "mul")
 
 
 def _step(s: Instr, buffers: Mapping[str, Buffer]) -> Step:
@@ -112,3 +138,21 @@ def names_of(steps: Sequence[Step]) -> dict[str, str]:
         for formal in step.instr.row.formals:
             found.update(dict.fromkeys(step.registers.get(formal.name, ()), formal.memory))
     return found
+
+
+def mask_of(steps: Iterable[Step]) -> tuple[int, int] | None:
+    """The mask of a block: its first lanes that do something, and the bits of a lane; None where all do.
+
+    Raises:
+        RefusedError: there are several.
+    """
+    masks = {
+        (step.instr.limit, 8 * BYTES[formal.dtype])
+        for step in steps
+        if step.instr.limit
+        for formal in step.instr.row.formals
+        if formal.memory == "q"
+    }
+    if len(masks) > 1:
+        raise RefusedError(f"a block has one mask, not {len(masks)}")
+    return next(iter(masks), None)

@@ -23,12 +23,14 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
 )
-from tosaic.backends.cortex_m.program.vector_steps import Step, names_of, steps_of
+from tosaic.backends.cortex_m.program.vector_steps import Step, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 """General registers of a block: sums of products want even ones."""
+_OTHER_MASK = "r12"
+"""Where the mask of the code around a block stays, whose own is another one."""
 _GENERAL = 13
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
@@ -100,6 +102,8 @@ class _Vectors:
         self.inside = {b.name for b in allocs}
         self.parts = [steps_of(part, buffers) for part in parts]
         self.names = [names_of(part) for part in self.parts]
+        self.mask = mask_of(step for part in self.parts for step in part)
+        self.numbers = tuple(name for name in _NUMBERS if not (self.mask and name == _OTHER_MASK))
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
@@ -111,7 +115,7 @@ class _Vectors:
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number that lives outside")
-        if len({*self.homes.values()}) + len(self.pointers.starts) + len(self.read) > _GENERAL:
+        if len({*self.homes.values()}) + len(self.pointers.starts) + len(self.read) + bool(self.mask) > _GENERAL:
             raise RefusedError(
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
@@ -128,10 +132,10 @@ class _Vectors:
         staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
         alone = [[name for name in part if name not in staying] for part in numbers]
         most = len(staying) + max(map(len, alone))
-        if most > len(_NUMBERS):
-            raise RefusedError(f"{most} numbers live in a block, which has {len(_NUMBERS)} registers for them")
-        return dict(zip(staying, _NUMBERS, strict=False)) | {
-            name: register for part in alone for name, register in zip(part, _NUMBERS[len(staying) :], strict=False)
+        if most > len(self.numbers):
+            raise RefusedError(f"{most} numbers live in a block, which has {len(self.numbers)} registers for them")
+        return dict(zip(staying, self.numbers, strict=False)) | {
+            name: register for part in alone for name, register in zip(part, self.numbers[len(staying) :], strict=False)
         }
 
     def _staying(self, kind: str) -> list[str]:
@@ -196,6 +200,9 @@ class _Vectors:
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
         before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
+        if self.mask:
+            lanes, bits = self.mask
+            before = [f"vmrs {_OTHER_MASK}, p0", f"mov lr, #{lanes}", f"vctp.{bits} lr", *before]
         turn, turns = tuple[str, ...](), 0
         if self.loop is not None:
             turns = self.loop.turns
@@ -208,6 +215,7 @@ class _Vectors:
             turn, before = found.turn, [*before, *found.entry]
             if opening or self._passes_end(hoisted, last):
                 after, turns = [*found.last, *after], turns - 1
+        after = [*after, f"vmsr p0, {_OTHER_MASK}"] if self.mask else after
         if 4 * len(turn) > _REACH_OF_LOOP or turns > _MOST_TURNS:
             raise RefusedError(f"a hardware loop of {len(turn)} instructions and {turns} turns is too long")
         return VectorBlock(
@@ -248,7 +256,7 @@ class _Vectors:
         vectors = [v for v in VECTORS if v in used]
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
-        numbers = sorted({*self.homes.values()})
+        numbers = sorted({*self.homes.values()} | ({_OTHER_MASK} if self.mask else set()))
         return assembly(before, turn, after, turns, changes, reads, numbers, (), vectors)
 
     def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:

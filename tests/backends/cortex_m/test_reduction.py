@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from board import M0, M4
 from family_cases import Build, outcomes_of, task_of
-from golden_files import assert_golden
+from golden_files import assert_golden_text
 
-from tosaic.backends.cores.cortex_m55 import PIPELINE
-from tosaic.backends.cortex_m.nest.across import Rows, scheduled
-from tosaic.backends.cortex_m.nest.nest import parse_trace
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernels.reduction_sketch import RowsSketch, VectorsSketch
+from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.text import listing
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule
 
@@ -41,6 +43,13 @@ def test_schedules_equal_the_reference(name, outcomes):
         assert outcome.exact, outcome
 
 
+@pytest.mark.parametrize("bench", [M4, M0], ids=["DSP", "baseline"])
+def test_cores_without_vectors_compute_the_same(tmp_path, bench):
+    for name, found in outcomes_of(CASES, ("reduction",), tmp_path, headroom=7, samples=1, bench=bench).items():
+        assert found
+        assert not [str(outcome) for outcome in found if not outcome.exact], name
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -54,26 +63,25 @@ def test_other_axes_f32_and_constants_are_left_to_the_generic_path(build):
     assert {variant.name for variant in task_of(build).space.variants} == {"linalg.loops"}
 
 
-def test_the_c_of_one_schedule_stays_what_it_is():
-    kernel = scheduled(Rows("vmaxv", 8, 8, 8, 64, -128), Schedule.of("rows", rows=2, ahead=1), PIPELINE)
-    assert kernel.what.nest.replay(parse_trace("\n".join(map(str, kernel.nest.trace)))) == kernel.nest
-    assert_golden("reduction.c", kernel.source("reduction"), "void reduction")
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
+    kernel = of_schedule(RowsSketch("add", "i8", 9, 35, {}), Schedule.of("rows", rows=2, ahead=1), CORTEX_M55)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_reduction.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 @pytest.mark.parametrize(
-    ("what", "schedule", "message"),
+    ("what", "numbers", "message"),
     [
-        (Rows("vmaxv", 8, 8, 8, 2048, -128), Schedule.of("rows", rows=2, ahead=0), "516 instructions is too long"),
-        (Rows("vmaxv", 8, 8, 70000, 16, -128), Schedule.of("rows", rows=1, ahead=0), "does not count 70000 turns"),
-        (Rows("vaddva", 8, 32, 3, 64, 0), Schedule.of("rows", rows=4, ahead=0), "`y` of 3 cannot be split by 4"),
-        (
-            Rows("vaddva", 8, 32, 3, 64, 0),
-            Schedule.of("vectors", vectors=5, ahead=0),
-            "`x` of 64 cannot be split by 80",
-        ),
+        (RowsSketch("max", "i8", 8, 2048, {}), {"rows": 1, "ahead": 0}, "a turn of 128 vectors is too long"),
+        (RowsSketch("add", "i8", 3, 64, {}), {"rows": 4, "ahead": 0}, "`y` of 3 by 1 is not cut at 0"),
+        (VectorsSketch("add", "i8", 3, 64, {}), {"vectors": 5, "ahead": 0}, "`k` of 64 by 1 is not cut at 0"),
+        (VectorsSketch("add", "i8", 3, 64, {}), {"vectors": 4, "ahead": 1}, "`k` is no hardware loop of several turns"),
+        (RowsSketch("max", "i8", 70000, 16, {}), {"rows": 1, "ahead": 0}, "70000 turns is too long"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_verifier_says_what_is_illegal(what, schedule, message):
-    with pytest.raises(BackendError, match=message):
-        scheduled(what, schedule, PIPELINE)
+def test_what_is_refused(what, numbers, message):
+    with pytest.raises(BackendError, match=message) as raised:
+        of_schedule(what, Schedule.of("rows", **numbers), CORTEX_M55)
+    assert raised.value.what

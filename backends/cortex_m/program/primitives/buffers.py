@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,6 +51,18 @@ def whole_registers(b: Buffer) -> None:
         raise RefusedError(f"{list(b.shape)} of {b.dtype} is no whole register `{b.memory}`")
 
 
+def _in_whole_registers(b: Buffer) -> Buffer:
+    """A buffer whose last dimension has lanes of vectors behind it, which nothing uses, up to a whole one.
+
+    Raises:
+        RefusedError: it fills no registers of another class.
+    """
+    if b.memory == "q" and b.shape:
+        b = replace(b, shape=(*b.shape[:-1], -(-b.shape[-1] // b.lanes) * b.lanes))
+    whole_registers(b)
+    return b
+
+
 @PRIMITIVES.register
 class Stage(Primitive):
     """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
@@ -86,8 +99,9 @@ class Stage(Primitive):
         windows = [window_of([(u.access.index[dim], u.loops) for u in found]) for dim in range(len(b.shape))]
         windows_inside(program, loop, b, windows)
         kept = [dim for dim, window in enumerate(windows) if window.extent > 1]
-        buffer = Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory)
-        whole_registers(buffer)
+        if not kept and memory == "q" and b.shape:
+            kept = [len(b.shape) - 1]
+        buffer = _in_whole_registers(Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory))
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, *names.values())
         if memory in REGISTERS and any(not w.dense for w in windows):
@@ -99,7 +113,7 @@ class Stage(Primitive):
         def moved(a: Access) -> Access:
             return Access(new, tuple(a.index[d] - windows[d].base for d in kept)) if a.buffer == name else a
 
-        read = reads_old(b, found) or (written and not covers(b, found, buffer.size))
+        read = reads_old(b, found) or (written and not covers(b, found, math.prod(windows[dim].extent for dim in kept)))
         back = {names[dim]: f"{names[dim]}o" for dim in kept} if read else {}
         fresh(program, *back.values())
         extents = {names[dim]: windows[dim].extent for dim in kept}

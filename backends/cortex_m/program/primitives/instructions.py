@@ -32,7 +32,8 @@ from tosaic.backends.cortex_m.program.tree import (
 class Select(Primitive):
     """`select(k, dsp)`: each statement in loop `k` becomes an instruction that means the same.
 
-    A loop around one statement becomes an instruction of so many lanes, or its turns become one each.
+    A loop around one statement becomes an instruction of so many lanes, or of more, of which a mask takes the first; or
+    its turns become one each.
     """
 
     name = "select"
@@ -77,13 +78,14 @@ def _matched(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[s
     assert isinstance(inner, Assign | Reduce)
     if isinstance(s, For) and s.step != 1:
         return None
-    for row in rows:
+    exact = [(row, 0) for row in rows if row.lanes == lanes]
+    for row, limit in (*exact, *((row, lanes) for row in rows if row.masks and lanes < row.lanes)):
         what = meaning(row)
-        if row.lanes != lanes or type(what) is not type(inner):
+        if type(what) is not type(inner):
             continue
         match = _Match(row, var, buffers)
         if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
-            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals))
+            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit)
     return None
 
 

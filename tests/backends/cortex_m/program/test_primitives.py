@@ -59,7 +59,6 @@ REFUSED = {
     "COPY: split(y, yi, 6); write_out(y)": "`y` has 1 turns",
     "COPY: block(x)": "`x` holds what is no instruction: select some first",
     "COPY: stage(a, y, u, x)": "a is not staged in `x` as `i8`",
-    "COPY: stage(a, y, u, q)": "[8] of i8 is no whole register `q`",
     "PIXELS: stage(w, sx, u, q, i8, sn)": "`sn` reads all, or nothing, of w",
     "PIXELS: stage(S, sx, u, q, i32, sn)": "S is not read alone in `sn` inside of `sx`",
     "SUMS: stage(out, y, u, r, i16)": "out is not staged in `r` as `i16`",

@@ -1,0 +1,106 @@
+"""Reductions of rows with the numbers that their schedules leave open."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.sketches.reductions import Rows, by_rows, by_vectors, scalar
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_UNROLLED = (4, 8, 2, 1)
+_MOST_VECTORS = 120
+"""Of a turn."""
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """REDUCE_SUM, REDUCE_MAX or REDUCE_MIN of rows; `op` and `dtype` as of `algorithms.reduction`."""
+
+    op: str
+    dtype: str
+    rows: int
+    length: int
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.reduction(self.op, self.dtype, self.rows, self.length)
+
+
+class ReductionSketch(_Reduction):
+    """On cores without vectors."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The number that is open: `unroll`, elements of a turn."""
+        return {"unroll": _UNROLLED}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        if int(knobs["unroll"]) > self.length:
+            raise RefusedError(f"{self.length} elements have no turn of {knobs['unroll']}")
+        return scalar(self.length, int(knobs["unroll"]))
+
+    def cost(self, knobs: Knobs) -> float:
+        return _UNROLLED.index(int(knobs["unroll"]))
+
+
+class _VectorSketch(_Reduction):
+    """On cores with vectors."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return REGISTERS["q"] // BYTES[self.dtype]
+
+    def numbers(self, together: int, ahead: int) -> Rows:
+        """The numbers of a schedule."""
+        return Rows(self.rows, self.length, self.lanes, self.op != "add", self.dtype, together, ahead)
+
+    @abstractmethod
+    def turns(self, together: int) -> tuple[int, int]:
+        """How many turns of `together` rows or vectors there are, and how many of these are left."""
+
+    def cost(self, knobs: Knobs) -> float:
+        together, ahead = (int(number) for number in knobs.values())
+        turns, left = self.turns(together)
+        if not turns or (ahead and turns == 1):
+            raise RefusedError(f"there is no turn of {together} to run {ahead} loads ahead")
+        return (together * turns + left) * 2 + turns + 4 * (left > 0) + abs(ahead - 2) / 8
+
+
+class RowsSketch(_VectorSketch):
+    """Turns over the rows; see `sketches.reductions.by_rows`."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `rows` in a turn, and `ahead`, loads that run a turn ahead."""
+        return {"rows": (2, 4, 3, 1), "ahead": (2, 1, 3, 4, 0)}
+
+    def turns(self, together: int) -> tuple[int, int]:
+        return divmod(self.rows, together)
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        rows, vectors = int(knobs["rows"]), -(-self.length // self.lanes)
+        if rows * vectors > _MOST_VECTORS:
+            raise RefusedError(f"a turn of {rows * vectors} vectors is too long")
+        return by_rows(self.numbers(rows, int(knobs["ahead"])))
+
+
+class VectorsSketch(_VectorSketch):
+    """Turns over the vectors of a row; see `sketches.reductions.by_vectors`."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `vectors` in a turn, and `ahead`, loads that run a turn ahead."""
+        return {"vectors": (4, 2, 8, 1, 3, 6, 12, 16), "ahead": (2, 1, 3, 4, 0)}
+
+    def turns(self, together: int) -> tuple[int, int]:
+        turns, left = divmod(self.length, together * self.lanes)
+        return turns, -(-left // self.lanes)
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return by_vectors(self.numbers(int(knobs["vectors"]), int(knobs["ahead"])))
