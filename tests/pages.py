@@ -42,7 +42,7 @@ def executed(text: str, names: dict[str, Any]) -> str:
                 exec(compile(body, "<page>", "exec"), names)
             printed = out.getvalue()
         elif language == "sh":
-            for line in body.splitlines():
+            for line in body.replace("\\\n", " ").splitlines():
                 result = CliRunner().invoke(main, shlex.split(line, comments=True)[1:], catch_exceptions=False)
                 assert result.exit_code == 0, result.output
         elif language == "text":

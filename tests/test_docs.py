@@ -16,9 +16,9 @@ from tosaic.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\S+).*?\n(.*?)^```", re.M | re.S)
-_TO_RUN = re.compile(r"^```(sh|python).*?^```\n(\n```text\n.*?^```\n)?", re.M | re.S)
-"""A block that is executed, with what it prints."""
-_ELSEWHERE = {"kernels.md", "npus.md", "schedules.md", "passes.md", "targets.md"}
+_TO_RUN = re.compile(r"^```(sh|python|\w+ \S+\n).*?^```\n(\n```text\n.*?^```\n)?", re.M | re.S)
+"""A block that is executed, with what it prints, or a file that one needs."""
+_ELSEWHERE = {"kernels.md", "npus.md", "schedules.md", "passes.md"}
 """Pages whose blocks have a test of their own."""
 _RUN = [page for page in PAGES if page.name not in _ELSEWHERE and re.search(r"^```(sh|python)", page.read_text(), re.M)]
 _NEEDED = ("examples", "benchmarks", "tests", "docs")
@@ -90,8 +90,5 @@ def test_every_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     names = dict[str, Any]()
-    text = "".join(
-        found[0]
-        for found in re.finditer(r"^```(sh|python).*?^```\n(\n```text\n.*?^```\n)?", page.read_text(), re.M | re.S)
-    )
+    text = "".join(found[0] for found in _TO_RUN.finditer(page.read_text()))
     assert executed(text, names) == text

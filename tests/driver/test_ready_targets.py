@@ -111,7 +111,7 @@ def table() -> str:
 
 
 def test_a_file_written_by_the_page_alone(tmp_path):
-    board, kit, npu = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    board, kit, _, npu = re.findall(r"```toml.*?\n(.*?)```", PAGE, re.DOTALL)
     assert len(board.splitlines()) <= 20
     file = tmp_path / "my-board.toml"
     file.write_text(board)
@@ -119,7 +119,7 @@ def test_a_file_written_by_the_page_alone(tmp_path):
     found = outcome(str(file), f"{NETS}:small")
     assert found.kind == "exact"
     wrong = (("wait_states", "wait_state"), ("size = 0x0010_0000", "size = 0x1900_0000"))
-    for (old, new), line in zip(wrong, re.findall(r"^    my-board\.toml:\d+: .*$", PAGE, re.MULTILINE), strict=True):
+    for (old, new), line in zip(wrong, re.findall(r"^my-board\.toml:\d+: .*$", PAGE, re.MULTILINE), strict=True):
         file.write_text(board.replace(old, new, 1))
         assert line.strip() in str(examine(file)[1][0])
     file.write_text(kit)
