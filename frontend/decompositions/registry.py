@@ -11,7 +11,9 @@ from torch._ops import OpOverload
 from torch.export import default_decompositions
 
 from tosaic.frontend import decompositions
-from tosaic.support.discovery import modules_of
+from tosaic.support.discovery import found
+
+ENTRY_POINTS = "tosaic.decompositions"
 
 _OWN: dict[Any, Callable] = {}
 
@@ -37,5 +39,5 @@ def decomposition_of(target: Any) -> Callable | None:
 @cache
 def _known() -> dict[Any, Callable]:
     """Torch's way to Core ATen comes before its other decompositions."""
-    modules_of(decompositions.__name__)
+    found(decompositions.__name__, ENTRY_POINTS)
     return {**decomposition_table, **dict(default_decompositions().items()), **_OWN}

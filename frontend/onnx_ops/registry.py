@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tosaic.frontend import onnx_ops
-from tosaic.support.discovery import modules_of
+from tosaic.support.discovery import found
+
+ENTRY_POINTS = "tosaic.onnx_ops"
 
 CONTRIBUTED = "com.microsoft"
 """The domain of the ops that onnxruntime adds, which its quantizer writes."""
@@ -75,6 +78,11 @@ def onnx_op(
 
 def rule_of(op: str, opset: int, domain: str = "") -> OnnxRule | None:
     """What an op computes in an opset of its domain; None where no rule is registered."""
-    modules_of(onnx_ops.__name__)
+    _discover()
     known = [rule for rule in _RULES.get((domain, op), ()) if rule.since <= opset]
     return max(known, key=lambda rule: rule.since, default=None)
+
+
+@cache
+def _discover() -> None:
+    found(onnx_ops.__name__, ENTRY_POINTS)
