@@ -29,6 +29,7 @@ import numpy as np
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
+from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
@@ -40,6 +41,7 @@ from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched, scheduled
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
+from tosaic.backends.cortex_m.program.movement import Axis, Box
 from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
@@ -95,7 +97,10 @@ def shipped_schedules() -> Iterator[Shipped]:
     row = Geometry(1, 1, 6, 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     # Constants of which every form of a RESCALE, and of weights, can be made.
     likely = {"shift": np.full(4, 37), "zero": np.array(0), "w": np.zeros((4, 16)), "bias": np.zeros(4)}
-    kinds = {
+    # A transpose, and three rows that are filled.
+    boxes = Box.of(0, 0, 0, [Axis(6, 7, 1), Axis(7, 1, 6)]), Box.of(None, 0, 42, [Axis(18, 0, 1)])
+    moved = boxes, (42,), 60, "i8", {}
+    kinds: dict[str, Sketched] = {
         "conv2d 3x3": Conv2dSketch(window, 4, plain, likely),
         "conv2d 1x1": Conv2dSketch(row, 4, activated, likely),
         "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
@@ -104,16 +109,18 @@ def shipped_schedules() -> Iterator[Shipped]:
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
         "reduction": ReductionSketch("max", "i8", 6, 21, {}),
+        "movement": PlainMovement(*moved),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
-    for name, what in vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}).items():
-        yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
-    for name, what in {
+    kinds = {
+        **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}),
         "rows": RowsSketch("max", "i8", 6, 21, {}),
         "vectors": VectorsSketch("add", "i16", 3, 21, {}),
-    }.items():
+        "movement": VectorMovement(*moved),
+    }
+    for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
 
 

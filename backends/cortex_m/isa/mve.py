@@ -30,6 +30,19 @@ def _moved(register: str, memory: str) -> Iterator[Row]:
     yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, width, moves=moves, masks=True)
 
 
+def _apart(register: str, memory: str) -> Iterator[Row]:
+    """A vector from and to elements that lie apart."""
+    lanes, wide, width = REGISTERS["q"] // BYTES[register], BYTES[register], BYTES[memory]
+    letter, sign = _LETTERS[width], "u" if wide == width else "s"
+    q, m, names = f"{register} q", f"{memory} m", (f"vldr{letter}.{register}.apart", f"vstr{letter}.{register}.apart")
+    load, store = (
+        f"vldr{letter}.{sign}{8 * wide} {{d}}, [{{a}}, {{o}}]",
+        f"vstr{letter}.{8 * wide} {{a}}, [{{d}}, {{o}}]",
+    )
+    yield Row(names[0], lanes, "d[l] = a[l]", formals(d=q, a=m), load, align=width, masks=True, apart="a")
+    yield Row(names[1], lanes, "d[l] = a[l]", formals(d=m, a=q), store, align=width, masks=True, apart="d")
+
+
 def _words(dtype: str) -> Iterator[Row]:
     """A vector of narrow elements from and to whole words, which reach farther."""
     lanes, reach = REGISTERS["q"] // BYTES[dtype], (-4 * _STEPS, 4 * _STEPS)
@@ -42,7 +55,7 @@ def _words(dtype: str) -> Iterator[Row]:
 def _spread(dtype: str) -> Row:
     """A number in each lane."""
     lanes, text = REGISTERS["q"] // BYTES[dtype], f"vdup.{8 * BYTES[dtype]} {{d}}, {{a}}"
-    return Row(f"vdup.{dtype}", lanes, "d[l] = a", formals(d=f"{dtype} q", a="i32 r"), text)
+    return Row(f"vdup.{dtype}", lanes, "d[l] = a", formals(d=f"{dtype} q", a="i32 r"), text, masks=True)
 
 
 def _both(name: str, meaning: str, dtype: str, kind: str) -> Row:
@@ -105,6 +118,7 @@ class Mve(Isa):
         *_words("i8"),
         *_words("i16"),
         *(row for both in _WIDTHS for row in _moved(*both)),
+        *(row for both in _WIDTHS for row in _apart(*both)),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", _PAIR, 4, moves=_PAIR[1]),
         *(_near_to(dtype) for dtype in BYTES),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),

@@ -40,7 +40,7 @@ def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
         data += bytes(_aligned(len(data)) - len(data))
         data += np.ascontiguousarray(constants[b.name].astype(f"<i{BYTES[b.dtype]}")).tobytes()
     ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
-    return bytes(data) + bytes(SLACK * ahead)
+    return bytes(data) + bytes(SLACK * (ahead and bool(data)))
 
 
 def scratch_offsets(program: Program) -> dict[str, int]:

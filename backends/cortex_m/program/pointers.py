@@ -18,12 +18,14 @@ class Use(NamedTuple):
     Args:
         key: what tells it from others.
         where: bytes from the start of the buffer.
+        stride: bytes from lane to lane.
     """
 
     key: Hashable
     buffer: str
     where: Affine
     row: Row
+    stride: int = 1
 
 
 class Address(NamedTuple):

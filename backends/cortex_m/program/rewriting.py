@@ -175,7 +175,8 @@ def meaning_of(instr: Instr, lane: str = "l") -> For:
         if not formal.index:
             return start
         *outer, inner = start.index
-        return Access(start.buffer, (*outer, inner + formal.index[0].at({"l": Affine.of(lane)})))
+        where = formal.index[0].at({"l": Affine.of(lane)})
+        return Access(start.buffer, (*outer, inner + where * (instr.stride if formal.buffer == instr.row.apart else 1)))
 
     return For(lane, instr.lanes, with_accesses(meaning(instr.row), actual))
 

@@ -34,6 +34,8 @@ class Row:
         moves: how far, in bytes, the instruction may move the pointer of its memory operand on; 0 where it cannot.
         first: of one that adds up, the instruction that begins the sum at 0; empty for none.
         masks: whether a mask may keep lanes from it.
+        apart: its memory operand, where lanes of that may lie any number of elements apart; `{o}` in the text is the
+            vector of their distances in bytes.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Row:
     moves: int = 0
     first: str = ""
     masks: bool = False
+    apart: str = ""
 
     @property
     def instructions(self) -> int:

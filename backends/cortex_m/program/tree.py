@@ -184,11 +184,13 @@ class Instr:
 
     Args:
         limit: its first lanes that do something, where a mask keeps the others from it; 0 where all do.
+        stride: elements from lane to lane of the operand that the row allows to lie apart.
     """
 
     row: Row
     operands: tuple[Access, ...]
     limit: int = 0
+    stride: int = 1
 
     @property
     def lanes(self) -> int:
@@ -197,7 +199,8 @@ class Instr:
 
     def __str__(self) -> str:
         masked = f" for {self.limit} lanes" if self.limit else ""
-        return f"{self.row.name}({', '.join(map(str, self.operands))}){masked}"
+        apart = f" by {self.stride}" if self.row.apart else ""
+        return f"{self.row.name}({', '.join(map(str, self.operands))}){apart}{masked}"
 
 
 @dataclass(frozen=True)

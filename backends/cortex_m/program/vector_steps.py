@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.nest.block import Instruction
 from tosaic.backends.cortex_m.program.assembly import register
@@ -66,11 +67,13 @@ class Step:
         for formal in row.formals:
             if formal.memory == "m":
                 assert address is not None
-                operands[formal.name] = address.text
+                operands[formal.name] = f"{{{address.pointer}}}" if row.apart else address.text
                 continue
             names = self.registers[formal.name]
             operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
             operands[formal.name] = f"{{{names[0]}}}"
+        if (apart := distances(self)) is not None:
+            operands["o"] = f"{{{apart.name}}}"
         targets, found = tuple(self.targets), list[Instruction]()
         moved = (address.pointer,) if address is not None and address.moves else ()
         adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
@@ -83,19 +86,25 @@ class Step:
 
 
 def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[Step]:
-    """The instructions of a part; zeros that another instruction begins its sum with are none."""
+    """The instructions of a part; zeros that another instruction begins its sum with are none.
+
+    What makes a new vector of others needs no mask: nobody wrote its other lanes.
+    """
     found, zero, started, short = list[Step](), dict[str, Step](), set[str](), dict[str, int]()
+    made = set[str]()
     for s in part:
         if isinstance(s, Alloc):
-            started = {name for name in started if name.rpartition("__")[0] != s.buffer.name}
+            own = {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}
+            started, made = started - own, made | (own if s.buffer.memory == "q" else set())
             continue
         assert isinstance(s, Instr)
         what, step = meaning(s.row), _step(s, buffers)
         targets, sources = step.targets, step.sources
-        if s.limit and _adds_zeros(what, any(short.get(name) == s.limit for name in sources)):
+        moves = any(formal.memory == "m" for formal in s.row.formals)
+        fresh = not moves and bool(targets) and made.issuperset(targets) and started.isdisjoint(targets)
+        if s.limit and (fresh or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
             step = _step(replace(s, limit=0), buffers)
-        loaded = any(formal.memory == "m" and formal.name != step.target for formal in s.row.formals)
-        short.update(dict.fromkeys(targets, s.limit if loaded else 0))
+        short.update(dict.fromkeys(targets, s.limit if moves else 0))
         if targets and isinstance(what, Assign) and what.value == 0:
             zero[targets[0]] = step
             continue
@@ -156,3 +165,31 @@ def mask_of(steps: Iterable[Step]) -> tuple[int, int] | None:
     if len(masks) > 1:
         raise RefusedError(f"a block has one mask, not {len(masks)}")
     return next(iter(masks), None)
+
+
+class Distances(NamedTuple):
+    """A vector of distances: lanes of so many bits, and bytes from lane to lane."""
+
+    bits: int
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        """Its name in C."""
+        return f"apart__{self.bits}_{self.bytes}"
+
+    @property
+    def declared(self) -> str:
+        """C that declares it."""
+        numbers = (self.bytes * lane for lane in range(128 // self.bits))
+        data = b"".join(number.to_bytes(self.bits // 8, "little") for number in numbers)
+        return f"const uint8_t {self.name} __attribute__((vector_size(16))) = {{{', '.join(map(str, data))}}};"
+
+
+def distances(step: Step) -> Distances | None:
+    """Those of the lanes of an instruction that may lie apart; None of others."""
+    row = step.instr.row
+    if not row.apart:
+        return None
+    dtypes = {formal.name: BYTES[formal.dtype] for formal in row.formals}
+    return Distances(8 * max(dtypes.values()), step.instr.stride * dtypes[row.apart])

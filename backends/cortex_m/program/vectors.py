@@ -23,7 +23,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
 )
-from tosaic.backends.cortex_m.program.vector_steps import Step, mask_of, names_of, steps_of
+from tosaic.backends.cortex_m.program.vector_steps import Step, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -103,9 +103,11 @@ class _Vectors:
         self.parts = [steps_of(part, buffers) for part in parts]
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
+        apart = (distances(step) for part in self.parts for step in part)
+        self.distances = [each for each in dict.fromkeys(apart) if each is not None]
         self.numbers = tuple(name for name in _NUMBERS if not (self.mask and name == _OTHER_MASK))
         self.homes, self.held = self._homes(), self._held()
-        self.free = VECTORS[: len(VECTORS) - len(self.held)]
+        self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if loop is not None and not self.first:
             self.parts[1] = self._late(self.parts[1])
@@ -184,7 +186,8 @@ class _Vectors:
         for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
             if formal.memory == "m":
                 b = self.buffers[access.buffer]
-                return Use(step, b.name, b.address(access.index) * BYTES[b.dtype], step.instr.row)
+                size = BYTES[b.dtype]
+                return Use(step, b.name, b.address(access.index) * size, step.instr.row, step.instr.stride * size)
         return None
 
     def _code(self, part: int) -> list[Instruction]:
@@ -192,6 +195,7 @@ class _Vectors:
 
     def _ordered(self, body: Sequence[Instruction], opening: Sequence[Instruction] = (), hoisted: int = 0) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
+        fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
         block = Block(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
         try:
             return ordered(block, self.pipeline, hoisted)
@@ -229,7 +233,8 @@ class _Vectors:
         for use in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
-            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + _VECTOR > end:
+            span = max(_VECTOR, use.row.lanes * use.stride)
+            if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False
 
@@ -257,7 +262,9 @@ class _Vectors:
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
         numbers = sorted({*self.homes.values()} | ({_OTHER_MASK} if self.mask else set()))
-        return assembly(before, turn, after, turns, changes, reads, numbers, (), vectors)
+        constants = [each.name for each in self.distances]
+        statement = assembly(before, turn, after, turns, changes, reads, numbers, constants, vectors)
+        return [*(each.declared for each in self.distances), *statement]
 
     def _cycles(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> int:
         if self.pipeline is None:

@@ -83,17 +83,17 @@ def _matched(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[s
         what = meaning(row)
         if type(what) is not type(inner):
             continue
-        match = _Match(row, var, buffers)
+        match = _Match(row, var, buffers, lanes)
         if match.unify(what.target, inner.target) and match.unify(what.value, inner.value):
-            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit)
+            return Instr(row, tuple(match.bound[formal.name] for formal in row.formals), limit, match.stride)
     return None
 
 
 class _Match:
-    """The operands of a row as its meaning is laid over a statement whose lanes `var` counts."""
+    """The operands of a row as its meaning is laid over a statement whose `lanes` lanes `var` counts."""
 
-    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer]) -> None:
-        self.row, self.var, self.buffers = row, var, buffers
+    def __init__(self, row: Row, var: str, buffers: Mapping[str, Buffer], lanes: int) -> None:
+        self.row, self.var, self.buffers, self.lanes, self.stride = row, var, buffers, lanes, 1
         self.formals = {formal.name: formal for formal in row.formals}
         self.bound: dict[str, Access] = {}
 
@@ -113,7 +113,11 @@ class _Match:
             return False
         index = formal.index[0] if formal.index else Affine()
         where = b.address(actual.index)
-        if where[self.var] != index["l"]:
+        if formal.buffer == self.row.apart:
+            self.stride = where[self.var]
+            if self.stride == 1 or not self._reaches(b):
+                return False
+        elif where[self.var] != index["l"]:
             return False
         start = where.at({self.var: 0}) - index.const
         unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])
@@ -123,3 +127,8 @@ class _Match:
         if index.const:
             base = (*base[:-1], base[-1] - index.const)
         return self.bound.setdefault(formal.buffer, Access(b.name, base)) == Access(b.name, base)
+
+    def _reaches(self, b: Buffer) -> bool:
+        """Whether the distances of lanes in a buffer fit the lanes of a vector."""
+        wide = max(BYTES[formal.dtype] for formal in self.row.formals)
+        return 0 <= (self.lanes - 1) * self.stride * BYTES[b.dtype] < 1 << (8 * wide)

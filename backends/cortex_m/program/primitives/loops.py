@@ -99,7 +99,7 @@ class Split(Primitive):
         tail = arguments[3] if len(arguments) > 3 else "exact"
         loop = plain(program.loop(var))
         fresh(program, inner)
-        if loop.step != 1 or not 1 < factor <= loop.extent:
+        if loop.step != 1 or not 0 < factor <= loop.extent:
             raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not split by {factor}")
         if loop.extent % factor == 0:
             if tail != "exact":

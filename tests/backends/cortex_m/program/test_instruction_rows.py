@@ -33,6 +33,8 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 TURNS = 8
+APART = 3
+"""Elements from lane to lane, where these may lie apart."""
 SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32)}
 """The amounts that shifts by a vector are tested with."""
 BENCHES = (M0, M3, M4, M55)
@@ -58,6 +60,7 @@ def elements(row: Row, formal: Formal) -> int:
     what = meaning(row)
     found = [a.index for a in (*accesses(what.value), what.target) if a.buffer == formal.name]
     last = max((index[0].bounds({"l": row.lanes - 1})[1] for index in found if index), default=0)
+    last *= APART if formal.name == row.apart else 1
     unit = 1 if formal.memory == "m" else REGISTERS[formal.memory] // BYTES[formal.dtype]
     return -(-(last + 1) // unit) * unit
 
@@ -76,7 +79,8 @@ class RowProgram:
     def __init__(self, row: Row, kind: Kind = "block", walks: bool = False) -> None:
         self.row, self.walks, self.arguments = row, walks, list[Buffer]()
         what, parts, homes = meaning(row), list[Statement](), list[Buffer]()
-        for time in range(3 if any(formal.memory == "m" for formal in row.formals) and not walks else 1):
+        several = any(formal.memory == "m" for formal in row.formals) and not walks and not row.apart
+        for time in range(3 if several else 1):
             operands, after = list[Access](), list[Statement]()
             for formal in row.formals:
                 written = formal.name == what.target.buffer
@@ -96,7 +100,7 @@ class RowProgram:
                     if written:
                         store = moved(formal.dtype, formal.memory, load=False)
                         after.append(Instr(store, (_behind(place, lane), part)))
-            parts += [Instr(row, tuple(operands)), *after]
+            parts += [Instr(row, tuple(operands), stride=APART if row.apart else 1), *after]
         # Rows of a kind stand side by side, so that they may pair.
         parts.sort(key=lambda s: 0 if _loads(s) else 2 if _stores(s) else 1)
         block = seq(*parts)

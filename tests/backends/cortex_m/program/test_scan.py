@@ -35,16 +35,26 @@ def test_steps_on_random_nests_change_no_outputs(seed):
 
 
 def test_each_sketch_has_a_schedule_on_each_core(shipped):
-    names = {"conv2d 3x3", "conv2d 1x1", "dense", "depthwise", "matmul", "max pool", "average pool", "reduction"}
+    names = {
+        "movement",
+        "conv2d 3x3",
+        "conv2d 1x1",
+        "dense",
+        "depthwise",
+        "matmul",
+        "max pool",
+        "average pool",
+        "reduction",
+    }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
-    vectors = {"summed", "resident_vectors", "rows", "vectors"}
+    vectors = {"summed", "resident_vectors", "rows", "vectors", "movement"}
     assert {one.name for one in shipped} == found | {f"cortex-m55 {name}" for name in vectors}
 
 
 def test_steps_more_are_refused_or_work(shipped, tmp_path):
     rng = random.Random(0)
     found = [each for one in shipped for each in scanned(one, 1000, 0.012, rng)]
-    found += [walked(one, rng) for one in shipped[:16:5]]
+    found += [walked(one, rng) for one in shipped[:18:5]]
     assert_sound(found)
     assert sum(each.verdict == "works" for each in found) * 6 >= len(found)
     for core in (CORTEX_M4, CORTEX_M3, CORTEX_M55):

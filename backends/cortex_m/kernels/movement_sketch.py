@@ -1,0 +1,114 @@
+"""Data movement with the numbers that its schedules leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox, loops_of_box, movement
+from tosaic.backends.cortex_m.program.sketches.movement import FILL, Moved, fill, moved
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_WALKS = ("scatter", "gather")
+_STRIPS = (4096, 1024, 256, 64)
+
+
+@dataclass(frozen=True)
+class _Movement:
+    """Boxes that move.
+
+    Args:
+        sizes: elements of the inputs.
+        size: elements of the result.
+    """
+
+    boxes: tuple[CopyBox, ...]
+    sizes: tuple[int, ...]
+    size: int
+    dtype: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return movement(self.boxes, self.sizes, self.size, self.dtype)
+
+
+class PlainMovement(_Movement):
+    """On cores without vectors: loops of C, which the compiler knows well."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        return {}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return iter(())
+
+    def cost(self, knobs: Knobs) -> float:
+        return 0.0
+
+
+class VectorMovement(_Movement):
+    """On cores with vectors; see `sketches.movement`."""
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `unroll`, vectors in a turn of a loop over many, and `ahead`, loads that run a
+        turn ahead.
+
+        Where a box has no neighbors on both sides, `walk`: `scatter` reads vectors, `gather` writes them; and `strip`,
+        elements along these vectors that all other loops of the box move before the next ones, 0 for all of them.
+        """
+        found: dict[str, tuple[Choice, ...]] = {"unroll": (4, 2, 1), "ahead": (1, 2, 0)}
+        crossing = [box for box in self.boxes if not box.run]
+        if crossing:
+            strips = (n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes))
+            found |= {"walk": _WALKS, "strip": (0, *strips)}
+        return found
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        for number, box in enumerate(self.boxes):
+            if box.argument is None and not any(axis.result == 1 for axis in box.axes):
+                yield fill(number)
+            elif box.axes:
+                yield from moved(self._moved(number, box, knobs))
+
+    def cost(self, knobs: Knobs) -> float:
+        gathers = knobs.get("walk") == "gather"
+        return (
+            gathers / 4 + (int(knobs.get("strip", 0)) > 0) + abs(int(knobs["ahead"]) - 1) / 8 + 1 / int(knobs["unroll"])
+        )
+
+    def _moved(self, number: int, box: CopyBox, knobs: Knobs) -> Moved:
+        names, size, crosses = loops_of_box(number, box), BYTES[self.dtype], not box.run
+        read, written = (next((axis for axis in box.axes if of(axis) == 1), None) for of in (_source, _result))
+        scatters = crosses and read is not None and (written is None or knobs["walk"] == "scatter")
+        along = read if scatters else written
+        assert along is not None, "an op reads or writes neighbors"
+        filled = box.argument is None or along.source == 0
+        apart = 1 if filled or not crosses else along.result if scatters else along.source
+        width = next(n for n in (1, 2, 4) if n >= size and (n == 4 or (16 // n - 1) * apart * size < 1 << 8 * n))
+        strip = int(knobs["strip"]) if crosses else 0
+        source = FILL if box.argument is None else f"a{box.argument}"
+        return Moved(
+            number,
+            tuple(names),
+            tuple(axis.extent for axis in box.axes),
+            names[box.axes.index(along)],
+            "out" if filled or (crosses and not scatters) else source,
+            source if filled else "",
+            REGISTERS["q"] // width,
+            f"i{8 * width}",
+            strip if strip < along.extent else 0,
+            int(knobs["unroll"]),
+            int(knobs["ahead"]),
+        )
+
+
+def _source(axis: CopyAxis) -> int:
+    return axis.source
+
+
+def _result(axis: CopyAxis) -> int:
+    return axis.result

@@ -1,0 +1,84 @@
+"""Data movement as programs: boxes of the result that are copied from an input, or filled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.rewriting import nested, seq
+from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, Program
+
+
+@dataclass(frozen=True)
+class CopyAxis:
+    """One loop over a box: how often, and the strides of source and result in elements."""
+
+    extent: int
+    source: int
+    result: int
+
+
+@dataclass(frozen=True)
+class CopyBox:
+    """A part of the result, and where its elements come from.
+
+    Args:
+        argument: the input they come from; None fills the box with the op's pad value.
+        source: the first element in that input.
+        result: the first element in the result.
+        axes: the loops, outermost first; none has one turn, and no two neighbors could be one.
+    """
+
+    argument: int | None
+    source: int
+    result: int
+    axes: tuple[CopyAxis, ...]
+
+    @staticmethod
+    def of(argument: int | None, source: int, result: int, axes: Sequence[CopyAxis]) -> CopyBox:
+        merged: list[CopyAxis] = []
+        for axis in sorted((a for a in axes if a.extent > 1), key=lambda a: (-a.result, -a.source)):
+            if merged:
+                outer, reach = merged[-1], axis.extent
+                if (outer.source, outer.result) == (axis.source * reach, axis.result * reach):
+                    merged[-1] = CopyAxis(outer.extent * reach, axis.source, axis.result)
+                    continue
+            merged.append(axis)
+        return CopyBox(argument, source, result, tuple(merged))
+
+    @property
+    def run(self) -> bool:
+        """Whether neighbors of the result are neighbors of the source, too."""
+        return not self.axes or self.argument is None or self.axes[-1].source == self.axes[-1].result == 1
+
+    @property
+    def elements(self) -> int:
+        return math.prod(axis.extent for axis in self.axes)
+
+
+def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: str) -> Program:
+    """The program of boxes that fill a result of so many elements.
+
+    Inputs, of `sizes`, are `a0`, `a1` ...; the constant `fill` is what boxes are filled with. The loops of box 2 are
+    `b2`, which turns once, and inside of it `b2a`, `b2b` ..., one for each axis.
+    """
+    arguments = [Buffer(f"a{i}", dtype, (elements,), "in") for i, elements in enumerate(sizes)]
+    arguments.append(Buffer("out", dtype, (size,), "out"))
+    if any(box.argument is None for box in boxes):
+        arguments.append(Buffer("fill", "i32", (), "const"))
+    parts = []
+    for number, box in enumerate(boxes):
+        names, source, result = loops_of_box(number, box), Affine.of(box.source), Affine.of(box.result)
+        for name, axis in zip(names, box.axes, strict=True):
+            source, result = source + Affine.of(name) * axis.source, result + Affine.of(name) * axis.result
+        value = Access("fill") if box.argument is None else Access(f"a{box.argument}", (source,))
+        extents = {name: axis.extent for name, axis in zip(names, box.axes, strict=True)}
+        parts.append(nested(Assign(Access("out", (result,)), value), **{f"b{number}": 1, **extents}))
+    return Program(tuple(arguments), seq(*parts))
+
+
+def loops_of_box(number: int, box: CopyBox) -> list[str]:
+    """The loops of a box's axes, by name."""
+    return [f"b{number}{chr(ord('a') + depth)}" for depth in range(len(box.axes))]
