@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -20,14 +20,21 @@ class Affine:
             return value
         return Affine((), value) if isinstance(value, int) else Affine(((value, 1),))
 
+    @staticmethod
+    def sum(parts: Iterable[tuple[Affine, int]]) -> Affine:
+        """The sum of affine numbers, each times a factor."""
+        terms, const = dict[str, int](), 0
+        for part, factor in parts:
+            const += part.const * factor
+            for name, own in part.terms:
+                terms[name] = terms.get(name, 0) + own * factor
+        return Affine(tuple(sorted((n, f) for n, f in terms.items() if f)), const)
+
     def __add__(self, other: Affine | str | int) -> Affine:
         other = Affine.of(other)
         if not other.terms:
             return Affine(self.terms, self.const + other.const)
-        terms = dict(self.terms)
-        for name, factor in other.terms:
-            terms[name] = terms.get(name, 0) + factor
-        return Affine(tuple(sorted((n, f) for n, f in terms.items() if f)), self.const + other.const)
+        return Affine.sum(((self, 1), (other, 1)))
 
     def __sub__(self, other: Affine | str | int) -> Affine:
         return self + Affine.of(other) * -1

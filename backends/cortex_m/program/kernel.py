@@ -19,7 +19,7 @@ from tosaic.backends.cortex_m.program.interpret import host_constants
 from tosaic.backends.cortex_m.program.memory import constant_offsets, params_of, scratch_bytes, weights_of
 from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, trees
+from tosaic.backends.cortex_m.program.schedule import Step, parse_steps, replayed
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.cortex_m.program.walks import walks
 from tosaic.backends.digest import code_digest
@@ -146,12 +146,13 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     Raises:
         RefusedError: a step is not legal, the last one changes nothing, or the core cannot run the result.
     """
-    *before, found = trees(program, steps)
-    if before:
-        guard_change(before[-1], found, steps[-1])
+    steps = tuple(steps)
+    found = replayed(program, steps)
+    if steps:
+        guard_change(replayed(program, steps[:-1]), found, steps[-1])
     check(found, core)
     printer = Printer(found, core.pipeline)
-    return Built(found, tuple(steps), printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
+    return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
 def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:

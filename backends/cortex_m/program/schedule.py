@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from tosaic.backends.cortex_m.program.names import is_free
@@ -87,23 +88,24 @@ def trees(program: Program, steps: Iterable[Step]) -> Iterator[Program]:
     Raises:
         RefusedError: one of them is not legal; the message names it.
     """
-    yield program
-    for number, step in enumerate(steps, 1):
-        try:
-            program = applied(program, step)
-        except RefusedError as error:
-            raise RefusedError(f"step {number}, `{step}`, is not legal", why=error.what) from error
-        yield program
+    every = tuple(steps)
+    return (replayed(program, every[:count]) for count in range(len(every) + 1))
 
 
-def replayed(program: Program, steps: Iterable[Step]) -> Program:
-    """The tree after all steps.
+@lru_cache(maxsize=2048)
+def replayed(program: Program, steps: tuple[Step, ...]) -> Program:
+    """The tree after all steps; schedules that begin alike share the trees up to where they part.
 
     Raises:
         RefusedError: one of them is not legal; the message names it.
     """
-    *_, last = trees(program, steps)
-    return last
+    if not steps:
+        return program
+    before = replayed(program, steps[:-1])
+    try:
+        return applied(before, steps[-1])
+    except RefusedError as error:
+        raise RefusedError(f"step {len(steps)}, `{steps[-1]}`, is not legal", why=error.what) from error
 
 
 def print_steps(steps: Iterable[Step]) -> str:

@@ -63,10 +63,7 @@ class Buffer:
 
     def address(self, index: tuple[Affine, ...]) -> Affine:
         """The element that an index means, counted from the start."""
-        found = Affine()
-        for part, stride in zip(index, _strides(self.shape), strict=True):
-            found = found + part * stride
-        return found
+        return Affine.sum(zip(index, _strides(self.shape), strict=True))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)} in {self.memory}"

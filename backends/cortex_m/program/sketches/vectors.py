@@ -64,6 +64,16 @@ class Summed:
         return {4 * blocks: "sn", 2 * blocks: "sh", blocks: "sq", 1: "si" if blocks > 1 else "sq"}
 
     @property
+    def level(self) -> str:
+        """The loop over blocks of channels in which sums are added up."""
+        return self.levels[1 if self.unroll else self.repeats]
+
+    @property
+    def turned(self) -> str:
+        """The hardware loop of the sums."""
+        return "k" if self.unroll else self.level
+
+    @property
     def cost(self) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         turns, groups = -(-self.row // self.together), self.channels // LANES
@@ -104,8 +114,8 @@ def summed(s: Summed) -> Iterator[str]:
     yield from _narrowed(s, turn, bool(shared))
     yield from _added(s)
     yield from ("write_out(eq)", "write_out(bh)", "select(n, mve)", "hardware_loop(n)")
-    if s.finish_ahead:
-        yield f"hoist(n, {s.finish_ahead})"
+    # What runs ahead comes last: schedules that differ in that alone share all trees before.
+    yield from (f"hoist({loop}, {loads})" for loop, loads in ((s.turned, s.ahead), ("n", s.finish_ahead)) if loads)
 
 
 def _narrowed(s: Summed, turn: str, shared: bool) -> Iterator[str]:
@@ -165,14 +175,11 @@ def _added(s: Summed) -> Iterator[str]:
     for level in depth:
         yield from (f"reorder({loop}b, {level})" for loop in reversed(inner))
     yield "pack(w)"
-    loops, at = [*dict.fromkeys(s.levels.values())], s.levels[1 if s.unroll else s.repeats]
+    loops, at = [*dict.fromkeys(s.levels.values())], s.level
     for outer, within in itertools.pairwise(loops[: loops.index(at) + 1]):
         yield f"fuse({outer}, {within})"
     yield from (f"stage(a, {depth[-1]}, va, q)", f"stage(w, {depth[-1]}, vw, q)", f"select({at}, mve)")
-    turned = "k" if s.unroll else at
-    yield f"hardware_loop({turned})"
-    if s.ahead:
-        yield f"hoist({turned}, {s.ahead})"
+    yield f"hardware_loop({s.turned})"
     if s.unroll:
         yield f"block({at})"
 

@@ -103,7 +103,8 @@ def test_a_primitive_and_rows_of_a_package_change_a_kernel(packages, tmp_path):
 
 
 def test_without_the_packages_both_are_unknown():
+    # Not what the test before has applied: trees behind that are known.
     with pytest.raises(Error, match="exchange"):
-        built("exchange(T)")  # not what the test before has applied, which is known
+        built("exchange(T)")
     with pytest.raises(Error, match="is not legal"):
-        built("select(k, twice)")
+        built("unroll(l); select(k, twice)")
