@@ -41,7 +41,7 @@ from tosaic.backends.cortex_m.program.check import check
 from tosaic.backends.cortex_m.program.interpret import host_constants, interpreted
 from tosaic.backends.cortex_m.program.kernel import Built, Sketched, scheduled
 from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
-from tosaic.backends.cortex_m.program.movement import Axis, Box
+from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
@@ -98,7 +98,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     # Constants of which every form of a RESCALE, and of weights, can be made.
     likely = {"shift": np.full(4, 37), "zero": np.array(0), "w": np.zeros((4, 16)), "bias": np.zeros(4)}
     # A transpose, and three rows that are filled.
-    boxes = Box.of(0, 0, 0, [Axis(6, 7, 1), Axis(7, 1, 6)]), Box.of(None, 0, 42, [Axis(18, 0, 1)])
+    boxes = CopyBox.of(0, 0, 0, [CopyAxis(6, 7, 1), CopyAxis(7, 1, 6)]), CopyBox.of(None, 0, 42, [CopyAxis(18, 0, 1)])
     moved = boxes, (42,), 60, "i8", {}
     kinds: dict[str, Sketched] = {
         "conv2d 3x3": Conv2dSketch(window, 4, plain, likely),

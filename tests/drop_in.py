@@ -16,6 +16,6 @@ def install(registry: Registry, name: str, source: str, folder: Path, patch: pyt
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(f"[{registry.group}]\n{name} = {name}:Added\n")
     (folder / f"{name}.py").write_text(source)
-    patch.syspath_prepend(folder)
     patch.setattr(registry, "_known", registry.known())
     patch.setattr(registry, "_complete", False)
+    patch.syspath_prepend(folder)  # not before: what is known then would hold it for good

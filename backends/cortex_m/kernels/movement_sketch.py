@@ -9,7 +9,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox, loops_of_box, movement
-from tosaic.backends.cortex_m.program.sketches.movement import FILL, Moved, fill, moved
+from tosaic.backends.cortex_m.program.sketches.movement import FILL, MovedBox, fill, moved
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -80,7 +80,7 @@ class VectorMovement(_Movement):
             gathers / 4 + (int(knobs.get("strip", 0)) > 0) + abs(int(knobs["ahead"]) - 1) / 8 + 1 / int(knobs["unroll"])
         )
 
-    def _moved(self, number: int, box: CopyBox, knobs: Knobs) -> Moved:
+    def _moved(self, number: int, box: CopyBox, knobs: Knobs) -> MovedBox:
         names, size, crosses = loops_of_box(number, box), BYTES[self.dtype], not box.run
         read, written = (next((axis for axis in box.axes if of(axis) == 1), None) for of in (_source, _result))
         scatters = crosses and read is not None and (written is None or knobs["walk"] == "scatter")
@@ -91,7 +91,7 @@ class VectorMovement(_Movement):
         width = next(n for n in (1, 2, 4) if n >= size and (n == 4 or (16 // n - 1) * apart * size < 1 << 8 * n))
         strip = int(knobs["strip"]) if crosses else 0
         source = FILL if box.argument is None else f"a{box.argument}"
-        return Moved(
+        return MovedBox(
             number,
             tuple(names),
             tuple(axis.extent for axis in box.axes),

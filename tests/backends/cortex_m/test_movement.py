@@ -11,7 +11,7 @@ from golden_files import assert_golden_text
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.movement_sketch import VectorMovement
 from tosaic.backends.cortex_m.program.kernel import of_schedule
-from tosaic.backends.cortex_m.program.movement import Axis, Box
+from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.tuner.space import Schedule
 
@@ -81,7 +81,7 @@ def test_cores_without_vectors_compute_the_same(tmp_path, bench):
 
 
 def test_steps_tree_and_c_of_one_transpose_stay_what_they_are():
-    transposed = Box.of(0, 0, 0, [Axis(3, 32, 1), Axis(32, 1, 3)])
+    transposed = CopyBox.of(0, 0, 0, [CopyAxis(3, 32, 1), CopyAxis(32, 1, 3)])
     what = VectorMovement((transposed,), (96,), 96, "i8", {})
     kernel = of_schedule(what, Schedule.of("vectors", **SCATTERED), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)

@@ -17,7 +17,7 @@ _MANY = 12
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedBox:
     """A box on its way.
 
     Args:
@@ -56,7 +56,7 @@ def fill(number: int) -> str:
     return f"stage({FILL}, b{number}, f{number}, r)"
 
 
-def moved(m: Moved) -> Iterator[str]:
+def moved(m: MovedBox) -> Iterator[str]:
     """The steps of a box."""
     around = f"b{m.number}"
     if m.source == FILL:
@@ -89,7 +89,7 @@ def moved(m: Moved) -> Iterator[str]:
         yield f"hoist({around}, {m.ahead})"
 
 
-def _turned(m: Moved, loop: str, around: str) -> Iterator[str]:
+def _turned(m: MovedBox, loop: str, around: str) -> Iterator[str]:
     """A hardware loop over vectors, and what is left behind it."""
     step = m.unroll * m.lanes
     rest = m.extent % step
@@ -107,7 +107,7 @@ def _turned(m: Moved, loop: str, around: str) -> Iterator[str]:
     yield f"block({around})"
 
 
-def _vectors(m: Moved, loop: str, extent: int) -> Iterator[str]:
+def _vectors(m: MovedBox, loop: str, extent: int) -> Iterator[str]:
     """A loop of few vectors, the last of which may begin early, or be short."""
     whole, left = divmod(extent, m.lanes)
     if whole:
@@ -116,7 +116,7 @@ def _vectors(m: Moved, loop: str, extent: int) -> Iterator[str]:
         yield from _held(m, loop, left)
 
 
-def _held(m: Moved, loop: str, count: int, early: bool = False) -> Iterator[str]:
+def _held(m: MovedBox, loop: str, count: int, early: bool = False) -> Iterator[str]:
     """So many neighbors of a turn go through a vector."""
     yield f"split({loop}, {loop}l, {count}{', early' * early})"
     yield f"stage({m.staged}, {loop}, v{loop}, q, {m.dtype})"
