@@ -99,7 +99,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     likely = {"shift": np.full(4, 37), "zero": np.array(0), "w": np.zeros((4, 16)), "bias": np.zeros(4)}
     # A transpose, and three rows that are filled.
     boxes = CopyBox.of(0, 0, 0, [CopyAxis(6, 7, 1), CopyAxis(7, 1, 6)]), CopyBox.of(None, 0, 42, [CopyAxis(18, 0, 1)])
-    moved = boxes, (42,), 60, "i8", {}
+    moved = boxes, (42,), 60, "i8", 3
     kinds: dict[str, Sketched] = {
         "conv2d 3x3": Conv2dSketch(window, 4, plain, likely),
         "conv2d 1x1": Conv2dSketch(row, 4, activated, likely),
@@ -108,7 +108,7 @@ def shipped_schedules() -> Iterator[Shipped]:
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
-        "reduction": ReductionSketch("max", "i8", 6, 21, {}),
+        "reduction": ReductionSketch("max", "i8", 6, 21, -128),
         "movement": PlainMovement(*moved),
     }
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
@@ -116,8 +116,8 @@ def shipped_schedules() -> Iterator[Shipped]:
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     kinds = {
         **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}),
-        "rows": RowsSketch("max", "i8", 6, 21, {}),
-        "vectors": VectorsSketch("add", "i16", 3, 21, {}),
+        "rows": RowsSketch("max", "i8", 6, 21, -128),
+        "vectors": VectorsSketch("add", "i16", 3, 21, 5),
         "movement": VectorMovement(*moved),
     }
     for name, what in kinds.items():

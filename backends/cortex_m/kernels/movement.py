@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import number, numbers, workload
@@ -41,15 +39,16 @@ class Movement(ProgramFamily):
         boxes = _boxes(op, arguments)
         if width not in _TYPES or not boxes:
             return None
-        fill = constant_value(op.operands[2]) if op.name == "tosa.pad" else None
-        attributes = {
+        attributes: dict[str, object] = {
             "dtype": _TYPES[width],
             "boxes": tuple(boxes),
             "sizes": tuple(math.prod(shape_of(argument)) for argument in arguments),
             "size": math.prod(shape_of(op.results[0])),
         }
-        constants = {} if fill is None else {"fill": fill.reshape(()).view(f"i{width}").astype(np.int32)}
-        return workload(self.name, attributes, constants)
+        fill = constant_value(op.operands[2]) if op.name == "tosa.pad" else None
+        if fill is not None:
+            attributes["fill"] = int(fill.reshape(()).view(f"i{width}"))
+        return workload(self.name, attributes, {})
 
     def sketch(self, workload: Workload) -> Sketched | None:
         return PlainMovement(*_what(workload))
@@ -58,12 +57,12 @@ class Movement(ProgramFamily):
         return {"vectors": VectorMovement(*_what(workload))}
 
 
-def _what(workload: Workload) -> tuple[tuple[CopyBox, ...], tuple[int, ...], int, str, Mapping[str, np.ndarray]]:
-    """The boxes, elements of the inputs and of the result, the type of an element, and the constants."""
+def _what(workload: Workload) -> tuple[tuple[CopyBox, ...], tuple[int, ...], int, str, int | None]:
+    """The boxes, elements of the inputs and of the result, the type of an element, and what fills boxes."""
     boxes = workload.attributes["boxes"]
     assert isinstance(boxes, tuple)
-    size, dtype = number(workload, "size"), str(workload.attributes["dtype"])
-    return boxes, numbers(workload, "sizes"), size, dtype, workload.constants
+    fill = number(workload, "fill") if "fill" in workload.attributes else None
+    return boxes, numbers(workload, "sizes"), number(workload, "size"), str(workload.attributes["dtype"]), fill
 
 
 def _strides(shape: Sequence[int]) -> list[int]:

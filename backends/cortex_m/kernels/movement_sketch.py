@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox, loops_of_box, movement
-from tosaic.backends.cortex_m.program.sketches.movement import FILL, MovedBox, fill, moved
+from tosaic.backends.cortex_m.program.sketches.movement import FILL, MovedBox, moved
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -25,16 +25,26 @@ class _Movement:
     Args:
         sizes: elements of the inputs.
         size: elements of the result.
+        fill: what boxes are filled with, if any are.
     """
 
     boxes: tuple[CopyBox, ...]
     sizes: tuple[int, ...]
     size: int
     dtype: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    fill: int | None
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        return {}
 
     def program(self) -> Program:
-        return movement(self.boxes, self.sizes, self.size, self.dtype)
+        return movement(self.boxes, self.sizes, self.size, self.dtype, self.fill)
+
+    def placed(self) -> Iterator[str]:
+        """The step that puts what fills boxes into a register."""
+        if self.fill is not None:
+            yield f"place({FILL}, r)"
 
 
 class PlainMovement(_Movement):
@@ -44,7 +54,7 @@ class PlainMovement(_Movement):
         return {}
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        return iter(())
+        return self.placed()
 
     def cost(self, knobs: Knobs) -> float:
         return 0.0
@@ -68,10 +78,9 @@ class VectorMovement(_Movement):
         return found
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
+        yield from self.placed()
         for number, box in enumerate(self.boxes):
-            if box.argument is None and not any(axis.result == 1 for axis in box.axes):
-                yield fill(number)
-            elif box.axes:
+            if any(axis.result == 1 or (axis.source == 1 and box.argument is not None) for axis in box.axes):
                 yield from moved(self._moved(number, box, knobs))
 
     def cost(self, knobs: Knobs) -> float:

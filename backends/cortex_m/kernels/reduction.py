@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import constants_after_first, is_chain, number, workload
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
@@ -52,22 +50,22 @@ class Reduction(ProgramFamily):
         if int_of(op, "axis") != len(shape) - 1:
             return None
         element, length = str(element_type(source)), shape[-1]
-        attributes = {"op": op.name, "element": element, "rows": math.prod(shape[:-1]), "length": length}
         first = {"add": -length * zero_point, "max": -1 << _WIDTHS[element] - 1, "min": (1 << _WIDTHS[element] - 1) - 1}
-        return workload(self.name, attributes, {"first": np.array(first[_OPS[op.name][0]], np.int32)})
+        attributes = {"op": op.name, "element": element, "rows": math.prod(shape[:-1]), "length": length}
+        return workload(self.name, {**attributes, "first": first[_OPS[op.name][0]]}, {})
 
     def sketch(self, workload: Workload) -> Sketched | None:
-        return ReductionSketch(*_what(workload), workload.constants)
+        return ReductionSketch(*_what(workload))
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         what = _what(workload)
-        return {"rows": RowsSketch(*what, workload.constants), "vectors": VectorsSketch(*what, workload.constants)}
+        return {"rows": RowsSketch(*what), "vectors": VectorsSketch(*what)}
 
 
-def _what(workload: Workload) -> tuple[str, str, int, int]:
-    """The joining operation, the element type, rows and elements of each."""
+def _what(workload: Workload) -> tuple[str, str, int, int, int]:
+    """The joining operation, the element type, rows, elements of each, and what these are joined to."""
     op, element = (str(workload.attributes[name]) for name in ("op", "element"))
-    return _OPS[op][0], element, number(workload, "rows"), number(workload, "length")
+    return _OPS[op][0], element, *(number(workload, name) for name in ("rows", "length", "first"))
 
 
 def _widened(op: ir.Operation) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,16 +22,20 @@ _MOST_VECTORS = 120
 
 @dataclass(frozen=True)
 class _Reduction:
-    """REDUCE_SUM, REDUCE_MAX or REDUCE_MIN of rows; `op` and `dtype` as of `algorithms.reduction`."""
+    """REDUCE_SUM, REDUCE_MAX or REDUCE_MIN of rows, as of `algorithms.reduction`."""
 
     op: str
     dtype: str
     rows: int
     length: int
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    first: int
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        return {}
 
     def program(self) -> Program:
-        return algorithms.reduction(self.op, self.dtype, self.rows, self.length)
+        return algorithms.reduction(self.op, self.dtype, self.rows, self.length, self.first)
 
 
 class ReductionSketch(_Reduction):

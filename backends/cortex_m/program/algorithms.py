@@ -191,26 +191,25 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
     return _used(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
 
 
-def reduction(op: str, dtype: str, rows: int, length: int) -> Program:
-    """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on: `first`.
-
-    Loop `b` turns once, around what all rows share.
+def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
+    """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on, which lies in `first`.
 
     Args:
         op: `add`, whose results are int32, `max` or `min`.
         dtype: of the input.
     """
-    total, element = _access("S[sb, sy]"), _access("a[sb, sy, k]")
+    total, element = _access("S[sy]"), _access("a[sy, k]")
     before = Op(_LOW[dtype], (total,)) if dtype in _LOW else total
     add = Reduce(total, element) if op == "add" else Assign(total, Op(op, (before, element)))
-    sums = nested(seq(Assign(total, Access("first")), For("k", length, add)), sb=1, sy=rows)
-    finish = nested(parse_statement("out[b, y] = S[b, y]"), b=1, y=rows)
+    sums = nested(seq(Assign(total, Access("first")), For("k", length, add)), sy=rows)
+    finish = nested(parse_statement("out[y] = S[y]"), y=rows)
     arguments = (
-        Buffer("a", dtype, (1, rows, length), "in"),
-        Buffer("out", "i32" if op == "add" else dtype, (1, rows), "out"),
-        Buffer("first", "i32", (), "const"),
+        Buffer("a", dtype, (rows, length), "in"),
+        Buffer("out", "i32" if op == "add" else dtype, (rows,), "out"),
     )
-    return Program(arguments, Alloc(Buffer("S", "i32", (1, rows), "scratch"), seq(sums, finish)))
+    body = Alloc(Buffer("S", "i32", (rows,), "scratch"), seq(sums, finish))
+    number = Buffer("first", "i32", (), "scratch")
+    return Program(arguments, Alloc(number, seq(Assign(Access("first"), first), body)))
 
 
 _LOW = {"i8": "low", "i16": "low_half"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
-from tosaic.backends.cortex_m.program.tree import Access, Assign, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Program
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,14 @@ class CopyBox:
         return math.prod(axis.extent for axis in self.axes)
 
 
-def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: str) -> Program:
+def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: str, fill: int | None) -> Program:
     """The program of boxes that fill a result of so many elements.
 
-    Inputs, of `sizes`, are `a0`, `a1` ...; the constant `fill` is what boxes are filled with. The loops of box 2 are
-    `b2`, which turns once, and inside of it `b2a`, `b2b` ..., one for each axis.
+    Inputs, of `sizes`, are `a0`, `a1` ...; in `fill` lies what boxes are filled with, if any are. The loops of box 2
+    are `b2`, which turns once, and inside of it `b2a`, `b2b` ..., one for each axis.
     """
     arguments = [Buffer(f"a{i}", dtype, (elements,), "in") for i, elements in enumerate(sizes)]
     arguments.append(Buffer("out", dtype, (size,), "out"))
-    if any(box.argument is None for box in boxes):
-        arguments.append(Buffer("fill", "i32", (), "const"))
     parts = []
     for number, box in enumerate(boxes):
         names, source, result = loops_of_box(number, box), Affine.of(box.source), Affine.of(box.result)
@@ -76,7 +74,10 @@ def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: s
         value = Access("fill") if box.argument is None else Access(f"a{box.argument}", (source,))
         extents = {name: axis.extent for name, axis in zip(names, box.axes, strict=True)}
         parts.append(nested(Assign(Access("out", (result,)), value), **{f"b{number}": 1, **extents}))
-    return Program(tuple(arguments), seq(*parts))
+    body = seq(*parts)
+    if fill is not None:
+        body = Alloc(Buffer("fill", "i32", (), "scratch"), seq(Assign(Access("fill"), fill), body))
+    return Program(tuple(arguments), body)
 
 
 def loops_of_box(number: int, box: CopyBox) -> list[str]:

@@ -82,7 +82,7 @@ def test_cores_without_vectors_compute_the_same(tmp_path, bench):
 
 def test_steps_tree_and_c_of_one_transpose_stay_what_they_are():
     transposed = CopyBox.of(0, 0, 0, [CopyAxis(3, 32, 1), CopyAxis(32, 1, 3)])
-    what = VectorMovement((transposed,), (96,), 96, "i8", {})
+    what = VectorMovement((transposed,), (96,), 96, "i8", None)
     kernel = of_schedule(what, Schedule.of("vectors", **SCATTERED), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"

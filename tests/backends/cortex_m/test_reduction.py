@@ -64,7 +64,7 @@ def test_other_axes_f32_and_constants_are_left_to_the_generic_path(build):
 
 
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
-    kernel = of_schedule(RowsSketch("add", "i8", 9, 35, {}), Schedule.of("rows", rows=2, ahead=1), CORTEX_M55)
+    kernel = of_schedule(RowsSketch("add", "i8", 9, 35, 0), Schedule.of("rows", rows=2, ahead=1), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
     assert_golden_text("program_reduction.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
@@ -73,11 +73,11 @@ def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
 @pytest.mark.parametrize(
     ("what", "numbers", "message"),
     [
-        (RowsSketch("max", "i8", 8, 2048, {}), {"rows": 1, "ahead": 0}, "a turn of 128 vectors is too long"),
-        (RowsSketch("add", "i8", 3, 64, {}), {"rows": 4, "ahead": 0}, "`y` of 3 by 1 is not cut at 0"),
-        (VectorsSketch("add", "i8", 3, 64, {}), {"vectors": 5, "ahead": 0}, "`k` of 64 by 1 is not cut at 0"),
-        (VectorsSketch("add", "i8", 3, 64, {}), {"vectors": 4, "ahead": 1}, "`k` is no hardware loop of several turns"),
-        (RowsSketch("max", "i8", 70000, 16, {}), {"rows": 1, "ahead": 0}, "70000 turns is too long"),
+        (RowsSketch("max", "i8", 8, 2048, 0), {"rows": 1, "ahead": 0}, "a turn of 128 vectors is too long"),
+        (RowsSketch("add", "i8", 3, 64, 0), {"rows": 4, "ahead": 0}, "`y` of 3 by 1 is not cut at 0"),
+        (VectorsSketch("add", "i8", 3, 64, 0), {"vectors": 5, "ahead": 0}, "`k` of 64 by 1 is not cut at 0"),
+        (VectorsSketch("add", "i8", 3, 64, 0), {"vectors": 4, "ahead": 1}, "`k` is no hardware loop of several turns"),
+        (RowsSketch("max", "i8", 70000, 16, 0), {"rows": 1, "ahead": 0}, "70000 turns is too long"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

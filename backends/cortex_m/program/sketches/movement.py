@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 FILL = "fill"
-"""The constant that boxes are filled with."""
+"""Where that lies which boxes are filled with."""
 _MANY = 12
 """Vectors along an axis that a hardware loop turns over."""
 
@@ -51,16 +51,9 @@ class MovedBox:
         return self.strip or self.extents[self.loops.index(self.along)]
 
 
-def fill(number: int) -> str:
-    """The step that reads what a box is filled with."""
-    return f"stage({FILL}, b{number}, f{number}, r)"
-
-
 def moved(m: MovedBox) -> Iterator[str]:
     """The steps of a box."""
     around = f"b{m.number}"
-    if m.source == FILL:
-        yield fill(m.number)
     inner = m.along
     if m.strip:
         inner = f"{m.along}s"

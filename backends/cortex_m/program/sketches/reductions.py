@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_IN_REGISTERS = ("compute_at(S, y)", "place(S, r)")
+_IN_REGISTERS = ("place(first, r)", "compute_at(S, y)", "place(S, r)")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def scalar(length: int, unrolled: int) -> Iterator[str]:
 
 def by_rows(s: Rows) -> Iterator[str]:
     """The steps of a schedule that turns over the rows."""
-    yield from (*_IN_REGISTERS, "stage(first, b, f, r)")
+    yield from _IN_REGISTERS
     whole = s.length // s.lanes * s.lanes
     if s.again and 0 < whole < s.length:
         yield from (f"split(k, kl, {s.lanes}, early)", "stage(a, k, va, q)")
@@ -67,7 +67,7 @@ def by_rows(s: Rows) -> Iterator[str]:
 
 def by_vectors(s: Rows) -> Iterator[str]:
     """The steps of a schedule that turns over the vectors of a row."""
-    yield from (*_IN_REGISTERS, "stage(first, b, f, r)")
+    yield from _IN_REGISTERS
     step = s.together * s.lanes
     rest = s.length % step
     if rest:
