@@ -192,7 +192,7 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
 
 
 def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
-    """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on, which lies in `first`.
+    """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on: `first`.
 
     Args:
         op: `add`, whose results are int32, `max` or `min`.
