@@ -16,6 +16,8 @@ from tosaic.tuner.space import Choice
 
 _WALKS = ("scatter", "gather")
 _STRIPS = (4096, 1024, 256, 64)
+_UNROLLED = (1, 2, 4)
+"""Those first that are compared first: where cycles are near, less code is preferred."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class VectorMovement(_Movement):
         Where a box has no neighbors on both sides, `walk`: `scatter` reads vectors, `gather` writes them; and `strip`,
         elements along these vectors that all other loops of the box move before the next ones, 0 for all of them.
         """
-        found: dict[str, tuple[Choice, ...]] = {"unroll": (4, 2, 1), "ahead": (1, 2, 0)}
+        found: dict[str, tuple[Choice, ...]] = {"unroll": _UNROLLED, "ahead": (1, 2, 0)}
         crossing = [box for box in self.boxes if not box.run]
         if crossing:
             strips = (n for n in _STRIPS if any(n < axis.extent for box in crossing for axis in box.axes))
@@ -84,10 +86,9 @@ class VectorMovement(_Movement):
                 yield from moved(self._moved(number, box, knobs))
 
     def cost(self, knobs: Knobs) -> float:
-        gathers = knobs.get("walk") == "gather"
-        return (
-            gathers / 4 + (int(knobs.get("strip", 0)) > 0) + abs(int(knobs["ahead"]) - 1) / 8 + 1 / int(knobs["unroll"])
-        )
+        gathers, strips = knobs.get("walk") == "gather", int(knobs.get("strip", 0)) > 0
+        beside = _UNROLLED.index(int(knobs["unroll"])) + abs(int(knobs["ahead"]) - 1)
+        return gathers / 8 + strips + beside / 4
 
     def _moved(self, number: int, box: CopyBox, knobs: Knobs) -> MovedBox:
         names, size, crosses = loops_of_box(number, box), BYTES[self.dtype], not box.run
