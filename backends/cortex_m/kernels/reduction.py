@@ -65,7 +65,8 @@ class Reduction(ProgramFamily):
 def _what(workload: Workload) -> tuple[str, str, int, int, int]:
     """The joining operation, the element type, rows, elements of each, and what these are joined to."""
     op, element = (str(workload.attributes[name]) for name in ("op", "element"))
-    return _OPS[op][0], element, *(number(workload, name) for name in ("rows", "length", "first"))
+    rows, length, first = (number(workload, name) for name in ("rows", "length", "first"))
+    return _OPS[op][0], element, rows, length, first
 
 
 def _widened(op: ir.Operation) -> int | None:
