@@ -150,7 +150,7 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     if before:
         guard_change(before[-1], found, steps[-1])
     check(found, core)
-    printer = Printer(found, core.pipeline)
+    printer = Printer(found, core.pipeline, baseline=core.baseline)
     return Built(found, tuple(steps), printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
