@@ -1,8 +1,8 @@
 """A random module through the whole way: compiled, proven, run, and compared.
 
 Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half.
-Each is compiled for one target, in rotation, every tenth for all of them; every tenth has int16 activations. Fifty share
-a process.
+Each is compiled for one target, in rotation, every tenth for all of them; every tenth has int16 activations. Fifty
+share a process.
 """
 
 from __future__ import annotations

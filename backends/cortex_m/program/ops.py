@@ -34,11 +34,12 @@ def wrapped(value: int) -> int:
 
 def _saturating(bits: int) -> Operation:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    narrow = {8: "sxtb", 16: "sxth"}[bits]
     helper = f"""\
 INLINE int32_t sat{bits}(int32_t v) {{
 #if __ARM_ARCH_ISA_THUMB == 1
   int32_t narrow;
-  __asm__("sxt{'b' if bits == 8 else 'h'} %0, %1" : "=l"(narrow) : "l"(v));
+  __asm__("{narrow} %0, %1" : "=l"(narrow) : "l"(v));
   return __builtin_expect(narrow == v, 1) ? v : v >> 31 ^ {high};
 #else
   return v < {low} ? {low} : v > {high} ? {high} : v;

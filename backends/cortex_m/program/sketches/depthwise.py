@@ -181,7 +181,7 @@ def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) 
 
 
 def paired_depthwise(geometry: Geometry, multiples: int, strip: Strip) -> Iterator[str]:
-    """Products of one half: a word holds a pixel of two channels, 0 and 2 or 1 and 3 of four, which are copied together.
+    """Products of one half: a word is a pixel of two channels, 0 and 2 or 1 and 3 of four, which are copied together.
 
     The pixels that a tile of results reads are loaded once, with the weights of a row or a column of the window.
     """
@@ -249,7 +249,7 @@ def _copied_pairs(whole: int, strip: Strip, pairs: str) -> Iterator[str]:
 def _added_pairs(g: Geometry, strip: Strip) -> Iterator[str]:
     """The sums of a tile, in registers."""
     along, across = ("y", "x") if strip.down else ("x", "y")
-    sums, taps = f"s{along}", g.kernel[0 if strip.down else 1]
+    sums = f"s{along}"
     yield from ("place(S, r)", f"reorder(sn, {sums})", "distribute(sn)", f"distribute({sums})")
     if strip.down:
         yield "reorder(ky, kx)"
