@@ -53,4 +53,5 @@ MICROBIT = Board(
         constants=Memory("constants", 0x2400_0000, 128 * MIB),
         vectors=Memory("vectors", 0x0000_0000, 256 * KIB),
     ),
+    uart=Uart("microbit", 0x4000_2000, 16_000_000),
 )

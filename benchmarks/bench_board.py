@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.table import tosaic
 from tosaic.backends.bench.board import BAUD
 from tosaic.backends.bench.monitor import build_monitor
+from tosaic.backends.simulators.stand_in import MACHINE_OPTIONS
 from tosaic.backends.target import Target
 from tosaic.support.processes import ends_with_parent
 from tosaic.target_files.ready import find_target
@@ -41,8 +42,9 @@ def emulated_board(target: Target) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         elf = build_monitor(target, Path(folder), BAUD)
-        command = ["qemu-system-arm", "-M", target.board.machine, "-display", "none", "-monitor", "none",
-                   "-serial", "pty", "-icount", "shift=5", "-kernel", str(elf)]  # fmt: skip
+        machine = target.board.machine
+        command = ["qemu-system-arm", "-M", machine, *MACHINE_OPTIONS.get(machine, ()), "-display", "none",
+                   "-monitor", "none", "-serial", "pty", "-icount", "shift=5", "-kernel", str(elf)]  # fmt: skip
         board = subprocess.Popen(ends_with_parent(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             assert board.stdout is not None

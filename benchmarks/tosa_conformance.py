@@ -269,9 +269,16 @@ def chosen(tests: Sequence[Case], op: str, sample: int | None, seed: int) -> lis
 @click.option("--as-a-user", is_flag=True, help="Each alone, as `tosaic compile` takes it, with proofs.")
 @click.option("--target", default="cortex-m55", show_default=True, help="A target without an NPU.")
 @click.option("--part", default=1.0, show_default=True, help="What part of these is run.")
-@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: FOLDER/results-TARGET.jsonl.")
+@click.option("--results", type=click.Path(dir_okay=False, path_type=Path), help="Default: results-TARGET.jsonl there.")
 def main(
-    folder: Path, op: str, sample: int | None, seed: int, as_a_user: bool, target: str, part: float, results: Path | None
+    folder: Path,
+    op: str,
+    sample: int | None,
+    seed: int,
+    as_a_user: bool,
+    target: str,
+    part: float,
+    results: Path | None,
 ) -> None:
     """Generate the tests in FOLDER where it holds none, run them, and print a row of counts for each op."""
     file = results or folder / f"results{'-as-a-user' if as_a_user else ''}-{target}.jsonl"

@@ -19,7 +19,7 @@
  *
  *     CALL   r0, r1, three words at r1 `svc 0xab`: semihosting, which the host does; `value` is what r0 gets
  *     REGION cycles (8 bytes)          what ran between `svc 1` and `svc 2`
- *     FAULT  pc, lr, CFSR, HFSR, BFAR  the image cannot go on
+ *     FAULT  pc, lr, CFSR, HFSR, BFAR  the image cannot go on; the last three are 0 where the core has none
  *     LIMIT  pc                        a region took more than `limit` cycles, or all between two events too many
  *
  * `svc 4` writes the data cache back and empties both caches; it is no event.
@@ -190,7 +190,7 @@ static void answer(enum kind kind, const void *payload, uint32_t size)
     send(reply, reply_bytes);
 }
 
-/* ---- time */
+/* ---- time and caches */
 
 static void disarm(void)
 {
@@ -220,6 +220,17 @@ static uint32_t elapsed(uint32_t now)
     return done * period + (now ? period - now : 0);
 }
 
+#ifdef BASELINE /* Armv6-M and the baseline of Armv8-M: no counter of cycles, no caches, no registers of faults */
+static void start_counter(void)
+{
+    counts_by_systick = 1;
+}
+
+static void empty_caches(void)
+{
+    __asm__ volatile("dsb\n isb" ::: "memory");
+}
+#else
 static void start_counter(void)
 {
     DEMCR |= 1u << 24;
@@ -230,8 +241,6 @@ static void start_counter(void)
     __asm__ volatile("nop\n nop\n nop\n nop");
     counts_by_systick = DWT_CYCCNT == before;
 }
-
-/* ---- caches */
 
 /* Cleans and invalidates the data cache by set and way, and invalidates the code cache, where they are on
  * (Armv7-M and Armv8-M Architecture Reference Manuals, "Cache maintenance operations"). */
@@ -251,6 +260,7 @@ static void empty_caches(void)
         ICIALLU = 0;
     __asm__ volatile("dsb\n isb" ::: "memory");
 }
+#endif
 
 /* ---- requests */
 
@@ -344,10 +354,12 @@ static uint32_t enter(uint32_t exc_return, uint32_t entry, uint32_t stack)
 {
     struct frame *frame = (struct frame *)(stack & ~7u) - 1;
     *frame = (struct frame){.lr = ~0u, .pc = entry & ~1u, .xpsr = 1u << 24};
+#ifndef BASELINE
+    __asm__ volatile("msr basepri, %0" ::"r"(0));
+#endif
     __asm__ volatile("msr psp, %0\n"
-                     "msr basepri, %1\n"
                      "cpsie i\n"
-                     "dsb\n isb" ::"r"(frame), "r"(0)
+                     "dsb\n isb" ::"r"(frame)
                      : "memory");
     return exc_return | THREAD_ON_PSP;
 }
@@ -368,7 +380,11 @@ static uint32_t end_image(uint32_t exc_return, enum kind kind)
 
 __attribute__((used)) static uint32_t fault(uint32_t exc_return, const struct frame *frame)
 {
-    uint32_t why = CFSR;
+#ifdef BASELINE
+    const uint32_t why = 0;
+#else
+    const uint32_t why = CFSR;
+#endif
     if (!(exc_return & THREAD_MODE)) { /* the monitor's own */
         AIRCR = AIRCR_RESET;
         for (;;)
@@ -379,11 +395,13 @@ __attribute__((used)) static uint32_t fault(uint32_t exc_return, const struct fr
         words[0] = frame->pc;
         words[1] = frame->lr;
     }
+#ifndef BASELINE
     words[2] = why;
     words[3] = HFSR;
     words[4] = BFAR;
     CFSR = why;
     HFSR = words[3];
+#endif
     return end_image(exc_return, FAULT);
 }
 
@@ -502,7 +520,7 @@ __attribute__((used)) static void start(void)
     __asm__ volatile("msr psp, %0\n"
                      "msr control, %1\n"
                      "isb\n"
-                     "b first" ::"r"(first_stack + 32), "r"(2)
+                     "bl first" ::"r"(first_stack + 32), "r"(2)
                      : "memory");
     __builtin_unreachable();
 }
@@ -510,7 +528,7 @@ __attribute__((used)) static void start(void)
 __attribute__((noreturn)) void Reset_Handler(void);
 __attribute__((noreturn, naked)) void Reset_Handler(void)
 {
-    __asm__ volatile("b start");
+    __asm__ volatile("bl start");
 }
 
 enum { SYSTEM_EXCEPTIONS = 16, SVC = 11, SYSTICK = 15 };

@@ -88,6 +88,7 @@ def build_monitor(target: Target, folder: Path, baud: int, uart: Path | None = N
     ranges = ", ".join(f"{{{m.base:#x}u, {m.size:#x}u}}" for m in image_layout(target).memories)
     own = [f"-DMEMORIES={ranges}", f'-DIDENTITY="{identity(target)}"']
     own += ["-DHAS_FLOATS"] * bool({"fp", "mve"} & set(target.core.isa)) + ["-DHAS_LOOPS"] * target.core.mve
+    own += ["-DBASELINE"] * target.core.baseline
     core = replace(target.core, float_abi="soft")  # it leaves the registers of floats to images
     objects = []
     for source, options in ((_SOURCES / "monitor.c", own), (uart, [])):

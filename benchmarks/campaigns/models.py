@@ -1,8 +1,8 @@
 """A random module through the whole way: compiled, proven, run, and compared.
 
 Modules are small and none is tuned: 1.3 CPU seconds each, of which PyTorch's export and the kernels' proofs take half.
-Each is compiled for one target, in rotation, every tenth for all three; every tenth has int16 activations. Fifty share
-a process.
+Each is compiled for one target, in rotation, every tenth for all of them; every tenth has int16 activations. Fifty
+share a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tosaic.runs.running import random_samples, run_build
 from tosaic.runs.verification import verify_build
 from tosaic.terminal.console import quiet_libraries
 
-TARGETS = ("cortex-m55", "corstone-300", "corstone-320")
+TARGETS = ("cortex-m55", "corstone-300", "corstone-320", "cortex-m4", "cortex-m0plus", "cortex-m33")
 
 
 def trial(seed: int, targets: Sequence[str] = TARGETS) -> Outcome:

@@ -125,10 +125,15 @@ def _dropped(dropped: Dropped) -> list[tuple[str, str]]:
 
 def _simulated(target: Target) -> list[tuple[str, str]]:
     """What stands in for a chip or a core that QEMU does not have."""
+    said = _stand_in(target)
+    return [("simulated on", said)] if said else []
+
+
+def _stand_in(target: Target) -> str:
     on = simulation_of(target)
     said = [f"its code on a {on.core}"] if on.core and on.core != target.core.name.partition("+")[0] else []
     said += ["as large and as fast memories, at other addresses than the chip's"] if on.stands_in else []
-    return [("simulated on", f"{on.machine}: {'; '.join(said)}")] if said else []
+    return f"{on.machine}: {'; '.join(said)}" if said else ""
 
 
 def _time(milliseconds: float | None, target: Target) -> list[tuple[str, str]]:
@@ -154,6 +159,7 @@ def run_result(report: Run) -> dict:
         "further_window": _counts(report.board.further) if report.board.further else None,
         "npu_cycles": report.npu_cycles,
         "milliseconds": report.milliseconds,
+        "simulated_on": _stand_in(report.build.manifest.target),
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
         "ops": msgspec.to_builtins(profile(report)),
@@ -185,6 +191,7 @@ def print_run_report(report: Run) -> None:
     print_facts(
         [
             ("exact", _exactness(report)),
+            *_simulated(report.build.manifest.target),
             ("CPU kernels", _cpu_cost(report.board)),
             *([("further windows", _cpu_cost(report.board.further))] if report.board.further else []),
             ("memory", _memory_traffic(report)),

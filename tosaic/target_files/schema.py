@@ -37,7 +37,7 @@ class CoreTable(TargetTable, kw_only=True):
 class UartTable(TargetTable, kw_only=True):
     """The serial port of the monitor, for trials on the board."""
 
-    driver: Annotated[Name, _key("a driver that tosaic has: cmsdk")]
+    driver: Annotated[Name, _key("a driver that tosaic has: cmsdk, microbit")]
     base: Annotated[Address, _key("address of its registers")]
     clock: Annotated[Hertz, _key("what its divider divides, in Hz")]
 

@@ -47,6 +47,13 @@ class Dsp(Isa):
             4,
             LDRD,
         ),
+        Row(
+            "rev16+eor",
+            2,
+            "d[l] = a[2 * l] * 256 + 127 - a[2 * l + 1]",
+            formals(d="i16 r", a="i8 r"),
+            "rev16 {d}, {a}; eor {d}, {d}, #0x7f007f",
+        ),
         Row("sxtb16.h", 2, "d[l] = low(a[l])", formals(d="i16 r", a="i16 r"), "sxtb16 {d}, {a}"),
         *(_half_product(first, second) for first in (0, 1) for second in (0, 1)),
         Row("smlad", 2, "d += a[l] * b[l]", formals(d="i32 r", a="i16 r", b="i16 r"), "smlad {d}, {a}, {b}, {d}"),

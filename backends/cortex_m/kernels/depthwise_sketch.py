@@ -19,6 +19,7 @@ from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
+_PAIRS = ("row", "column")
 _ROWS = (1, 2, 4, 8, 16)
 _PIXELS = (1, 2, 3, 4, 5, 6, 8)
 
@@ -37,13 +38,14 @@ class DepthwiseSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `rows` of results whose part of the image is copied together; `tile`, where the
-        results lie whose sums are in registers: of one `channel`, or of two, in a `row` or a `column`; `pixels` of it;
+        results lie whose sums are in registers: of two channels, in a `row` or a `column`, or of one, from `words` in a
+        block or as C reads a `channel`; `pixels` of it;
         `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
         g, isas = self.geometry, tuple(sets_of(core))
         pairs = ("row", "column") if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
         return {
             "isa": isas,
-            "tile": (*pairs, "channel"),
+            "tile": (*pairs, "words", "channel"),
             "rows": (g.rows, *(n for n in _ROWS if n < g.rows)),
             "pixels": tuple(n for n in _PIXELS if n <= max(g.columns, g.rows if pairs else 0)),
             "copied": tuple(dict.fromkeys(min(n, g.width) for n in (4, 8, 2, 1))),
@@ -51,7 +53,7 @@ class DepthwiseSketch:
         }
 
     def strip(self, knobs: Knobs) -> Strip:
-        g, isa, pairs = self.geometry, str(knobs["isa"]), knobs["tile"] != "channel"
+        g, isa, pairs = self.geometry, str(knobs["isa"]), knobs["tile"] in _PAIRS
         strip = Strip(int(knobs["rows"]), int(knobs["pixels"]), int(knobs["copied"]), isa, knobs["tile"] == "column")
         if strip.pixels > (strip.rows if strip.down else g.columns):
             raise RefusedError(f"a {knobs['tile']} has no {strip.pixels} pixels")
@@ -59,14 +61,18 @@ class DepthwiseSketch:
             raise RefusedError("pairs are halves, of two pixels and more, with a RESCALE of high words")
         if pairs and not depthwise.fits(g, strip):
             raise RefusedError(f"sums of {strip.pixels} pixels leave too few registers")
-        if not pairs and extends(isa, "dsp") and (strip.pixels % 2 or g.dilation[1] > 1):
+        if knobs["tile"] == "words" and extends(isa, "dsp"):
+            raise RefusedError("halves are no words")
+        if knobs["tile"] == "channel" and extends(isa, "dsp") and (strip.pixels % 2 or g.dilation[1] > 1):
             raise RefusedError("halves are multiplied two by two")
         return strip
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         strip, high = self.strip(knobs), knobs["scale"] == "high"
-        if knobs["tile"] != "channel":
+        if knobs["tile"] in _PAIRS:
             return depthwise.paired_depthwise(self.geometry, self.multiples, strip)
+        if knobs["tile"] == "words":
+            return depthwise.word_depthwise(self.geometry, self.multiples, strip, high, extends(strip.isa, "thumb"))
         if extends(strip.isa, "dsp"):
             return depthwise.dsp_depthwise(self.geometry, self.multiples, strip, high)
         return depthwise.scalar_depthwise(self.geometry, self.multiples, strip, high)
@@ -78,7 +84,7 @@ class DepthwiseSketch:
         across = -(-extent // strip.pixels) * strip.pixels / extent
         down = -(-g.rows // strip.rows) * strip.rows / g.rows
         copied = (strip.rows * g.stride[0] + g.span[0] - g.stride[0]) / (strip.rows * g.stride[0])
-        if knobs["tile"] != "channel":
+        if knobs["tile"] in _PAIRS:
             return across * down * depthwise.paired_cost(g, strip) + copied / 12
-        halves = 0.8 if extends(strip.isa, "dsp") else 1.0
+        halves = 0.8 if extends(strip.isa, "dsp") or knobs["tile"] == "words" else 1.0
         return across * down * (halves * (1 + 0.5 / strip.pixels) + copied / 4) + (knobs["scale"] == "wide")

@@ -77,19 +77,21 @@ class Conv2dSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         tile, high, g = self.tile(knobs), knobs["scale"] == "high", self.geometry
         if tile.halves:
-            if knobs["windows"] != "copied" or tile.unroll > -(-tile.depth // 4):
-                raise RefusedError("halves are made of copies")
+            copied = knobs["windows"] == "copied"
             if knobs["weights"] == "pairs":
-                if tile.depth % (4 * tile.unroll) or not high:
+                if tile.depth % (4 * tile.unroll) or not high or not (copied or g.stride == (1, 1)):
                     raise RefusedError("pairs are no whole blocks")
-                return products.carried_dense(tile) if tile.pixels == 1 else products.carried_conv2d(tile)
+                made = products.carried_dense if tile.pixels == 1 else products.carried_conv2d
+                return made(tile, copied)
+            if not copied or tile.unroll > -(-tile.depth // 4):
+                raise RefusedError("halves are made of copies")
             return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
         if tile.depth % tile.unroll or knobs["weights"] == "pairs":
             raise RefusedError(f"{tile.unroll} does not divide {tile.depth}, or weights are no bytes")
         if extends(tile.isa, "thumb"):
             if knobs["windows"] != "copied" or tile.pixels * tile.channels > HIGH:
                 raise RefusedError("windows are copied, and sums lie in few registers")
-            return products.thumb_conv2d(tile, high)
+            return products.thumb_conv2d(tile, high, g.channels)
         return products.scalar_conv2d(tile, high, knobs["windows"] == "copied")
 
     def cost(self, knobs: Knobs) -> float:

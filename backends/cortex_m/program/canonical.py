@@ -113,7 +113,7 @@ class _Canonical:
             case Access():
                 return f"{self._name(v.buffer)}[{self._affine(self.buffers[v.buffer].address(v.index))}]"
             case Op():
-                return f"{v.name}({[self._value(arg) for arg in v.args]})"
+                return f"{v.name}({', '.join(map(self._value, v.args))})"
         return str(v)
 
     def _affine(self, a: Affine) -> str:

@@ -151,7 +151,7 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     if steps:
         guard_change(replayed(program, steps[:-1]), found, steps[-1])
     check(found, core)
-    printer = Printer(found, core.pipeline)
+    printer = Printer(found, core.pipeline, baseline=core.baseline)
     return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 

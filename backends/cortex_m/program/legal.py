@@ -106,8 +106,9 @@ def changed_in(program: Program, loop: For) -> list[tuple[Buffer, list[Use]]]:
 
 
 def _counts_dimension(found: Sequence[Use], var: str) -> bool:
-    """Whether each use has its own turn's place along one dimension, of accesses that lie inside of their dimensions."""
-    return any(all(index == Affine.of(var) for index in along) for along in zip(*(u.access.index for u in found)))
+    """Whether a variable alone says where each use, inside of all dimensions, lies along one of them."""
+    along = zip(*(use.access.index for use in found), strict=True)
+    return any(all(index == Affine.of(var) for index in each) for each in along)
 
 
 def _strided(b: Buffer, found: Sequence[Use], var: str) -> bool:

@@ -34,7 +34,17 @@ def wrapped(value: int) -> int:
 
 def _saturating(bits: int) -> Operation:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    helper = f"INLINE int32_t sat{bits}(int32_t v) {{ return v < {low} ? {low} : v > {high} ? {high} : v; }}"
+    narrow = {8: "sxtb", 16: "sxth"}[bits]
+    helper = f"""\
+INLINE int32_t sat{bits}(int32_t v) {{
+#if __ARM_ARCH_ISA_THUMB == 1
+  int32_t narrow;
+  __asm__("{narrow} %0, %1" : "=l"(narrow) : "l"(v));
+  return __builtin_expect(narrow == v, 1) ? v : v >> 31 ^ {high};
+#else
+  return v < {low} ? {low} : v > {high} ? {high} : v;
+#endif
+}}"""
     return Operation(lambda v: clamped(v, low, high), f"sat{bits}({{0}})", 1, helper)
 
 
@@ -77,10 +87,29 @@ def _shift(name: str, kind: str, rounding: bool) -> Operation:
 _HIGH32 = """\
 INLINE int32_t high32(int32_t v, int32_t m) {
 #if __ARM_ARCH_ISA_THUMB == 1
-  const uint32_t vl = v & 0xffff, ml = m & 0xffff;
-  const int32_t vh = v >> 16, mh = m >> 16;
-  const int32_t left = vh * (int32_t)ml + (int32_t)(vl * ml >> 16), right = (int32_t)vl * mh + (left & 0xffff);
-  return vh * mh + (left >> 16) + (right >> 16);
+  int32_t vl, ml, mh, low;
+  __asm__(
+    "uxth %[vl], %[v]\\n"
+    "asrs %[v], %[v], #16\\n"
+    "uxth %[ml], %[m]\\n"
+    "asrs %[mh], %[m], #16\\n"
+    "mov %[low], %[ml]\\n"
+    "muls %[low], %[vl], %[low]\\n"
+    "lsrs %[low], %[low], #16\\n"
+    "muls %[ml], %[v], %[ml]\\n"
+    "adds %[ml], %[ml], %[low]\\n"
+    "muls %[v], %[mh], %[v]\\n"
+    "asrs %[low], %[ml], #16\\n"
+    "adds %[v], %[v], %[low]\\n"
+    "uxth %[ml], %[ml]\\n"
+    "muls %[vl], %[mh], %[vl]\\n"
+    "adds %[ml], %[ml], %[vl]\\n"
+    "asrs %[ml], %[ml], #16\\n"
+    "adds %[v], %[v], %[ml]\\n"
+    : [v] "+l"(v), [vl] "=&l"(vl), [ml] "=&l"(ml), [mh] "=&l"(mh), [low] "=&l"(low)
+    : [m] "l"(m)
+    : "cc");
+  return v;
 #else
   return (int64_t)v * m >> 32;
 #endif

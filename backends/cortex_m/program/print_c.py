@@ -37,6 +37,8 @@ from tosaic.backends.target import Pipeline
 _TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
 # clang 22 stores a high register by an STM that has none.
 _FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); return v; }'
+_FREE, _FREE_LOW = 10, 5
+"""Registers that C has for values beside pointers and counters, and those that instructions of 16 bits reach."""
 _LOOP = 3
 """Instructions of a turn of a loop of C."""
 _PRELUDE = """\
@@ -54,13 +56,13 @@ class Printer:
         cycles: about how many it takes; of a core without timings, its instructions.
     """
 
-    def __init__(self, program: Program, pipeline: Pipeline | None = None) -> None:
+    def __init__(self, program: Program, pipeline: Pipeline | None = None, *, baseline: bool = False) -> None:
         self.program, self.body, self.pipeline = program, written_out(program.body), pipeline
         self.buffers = {b.name: b for b in program.arguments}
         self.buffers |= {s.buffer.name: s.buffer for s in walk(self.body) if isinstance(s, Alloc)}
         self.scratch = scratch_offsets(program)
         self._counted, self._times, self._loops = [0.0, 0.0], 1.0, dict[str, For]()
-        self._read = set[str]()
+        self._read, self._held, self._free = set[str](), 0, _FREE_LOW if baseline else _FREE
         self._load = decoder(pipeline)("ldr", "r0, [r1]", 2).timing.occupancy if pipeline else 1
         self.text = self._unit()
         self.instructions, self.cycles = map(round, self._counted)
@@ -103,7 +105,11 @@ class Printer:
             case Seq():
                 return [line for part in s.body for line in self._print(part, depth)]
             case Alloc():
-                return [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
+                held = s.buffer.size // s.buffer.lanes if s.buffer.memory == "r" else 0
+                self._held += held
+                lines = [f"{pad}{{", *self._declared(s, depth + 1), *self._print(s.body, depth + 1), f"{pad}}}"]
+                self._held -= held
+                return lines
             case If():
                 conditions = " && ".join(f"{condition} >= 0" for condition in s.conditions)
                 share = self._share(s.conditions)
@@ -205,7 +211,7 @@ class Printer:
         cycles = cycles_of(lines, self.pipeline, 1) if self.pipeline else len(lines)
         self._took(len(lines) + pointers, cycles + pointers)
 
-    def _took(self, instructions: int, cycles: int) -> None:
+    def _took(self, instructions: float, cycles: float) -> None:
         self._counted[0] += self._times * instructions
         self._counted[1] += self._times * cycles
 
@@ -232,7 +238,9 @@ class Printer:
             OPS[part.name].instructions for part in parts_of(s.value) if isinstance(part, Op) and part.name in OPS
         )
         computed = max(1 - memory, work + isinstance(s, Reduce))
-        self._took(memory + computed, memory * self._load + computed)
+        values = sum(self.buffers[a.buffer].in_registers for a in (*accesses(s.value), s.target))
+        stacked = values * max(0.0, 1 - self._free / max(1, self._held))
+        self._took(memory + computed + stacked, (memory + stacked) * self._load + computed)
 
 
 def _operands(block: Assembly) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from tosaic.backends.bench import link
 from tosaic.backends.bench.board import SerialBoard
 from tosaic.backends.bench.link import FrameKind, opened
 from tosaic.backends.bench.monitor import Monitor, build_monitor
-from tosaic.backends.boards import MPS3_AN547
+from tosaic.backends.boards import MICROBIT, MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners.qemu import Qemu
@@ -81,6 +81,17 @@ def test_a_core_without_a_cycle_model_has_cycles():
         fast, crashed, slow = trials(port, ["good", "crash", "long"], target=target)
     assert crashed.status == "crash" and "maximum_crash" in crashed.message
     assert fast.ok and slow.ok and 100 < (fast.cycles or 0) < 3000 < 300_000 < (slow.cycles or 0)
+
+
+def test_a_core_of_armv6_m_counts_by_systick():
+    target = replace(find_target("cortex-m0plus"), board=MICROBIT)
+    with emulated_board(target) as port:
+        with opened(port, 115_200) as line:
+            assert Monitor(line).hello().counter == "SysTick"
+        results = trials(port, ["good", "hang", "last", "long", "good"], target=target, region_limit=3_000_000)
+    assert [result.status for result in results] == ["ok", "timeout", "wrong", "ok", "ok"]
+    assert results[0].cycles == results[4].cycles and 100 < (results[0].cycles or 0) < 3000
+    assert 300_000 < (results[3].cycles or 0) < 3_000_000
 
 
 def test_damaged_bytes_change_nothing(port):

@@ -107,8 +107,6 @@ class Carry(Primitive):
             ]
             if b.dtype != "i8" or not plain_index or b.shape[-1] != loop.extent or len(reads) > 1:
                 raise RefusedError(f"`{loop.var}` does not count the last dimension of bytes in {b.name}")
-        if program.buffers[left.buffer].memory == "in":
-            raise RefusedError(f"{left.buffer} is no copy")
         return weights, left
 
     def _begun(self, program: Program, add: Reduce) -> str:
@@ -156,7 +154,9 @@ class Carry(Primitive):
         return nested(made, **dict(zip(names, (*p.shape[:-1], p.shape[-1] // 2), strict=True)))
 
     def _beside(self, body: Statement, p: Buffer, new: Buffer, made: Statement) -> Statement:
-        """The tree with a buffer made right behind what makes another one."""
+        """The tree with a buffer made right behind what makes another one, or first, where that is an input."""
+        if p.memory == "in":
+            return Alloc(new, seq(made, body))
         (home,) = [s for s in walk(body) if isinstance(s, Alloc) and s.buffer.name == p.name]
         if not isinstance(home.body, Seq) or p.name not in written_by(home.body.body[0]):
             raise RefusedError(f"{p.name} is not made beside what reads it")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.assembly import GENERAL
 
-
+_FEW_TAPS = 3
+"""Weights of a row that low registers hold beside two pointers, a pixel and a product."""
 _MOST_PAIRS = 3
 """Pairs of sums that C finishes in registers."""
 
@@ -32,7 +33,7 @@ class Strip:
     down: bool = False
 
 
-def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
+def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool, registers: str = "r") -> Iterator[str]:
     """Results by channel, strip, row, tile; sums in registers for each tile."""
     g = geometry
     if high:
@@ -48,7 +49,7 @@ def _walked(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Ite
     yield f"compute_at(P, {around})"
     if (strip.rows, g.columns, multiples) != (1, 1, 1):
         yield "compute_at(S, x)"
-    yield "place(S, r)"
+    yield f"place(S, {registers})"
     if strip.pixels > 1:
         yield "distribute(sx)"
     if min(g.width, strip.copied) > 1:
@@ -81,6 +82,49 @@ def scalar_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: boo
         yield from (f"unroll(wr{dim})" for dim, extent in enumerate(e for e in geometry.kernel if e > 1))
     if strip.pixels > 1:
         yield "unroll(sxb)"
+
+
+def word_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool, thumb: bool) -> Iterator[str]:
+    """A channel walks over the image in blocks: a pixel is loaded once for the results of a row that read it.
+
+    Args:
+        thumb: whether the core is one with sums in high registers, whose loads are of words.
+    """
+    g, turn = geometry, "ky"
+    if thumb:
+        yield "widen(P, i32)"
+    yield from _walked(g, multiples, strip, high, "h" if thumb else "r")
+    loop = "m" if multiples > 1 or strip.rows < g.rows else "n"
+    yield from _constants(strip, high, loop)
+    if thumb:
+        yield f"stage(w, {loop}, wh, scratch, i32)"
+    weights, several = "wh" if thumb else "w", strip.pixels > 1
+    if several:
+        yield "reorder(sxb, ky)"
+    if g.kernel[0] > 1:
+        yield f"split(ky, kr, {g.kernel[0]})"
+        turn = "kr"
+    held = not thumb or g.kernel[1] <= _FEW_TAPS
+    if held:
+        yield f"stage({weights}, {turn}, wr, r, i32)"
+    if several:
+        yield "gather(sxb, kx, P, t)"
+        for number, turns in enumerate(_readers(g, strip)):
+            suffix, letter = f"_{number}" * (number > 0), chr(ord("a") + number)
+            yield f"stage(P, t{suffix}, p{letter}h, r, i32)"
+            if not held:
+                yield f"stage({weights}, {'kx' if turns > 1 else 't'}{suffix}, w{letter}h, r)"
+    else:
+        yield f"stage(P, {turn}, ph, r, i32)"
+        if not held:
+            yield f"stage({weights}, kx, wr, r)"
+    yield from (f"select(ky, {strip.isa})", "block(ky)")
+
+
+def _readers(g: Geometry, strip: Strip) -> list[int]:
+    """How many results of a tile read each place of a row."""
+    read = [p * g.stride[1] + k * g.dilation[1] for p in range(strip.pixels) for k in range(g.kernel[1])]
+    return [read.count(place) for place in sorted(set(read))]
 
 
 def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
@@ -137,7 +181,7 @@ def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) 
 
 
 def paired_depthwise(geometry: Geometry, multiples: int, strip: Strip) -> Iterator[str]:
-    """Products of one half: a word holds a pixel of two channels, 0 and 2 or 1 and 3 of four, which are copied together.
+    """Products of one half: a word is a pixel of two channels, 0 and 2 or 1 and 3 of four, which are copied together.
 
     The pixels that a tile of results reads are loaded once, with the weights of a row or a column of the window.
     """
@@ -205,7 +249,7 @@ def _copied_pairs(whole: int, strip: Strip, pairs: str) -> Iterator[str]:
 def _added_pairs(g: Geometry, strip: Strip) -> Iterator[str]:
     """The sums of a tile, in registers."""
     along, across = ("y", "x") if strip.down else ("x", "y")
-    sums, taps = f"s{along}", g.kernel[0 if strip.down else 1]
+    sums = f"s{along}"
     yield from ("place(S, r)", f"reorder(sn, {sums})", "distribute(sn)", f"distribute({sums})")
     if strip.down:
         yield "reorder(ky, kx)"

@@ -168,9 +168,26 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     yield from _constants(tile, high)
 
 
-def carried_dense(tile: Tile) -> Iterator[str]:
+def _carried(copied: bool) -> Iterator[str]:
+    """Weights two in a half; windows are copied before their bytes become factors, or pixels are read in place."""
+    yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
+    yield "carry(k, V, w16)"
+
+
+def _factors(tile: Tile, copied: bool) -> Iterator[str]:
+    """The factors of two pairs from a word of four bytes."""
+    turn, words = "V3", next(n for n in (4, 3, 2, 1) if tile.depth // 4 % n == 0)
+    yield "distribute(V3h)"
+    if words > 1:
+        turn = "V3u"
+        yield f"split(V3, V3u, {words})"
+    yield from (f"stage({'P' if copied else 'a'}, {turn}, pw, r)", f"stage(V, {turn}, vw, r)")
+    yield from (f"select(V3, {tile.isa})", "block(V3)")
+
+
+def carried_dense(tile: Tile, copied: bool) -> Iterator[str]:
     """A dense layer whose weights lie two in a half, so that one instruction widens four of them."""
-    yield from ("fuse(ky, kx)", "fuse(kx, k)", "carry(k, V, w16)")
+    yield from _carried(copied)
     yield from _finished(tile, True)
     yield from ("compute_at(S, n)", "place(S, r)")
     if tile.channels > 1:
@@ -182,17 +199,20 @@ def carried_dense(tile: Tile) -> Iterator[str]:
     yield from tile.pairs()
     turn = "snb" if tile.channels > 1 else "k"
     yield from (f"stage(w16, {turn}, hr, r)", "pack(w16)", f"bind(low, {turn}, lr, r, i16)")
-    yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d012354)", "stage(V, k, vr, r)")
+    yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d012354)")
+    yield from _factors(tile, copied)
+    yield "stage(V, k, vr, r)"
     yield from _blocked(tile, tile.depth // 4)
     yield from _constants(tile, True)
 
 
-def carried_conv2d(tile: Tile) -> Iterator[str]:
+def carried_conv2d(tile: Tile, copied: bool) -> Iterator[str]:
     """CONV2D of several pixels whose weights lie two in a half: a word of weights serves all pixels of a tile as it is,
     and once more when two of its bytes are widened."""
-    yield from ("fuse(ky, kx)", "fuse(kx, k)", "carry(k, V, w16)")
+    yield from _carried(copied)
     yield from _finished(tile, True)
-    yield from ("compute_at(S, x)", "compute_at(V, x)", "compute_at(P, x)", "compute_at(S, n)", "place(S, r)")
+    yield from ("compute_at(S, x)", "compute_at(V, x)", *(["compute_at(P, x)"] if copied else []))
+    yield from ("compute_at(S, n)", "place(S, r)")
     loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
     yield from (f"distribute({loop})" for loop in reversed(loops))
     yield from (f"reorder({loop}b, k)" for loop in reversed(loops))
@@ -206,7 +226,8 @@ def carried_conv2d(tile: Tile) -> Iterator[str]:
     if tile.pixels > 2 and tile.pixels % 2 == 0:
         yield from ("split(sxb, sp, 2)", "split(sxbb, sq, 2)")
     yield from ("stage(w16, k, hr, r)", *(["pack(w16)"] if tile.channels > 1 else []), "bind(low, k, lr, r, i16)")
-    yield from ("split(V3, V3h, 2)", "unroll(V3h)", "divide_dim(V, 3, 2)", "reorder_dims(V, d013524)")
+    yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d013524)")
+    yield from _factors(tile, copied)
     yield from (f"stage(V, {turn}, {name}, r)" for turn, name in zip(turns, ("vr", "vs"), strict=False))
     yield from _blocked(tile, tile.depth // 4)
     yield from _constants(tile, True)
@@ -241,8 +262,12 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
     yield from _constants(tile, high)
 
 
-def thumb_conv2d(tile: Tile, high: bool) -> Iterator[str]:
-    """CONV2D with products of words and sums in high registers: words of the pixels of a tile alternate."""
+def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
+    """CONV2D with products of words and sums in high registers: words of the pixels of a tile alternate.
+
+    Args:
+        channels: of a pixel of the input.
+    """
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i32)")
     yield from _finished(tile, high)
     yield from _summed(tile, "P", "h")
@@ -251,6 +276,8 @@ def thumb_conv2d(tile: Tile, high: bool) -> Iterator[str]:
         yield "pack(w)"
     if tile.pixels > 1:
         yield "reorder_dims(P, d0132)"
+    if factor := next((n for n in (4, 3, 2) if channels % n == 0), 0):
+        yield from (f"split(c, ci, {factor})", "unroll(ci)")
     yield from ("stage(P, k, ar, r)", "stage(w, k, wr, r, i32)")
     yield from _blocked(tile, tile.depth)
     yield from _constants(tile, high)

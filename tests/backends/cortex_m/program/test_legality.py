@@ -233,3 +233,13 @@ def test_the_interpreter_computes_each_operation():
         a + 4,
     ]
     np.testing.assert_array_equal(got, np.stack(want, axis=1))
+
+
+def test_deep_values_are_compared_in_a_moment():
+    deep = "a[x]"
+    for _ in range(40):
+        deep = f"add({deep}, 1)"
+    text = f"a: i32[4] in in\nout: i32[4] in out\nfor x < 4:\n  out[x] = {deep}\n"
+    program = parse_program(text)
+    assert same_kernel(program, parse_program(text.replace("x", "y")))
+    assert not same_kernel(program, replayed(program, parse_steps("split(x, y, 2)")))
