@@ -21,7 +21,7 @@ from torch.nn import functional as F
 _SAMPLES = 128
 
 
-class Shape(NamedTuple):
+class DecoderShape(NamedTuple):
     """The sizes of a decoder; `heads` of queries share `keys` heads of keys and values."""
 
     channels: int = 64
@@ -38,11 +38,11 @@ class Shape(NamedTuple):
         return self.channels // self.heads
 
 
-STORIES_260K = Shape()
-TINY = Shape(channels=32, layers=1, heads=4, keys=2, hidden=48, tokens=64, places=32)
+STORIES_260K = DecoderShape()
+TINY = DecoderShape(channels=32, layers=1, heads=4, keys=2, hidden=48, tokens=64, places=32)
 
 
-class Norm(nn.Module):
+class RootMeanSquareNorm(nn.Module):
     """RMSNorm (Zhang and Sennrich 2019)."""
 
     def __init__(self, channels: int) -> None:
@@ -53,13 +53,13 @@ class Norm(nn.Module):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * self.weight
 
 
-class Attention(nn.Module):
+class CachedAttention(nn.Module):
     """Attention of one token to all places up to its own, whose keys and values are buffers."""
 
     k: Tensor
     v: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
         self.wq = nn.Linear(shape.channels, shape.heads * shape.depth, bias=False)
@@ -85,12 +85,13 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention, and SwiGLU (Shazeer 2020)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        self.n1, self.n2, self.attention = Norm(shape.channels), Norm(shape.channels), Attention(shape)
+        self.n1, self.n2 = (RootMeanSquareNorm(shape.channels) for _ in range(2))
+        self.attention = CachedAttention(shape)
         self.w1, self.w3 = (nn.Linear(shape.channels, shape.hidden, bias=False) for _ in range(2))
         self.w2 = nn.Linear(shape.hidden, shape.channels, bias=False)
 
@@ -100,17 +101,17 @@ class Block(nn.Module):
         return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
 
 
-class Decoder(nn.Module):
+class LanguageModel(nn.Module):
     """The scores of the next token, given one and its place."""
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape, self.embedding = shape, nn.Embedding(shape.tokens, shape.channels)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm, self.head = Norm(shape.channels), nn.Linear(shape.channels, shape.tokens, bias=False)
+        self.blocks = nn.ModuleList(DecoderBlock(shape) for _ in range(shape.layers))
+        self.norm, self.head = RootMeanSquareNorm(shape.channels), nn.Linear(shape.channels, shape.tokens, bias=False)
         self.head.weight = self.embedding.weight
         speeds = 1e4 ** -(torch.arange(0, shape.depth, 2) / shape.depth)
         angles = torch.outer(torch.arange(shape.places).float(), speeds)
@@ -125,10 +126,10 @@ class Decoder(nn.Module):
         return self.head(self.norm(x))
 
 
-def decoder(shape: Shape) -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+def decoder(shape: DecoderShape) -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
     """A decoder with random weights, an example of its inputs, and a text of random tokens."""
     torch.manual_seed(0)
-    net, generator = Decoder(shape).eval(), torch.Generator().manual_seed(0)
+    net, generator = LanguageModel(shape).eval(), torch.Generator().manual_seed(0)
     nn.init.normal_(net.embedding.weight, std=0.5)
     count = min(_SAMPLES, shape.places)
     tokens = torch.randint(0, shape.tokens, (count, 1, 1), generator=generator)

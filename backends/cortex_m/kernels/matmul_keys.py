@@ -26,8 +26,8 @@ def keys_of(workload: Workload) -> Keys | None:
         return None
     if any(len(np.unique(constants[name])) > 1 for name in ("multiplier", "shift")):
         return None
-    sizes = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
-    return Keys(*sizes, str(attributes["form"]))
+    batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
+    return Keys(batch, rows, depth, columns, str(attributes["form"]))
 
 
 def variants(what: Keys) -> Sequence[Variant]:
