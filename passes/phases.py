@@ -12,6 +12,7 @@ from tosaic.passes.fuse.fuse_pad import FusePad
 from tosaic.passes.fuse.fuse_tables import FuseTables
 from tosaic.passes.fuse.known_parts import KnownParts
 from tosaic.passes.fuse.round_twice import RoundTwice
+from tosaic.passes.fuse.selects_to_scatters import SelectsToScatters
 from tosaic.passes.invariants import (
     check_for_npu,
     check_fused,
@@ -123,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             "fuse",
-            (FoldIdentities(), KnownParts(), FusePad(), FuseClamp(), FuseTables()),
+            (FoldIdentities(), KnownParts(), FusePad(), FuseClamp(), FuseTables(), SelectsToScatters()),
             (FoldIdentities(), _CLEAN),
             check_fused,
             exact=True,

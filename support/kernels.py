@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from tosaic.support.attributes import ints_of
 from tosaic.support.graph import Node, is_convex
 from tosaic.support.mlir import element_type, ir
 from tosaic.support.tosa_ops import CONVERTING, MOVING, POINTWISE
@@ -15,7 +16,8 @@ _CONVERTERS = CONVERTING | {"tosa.clamp"}
 def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
     """Group `nodes` (program order, all of the CPU) into kernels.
 
-    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or another op that is not
+    A kernel is one op that moves data; or a sum with the rescale that widens what it reads; or a product of int8 with
+    the transpose of its second operand's matrices, of which it alone reads the result; or another op that is not
     pointwise, followed by the converters (rescale, clamp, cast) that alone use what stands before them, up to a result
     that the next one would widen or, rescaled once to 16 bits or fewer, rescale again, and of int8 convolutions by a
     TABLE; or a tree of pointwise ops alone, whose vector code needs no knowledge of what made its inputs. A reshape
@@ -28,6 +30,8 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
         group = [node]
         if node.name == "reduce_sum":
             group = [*(widening for widening in node.inputs if _only_widens(widening, group_of)), node]
+        if node.name == "matmul":
+            group = [*(operand for operand in node.inputs if _is_turned_for(node, operand)), node]
         if _is_pointwise(node):
             for producer in node.inputs:
                 joined = group_of.get(producer)
@@ -41,7 +45,7 @@ def cpu_kernels(nodes: list[Node]) -> list[list[Node]]:
 def anchor(group: Collection[Node]) -> Node:
     """The op that names a kernel: the one that is not pointwise, else the last but converters."""
     for node in group:
-        if not _is_pointwise(node):
+        if _anchors(node, group):
             return node
     plain = [node for node in group if node.op.name not in _CONVERTERS]
     return (plain or list(group))[-1]
@@ -52,9 +56,9 @@ def _may_join(joined: list[Node], group: list[Node], producer: Node, reader: Nod
     members = {*joined, *group}
     if producer.returned or any(user not in members for user in producer.users):
         return False
-    if any(node.op.name in MOVING | {"tosa.reduce_sum"} for node in joined):
+    if any(node.op.name in MOVING | {"tosa.reduce_sum"} and _anchors(node, joined) for node in joined):
         return False
-    anchors = sum(not _is_pointwise(node) for node in members)
+    anchors = sum(_anchors(node, members) for node in members)
     if anchors > 1 or (anchors == 1 and not _finishes(joined, group, producer, reader)):
         return False
     return is_convex(members)
@@ -76,6 +80,19 @@ def _finishes(joined: list[Node], group: list[Node], producer: Node, reader: Nod
         return _bits(reader) <= _bits(producer)
     convolves = any(node.op.name == "tosa.conv2d" for node in joined)
     return convolves and [node.name for node in group] == ["table"] and _bits(reader) == _bits(producer) == 8
+
+
+def _anchors(node: Node, group: Collection[Node]) -> bool:
+    """Whether a node is the one of its group that is not pointwise: no operand that is turned for that."""
+    return not _is_pointwise(node) and not any(_is_turned_for(user, node) for user in node.users if user in group)
+
+
+def _is_turned_for(product: Node, operand: Node) -> bool:
+    """Whether a node turns the matrices of the second operand of a product of int8, and nothing else reads them."""
+    if product.name != "matmul" or operand.name != "transpose" or len(operand.users) != 1 or operand.returned:
+        return False
+    second = product.op.operands[1] == operand.op.results[0] != product.op.operands[0]
+    return second and _bits(operand) == 8 and ints_of(operand.op, "perms") == (0, 2, 1)
 
 
 def _each_rescales(*groups: list[Node]) -> bool:

@@ -10,6 +10,7 @@ from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.place.outline import Group, outline
 from tosaic.passes.place.processors import npu_regions, refusals
 from tosaic.passes.place.rounding import round_twice_on_cpu
+from tosaic.passes.place.turning import turn_in_products_on_cpu
 from tosaic.passes.place.verdicts import Verdict, verdict_of
 from tosaic.support.graph import Node, nodes_of
 from tosaic.support.kernels import anchor, cpu_kernels
@@ -43,6 +44,7 @@ def divide(module: ir.Module, verdict: Verdict, hop_cost: int = HOP_COST) -> Non
         regions = npu_regions(nodes, reasons)
         _mark(nodes, {node for region in regions for node in region}, reasons)
         round_twice_on_cpu(module)
+        turn_in_products_on_cpu(module)
         placed = {node.op: node for node in nodes_of(module)}
         on_npu = [[placed[node.op] for node in region] for region in regions]
         kernels = cpu_kernels([node for node in placed.values() if "tosaic.op" not in node.op.attributes])

@@ -283,3 +283,37 @@ def test_a_sum_on_the_cpu_of_what_the_npu_widens():
     module = graph.module(total, graph.requantize(graph.binary("add", wide, wide), "i8", 1e-6))
     kernels = contents(place(module, refusing("reduce_sum"), hop_cost=1))
     assert kernels["cpu_0_reduce_sum"] == "cpu: reduce_sum"
+
+
+@pytest.mark.parametrize("perms, element, joined", [
+    ((0, 2, 1), "i8", True), ((0, 2, 1), "i16", False), ((1, 2, 0), "i8", False),
+])  # fmt: skip
+def test_a_product_turns_its_second_operand_itself(perms, element, joined):
+    graph = Graph()
+    keys = graph.transpose(graph.input((4, 4, 4), element), perms)
+    y = graph.requantize(graph.matmul(graph.input((4, 2, 4), element), keys), element, 0.01)
+    module = graph.module(y)
+    placed = place(module)
+    assert same(module, placed)
+    first = next(iter(contents(placed).values()))
+    assert first == ("cpu: transpose matmul rescale" if joined else "cpu: transpose")
+    names = list(functions_on("cpu", placed))
+    assert names == (["cpu_0_matmul"] if joined else ["cpu_0_transpose", "cpu_1_matmul"])
+
+
+@pytest.mark.parametrize("perms, joined", [((0, 1, 3, 2), True), ((0, 2, 3, 1), False), ((0, 3, 2, 1), False)])
+def test_a_product_turns_what_is_reshaped_before_it(perms, joined):
+    graph = Graph()
+    turned = graph.transpose(graph.input((2, 3, 3, 3)), perms)
+    keys = graph.op("reshape", [turned, graph.shape((6, 3, 3))], (6, 3, 3), "i8")
+    module = graph.module(graph.requantize(graph.matmul(graph.input((6, 2, 3)), keys), "i8", 0.01))
+    placed = place(module)
+    assert same(module, placed)
+    assert ("cpu: transpose matmul rescale" in contents(placed).values()) == joined
+
+
+def test_a_turned_operand_that_others_read_is_a_kernel():
+    graph = Graph()
+    keys = graph.transpose(graph.input((4, 4, 4)), (0, 2, 1))
+    y = graph.requantize(graph.matmul(graph.input((4, 2, 4)), keys), "i8", 0.01)
+    assert list(contents(place(graph.module(y, keys))).values()) == ["cpu: transpose", "cpu: matmul rescale"]

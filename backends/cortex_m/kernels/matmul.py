@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
+from tosaic.backends.cortex_m.kernels.matmul_keys import KEYS, keys_features, keys_kernel, keys_of, variants
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_order, round_up, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
     INT8,
@@ -33,6 +34,7 @@ from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
+from tosaic.support.attributes import ints_of
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import constant_value, ir, shape_of
 from tosaic.support.values import is_argument
@@ -44,17 +46,26 @@ _WIDEST = (1 << 16) // 8
 
 @FAMILIES.register
 class Matmul(ProgramFamily):
-    """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE."""
+    """MATMUL (batch, rows, depth) x (batch, depth, columns) of two int8 arguments to int8, with CLAMP and TABLE.
+
+    The second may be TRANSPOSEd: then (batch, columns, depth) is the first argument. Few rows are multiplied with it
+    where it lies, in the variant `keys`.
+    """
 
     name = "matmul"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops = computing_ops(function)
+        ops, arguments = computing_ops(function), list(body_of(function).arguments)
+        transposed = len(ops) > 1 and ops[0].name == "tosa.transpose" and ints_of(ops[0], "perms") == (0, 2, 1)
+        columns_of, ops = (ops[0], ops[1:]) if transposed else (None, ops)
         if not ops or ops[0].name != "tosa.matmul" or not is_chain(ops, function):
             return None
-        arguments = list(body_of(function).arguments)
         a, b, *zeros = ops[0].operands
-        if [a, b] != arguments or not is_argument(b) or (dtype_of(a), dtype_of(b)) != (INT8, INT8):
+        if columns_of is not None and (b != columns_of.results[0] or arguments != [columns_of.operands[0], a]):
+            return None
+        if columns_of is None and (arguments != [a, b] or not is_argument(b)):
+            return None
+        if (dtype_of(a), dtype_of(b)) != (INT8, INT8):
             return None
         a_zero, b_zero = (constant_value(zero) for zero in zeros)
         (batch, rows, depth), columns = shape_of(a), shape_of(b)[2]
@@ -62,17 +73,23 @@ class Matmul(ProgramFamily):
         if a_zero is None or b_zero is None or epilogue is None or columns > _WIDEST:
             return None
         attributes = {"batch": batch, "rows": rows, "depth": depth, "columns": columns, **epilogue.attributes}
+        attributes |= {"transposed": True} if transposed else {}
         constants = {"a_zero_point": a_zero, "b_zero_point": b_zero, **epilogue.constants}
         return workload(self.name, attributes, constants)
 
     def sketch(self, workload: Workload) -> Sketched | None:
         batch, rows, depth, columns = (number(workload, name) for name in ("batch", "rows", "depth", "columns"))
-        return MatmulSketch(batch, rows, depth, columns, epilogue_of(workload), constants_of(workload))
+        epilogue, constants = epilogue_of(workload), constants_of(workload)
+        return MatmulSketch(batch, rows, depth, columns, epilogue, constants, _is_transposed(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self.site.inside)
+        what = keys_of(workload)
+        packed = sketches(_contraction(workload, core), self.site.inside)
+        return [*(variants(what) if what is not None else ()), *packed]
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+        if schedule.variant == KEYS:
+            return keys_kernel(workload, core)
         constants, params = workload.constants, Params()
         kernel = scheduled(_contraction(workload, core), schedule, core)
         header = np.concatenate([constants["range"], constants["a_zero_point"], constants["b_zero_point"], [0, 0, 0]])
@@ -81,14 +98,19 @@ class Matmul(ProgramFamily):
         no_bias = np.zeros(kernel.what.channels, np.int32)
         factors = params.add(kernel.pack_factors(no_bias, constants["multiplier"], constants["shift"]))
         lookup = f"params + {params.add(lookup_order(constants['table']))}" if "table" in constants else "0"
-        text, scratch = _kernel(number(workload, "batch"), kernel, order, factors, lookup)
+        transposed = _is_transposed(workload)
+        text, scratch = _kernel(number(workload, "batch"), kernel, order, factors, lookup, transposed)
         symbol, text = with_symbol("matmul", PRELUDE + text)
         return KernelSource(symbol, "c", text, bytes(params), scratch)
 
     def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+        if schedule.variant == KEYS:
+            return ()
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
     def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+        if schedule.variant == KEYS:
+            return keys_features(workload, core, self.site)
         kernel, batch = scheduled(_contraction(workload, core), schedule, core), number(workload, "batch")
         counts = {name: batch * value for name, value in kernel.counts().items()}
         packed = float(batch * kernel.what.channels * kernel.what.depth)
@@ -105,6 +127,10 @@ def _contraction(workload: Workload, core: Core) -> Contraction:
     return Contraction(geometry, columns, DOTS["i8"], finish)
 
 
+def _is_transposed(workload: Workload) -> bool:
+    return bool(workload.attributes.get("transposed"))
+
+
 def _order(kernel: Tiled) -> tuple[np.ndarray, np.ndarray]:
     """int32 (packed columns,) each: the column of `b`, past its end for padding; where its bias lies, or -1."""
     order, block, fields = kernel.channel_order(), kernel.block, kernel.what.finish.fields
@@ -115,7 +141,7 @@ def _order(kernel: Tiled) -> tuple[np.ndarray, np.ndarray]:
     return columns.ravel().astype(np.int32), bias.ravel().astype(np.int32)
 
 
-def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str) -> tuple[str, int]:
+def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str, transposed: bool) -> tuple[str, int]:
     """C of the kernel, and its scratch bytes: what `kernel` uses, packed weights, factors."""
     what, weights = kernel.what, kernel.scratch_bytes
     seeds = round_up(weights + kernel.weight_bytes, VECTOR)
@@ -125,9 +151,9 @@ def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str) ->
     lines = [
         *([] if functions[: len(COPY.splitlines())] == COPY.splitlines() else COPY.splitlines()),
         *functions,
-        *_row_sum(what.depth),
-        *_pack(kernel),
-        "void @SYMBOL@(const int8_t *restrict a, const int8_t *restrict b, int8_t *restrict results,",
+        *row_sum(what.depth),
+        *(_pack_rows(kernel) if transposed else _pack(kernel)),
+        f"void @SYMBOL@({signature(transposed)}, int8_t *restrict results,",
         "              const int8_t *restrict params, int8_t *restrict scratch)",
         "{",
         "  const int32_t *range = (const int32_t *)params;",
@@ -145,7 +171,13 @@ def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str) ->
     return "\n".join(lines), round_up(seeds + kernel.factor_bytes, VECTOR)
 
 
-def _row_sum(depth: int) -> list[str]:
+def signature(transposed: bool) -> str:
+    """C of the operands of a kernel in the order of its function's arguments."""
+    names = ("b", "a") if transposed else ("a", "b")
+    return ", ".join(f"const int8_t *restrict {name}" for name in names)
+
+
+def row_sum(depth: int) -> list[str]:
     """C of `row_sum`: the sum of one row of `a`."""
     whole, rest = divmod(depth, VECTOR)
     lines = ["INLINE int32_t row_sum(const int8_t *row)", "{", "  int32_t sum = 0;"]
@@ -154,6 +186,34 @@ def _row_sum(depth: int) -> list[str]:
     if rest:
         lines.append(f"  sum = vaddvaq_s8(sum, vldrbq_z_s8(row, vctp8q({rest})));")
     return [*lines, "  return sum;", "}"]
+
+
+_PACK = "INLINE void pack(int8_t *w, int32_t *factors, const int8_t *b, const int32_t *range, const int32_t *order)"
+
+
+def _pack_rows(kernel: Tiled) -> list[str]:
+    """C of `pack`, where columns of `b` lie as rows."""
+    what, nr, order = kernel.what, kernel.tile[1], _order(kernel)
+    padded = bool((order[1] < 0).any())
+    whole, rest = divmod(what.depth, VECTOR)
+    copy = f"__builtin_memcpy(to + k * {nr * VECTOR}, from + k * {VECTOR}, {VECTOR});"
+    tail = f"__builtin_memcpy(to + {whole * nr * VECTOR}, from + {whole * VECTOR}, {rest});"
+    return [
+        _PACK,
+        "{",
+        f"  __builtin_memset(w, 0, {kernel.weight_bytes});" if rest or padded else "",
+        f"  for (int tile = 0; tile < {len(order[0]) // nr}; tile++, w += {len(kernel.vectors) * nr * VECTOR})",
+        f"    for (int c = 0; c < {nr}; c++, order += 2) {{",
+        f"      int8_t *to = w + c * {VECTOR};",
+        f"      const int8_t *from = b + order[0] * {what.depth};",
+        *([f"      if (order[0] >= {what.channels}) continue;"] if padded else []),
+        *([f"      for (int k = 0; k < {whole}; k++) {copy}"] if whole else []),
+        *([f"      {tail}"] if rest else []),
+        f"      const int32_t bias = range[3] * ({what.depth} * range[4] - row_sum(from));",
+        f"      {'if (order[1] >= 0) ' * padded}factors[order[1]] = bias;",
+        "    }",
+        "}",
+    ]
 
 
 def _pack(kernel: Tiled) -> list[str]:
@@ -177,7 +237,7 @@ def _pack(kernel: Tiled) -> list[str]:
         return [*lines, "sum = vaddvaq_s16(vaddvaq_s16(sum, low), high);"]
 
     return [
-        "INLINE void pack(int8_t *w, int32_t *factors, const int8_t *b, const int32_t *range, const int32_t *order)",
+        _PACK,
         "{",
         f"  const uint16x8_t steps = vmulq_n_u16(vidupq_n_u16(0, 1), {what.channels});",
         f"  for (int tile = 0; tile < {len(order[0]) // nr}; tile++, w += {len(kernel.vectors) * nr * VECTOR})",

@@ -101,7 +101,7 @@ class Conv2dSketch:
 
 @dataclass(frozen=True)
 class MatmulSketch:
-    """MATMUL of two int8 tensors to int8."""
+    """MATMUL of two int8 tensors to int8, of which the second may be transposed."""
 
     batch: int
     rows: int
@@ -109,9 +109,10 @@ class MatmulSketch:
     columns: int
     epilogue: Epilogue
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    transposed: bool = False
 
     def program(self) -> Program:
-        return algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue)
+        return algorithms.matmul(self.batch, self.rows, self.depth, self.columns, self.epilogue, self.transposed)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dSketch`."""

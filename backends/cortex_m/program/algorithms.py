@@ -130,20 +130,22 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program
     return _used(Program(arguments, Alloc(copy, seq(image, body))))
 
 
-def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue) -> Program:
+def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, transposed: bool = False) -> Program:
     """MATMUL of int8 (batch, rows, depth) by int8 (batch, depth, columns) (TOSA 1.0, 2.3.8), to the epilogue's type.
 
-    `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns.
+    `P` and `Q` are the factors less their zero points, `a_zero` and `b_zero`; `Q` lies by columns. So does `b` where it
+    is `transposed`, and is the first argument then.
     """
+    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
     left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck] - a_zero"), cb=batch, cx=rows, ck=depth)
-    right = nested(parse_statement("Q[db, dn, dk] = b[db, dk, dn] - b_zero"), db=batch, dn=columns, dk=depth)
+    right = nested(parse_statement(f"Q[db, dn, dk] = b[{place}] - b_zero"), db=batch, dn=columns, dk=depth)
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
     result = Assign(_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
     finish = nested(result, v=batch, x=rows, n=columns)
+    operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
-        Buffer("a", "i8", (batch, rows, depth), "in"),
-        Buffer("b", "i8", (batch, depth, columns), "in"),
+        *(reversed(operands) if transposed else operands),
         Buffer("out", epilogue.element, (batch, rows, columns), "out"),
         Buffer("a_zero", "i32", (), "const"),
         Buffer("b_zero", "i32", (), "const"),

@@ -233,11 +233,15 @@ def matmul(
     clamp: tuple[int, int] | None = None,
     table: bool = False,
     swap: bool = False,
+    transposed: bool = False,
 ) -> Layer:
-    """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round."""
+    """MATMUL (batch, rows, depth) x (batch, depth, columns); `swap` gives `main` its arguments the other way round, and
+    `transposed` behind a TRANSPOSE of the second, which is the first one then."""
     graph = Graph()
-    shapes = [(batch, rows, depth), (batch, depth, columns)]
-    a, b = (graph.input(shape) for shape in shapes) if not swap else reversed([graph.input(s) for s in shapes[::-1]])
+    shapes = [(batch, rows, depth), (batch, columns, depth) if transposed else (batch, depth, columns)]
+    apart = swap or transposed
+    a, b = (graph.input(shape) for shape in shapes) if not apart else reversed([graph.input(s) for s in shapes[::-1]])
+    b = graph.op("transpose", [b], (batch, depth, columns), "i8", perms=(0, 2, 1)) if transposed else b
     y = graph.matmul(a, b, *(int(v) for v in rng.integers(-128, 128, 2)))
     multiplier, shift = _multipliers(rng, 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))

@@ -119,6 +119,7 @@ def test_matrix_products_are_exact(tmp_path, bench):
         mve_layers.matmul(draw, 2, 8, 16, 12),
         mve_layers.matmul(draw, 1, 5, 7, 3, clamp=(-50, 50)),
         mve_layers.matmul(draw, 1, 1, 32, 9, table=True),
+        mve_layers.matmul(draw, 2, 2, 8, 12, transposed=True),
     ]
     cases = [case for layer in layers for case in _cases(layer, Matmul(), bench, rng)]
     for outcome in run_cases(cases, tmp_path, bench=bench):
