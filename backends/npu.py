@@ -208,6 +208,49 @@ class NpuRegion:
 
 
 @dataclass(frozen=True)
+class FileValue:
+    """A tensor of a compiled file; `dtype` is numpy's."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """An op of a compiled file.
+
+    Args:
+        number: its place in the file.
+        op: as the file names it.
+        inputs, outputs: numbers of tensors; constants and variables are not among them.
+        region: what the NPU executes; None for an op that the core executes.
+    """
+
+    number: int
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    region: NpuRegion | None
+
+
+@dataclass(frozen=True)
+class CompiledFile:
+    """A model for another runtime, some of whose ops are compiled for an NPU.
+
+    Args:
+        values: tensors by number, those of inputs, outputs and steps.
+        inputs, outputs: numbers of tensors.
+        steps: in order.
+    """
+
+    values: Mapping[int, FileValue]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    steps: tuple[CompiledStep, ...]
+
+
+@dataclass(frozen=True)
 class Driver:
     """A way for firmware to call an NPU: C that defines `tosaic_npu_invoke` of `tosaic.h`.
 
@@ -287,6 +330,14 @@ class NpuFamily(Protocol):
 
         Raises:
             EmulationError: the commands would misbehave.
+        """
+        ...
+
+    def read(self, path: Path) -> CompiledFile | None:
+        """A model for another runtime that the family's compiler compiled; None where a file is no such model.
+
+        Raises:
+            BackendError: the file is damaged.
         """
         ...
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tosaic.backends.ethos_u import acceptance, disassembler, emulation, vela
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS, find_accelerator
 from tosaic.backends.ethos_u.acceptance.queries import is_view
+from tosaic.backends.ethos_u.compiled_file import read_compiled_file
 from tosaic.backends.ethos_u.emulator import execute
 from tosaic.backends.ethos_u.sparsity import why_not_2_of_4
-from tosaic.backends.npu import SPARSE, Driver, NpuOp, NpuOptions, NpuPort, NpuRegion
+from tosaic.backends.npu import SPARSE, CompiledFile, Driver, NpuOp, NpuOptions, NpuPort, NpuRegion
 from tosaic.support.mlir import ir
 
 
@@ -44,6 +46,9 @@ class EthosUFamily:
         self, commands: bytes, memory: dict[int, np.ndarray], accelerator: str, inputs: Sequence[NpuPort]
     ) -> None:
         execute(commands, memory, accelerator, written=emulation.written_before(inputs))
+
+    def read(self, path: Path) -> CompiledFile | None:
+        return read_compiled_file(path)
 
     def disassemble(self, stream: bytes, accelerator: str, ops: Sequence[NpuOp], where: Sequence[str]) -> str:
         return disassembler.disassemble(stream, accelerator, ops, where)

@@ -151,6 +151,33 @@ def measured(build: Path, log: str, as_json: bool) -> None:
 
 
 @npu.command()
+@click.argument("compiled", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--against",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    required=True,
+    help="The .tflite file before Vela.",
+)
+@click.option("--inputs", "count", type=click.IntRange(min=1), default=8, show_default=True, help="Random samples.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@as_json
+@console.reports_errors
+def verify(compiled: Path, against: Path, count: int, seed: int, as_json: bool) -> None:
+    """Compare a .tflite file that Vela has compiled with the one before Vela.
+
+    Its NPU regions run on the emulator, all else on LiteRT's reference kernels.
+    The exit status is 1 where an output differs.
+    """
+    from tosaic.reports.tables import print_verified, verified_result
+    from tosaic.runs.npu_verified import verify_file
+
+    found = verify_file(compiled, against, count, seed)
+    console.show(found, as_json, verified_result, print_verified)
+    if not found.equal:
+        raise SystemExit(1)
+
+
+@npu.command()
 @as_json
 @console.reports_errors
 def ops(as_json: bool) -> None:

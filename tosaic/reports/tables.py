@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tosaic.reports.doctor import Finding
 from tosaic.runs.npu_measured import MeasuredRegion
+from tosaic.runs.npu_verified import VerifiedFile
 from tosaic.terminal.console import stderr, stdout
 
 _ACCEPTANCE = {"u55_u65": "U55, U65", "u85": "U85", "suspicions": "tried where it is otherwise"}
@@ -27,6 +28,25 @@ def print_measured(regions: Sequence[MeasuredRegion]) -> None:
         row = (f"{region.estimate:,}", f"{region.cycles:,.0f}", f"{region.ratio:.2f}")
         table.add_row(region.name, str(region.calls), *row)
     stdout.print(table)
+
+
+def verified_result(found: VerifiedFile) -> dict:
+    """What `npu verify --json` prints."""
+    return {"equal": found.equal, **msgspec.to_builtins(found)}
+
+
+def print_verified(found: VerifiedFile) -> None:
+    """The outputs of a compiled file beside those of the plain one."""
+    left = f"; on the core: {', '.join(found.core_ops)}" if found.core_ops else ""
+    regions = "1 region" if found.regions == 1 else f"{found.regions} regions"
+    stdout.print(f"{regions} for {', '.join(found.accelerators)}{left}", highlight=False)
+    table = Table("output", "elements", "different", "by at most", box=None)
+    for one in found.outputs:
+        table.add_row(
+            one.name, f"{one.elements:,}", f"{one.different:,}", f"{one.most:g} steps" if one.different else ""
+        )
+    stdout.print(table)
+    stdout.print("equal to the bit" if found.equal else "different", highlight=False)
 
 
 def doctor_result(findings: Sequence[Finding]) -> dict:

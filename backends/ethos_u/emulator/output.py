@@ -8,10 +8,12 @@ import numpy as np
 
 from tosaic.backends.ethos_u.emulator.activation import activate
 from tosaic.backends.ethos_u.emulator.feature_map import output_map, output_type, zero_point
+from tosaic.backends.ethos_u.emulator.registers import Registers
 from tosaic.backends.ethos_u.emulator.scaling import (
     LARGE_ROUNDING,
     SMALL_ROUNDING,
     Rounding,
+    Scale,
     large_channel_scales,
     scale_register,
     small_channel_scales,
@@ -24,17 +26,18 @@ _KEEP_ACCUMULATORS, _ADD_KEPT, _ADD_IFM2 = 1 << 6, 1, 2
 
 
 class Scaling(Enum):
-    """Which scale the output takes on U55 and U65; on U85 a bit of OFM_PRECISION decides."""
+    """Which scale the output takes; on U85 a bit of OFM_PRECISION tells OFM_SCALE from that of each channel."""
 
     CHANNEL = "bias and scale of each channel"
     GLOBAL = "OFM_SCALE"
+    SHIFT = "the shift of OFM_SCALE"
     NONE = "none"
 
 
 def finish(state: EmulatorState, accumulators: np.ndarray, scaling: Scaling) -> None:
     """Take int64 accumulators (height, width, depth) of the OFM through the output stage into memory."""
     if state.large:
-        _finish_large(state, accumulators)
+        _finish_large(state, accumulators, scaling)
     else:
         _finish_small(state, accumulators, scaling)
 
@@ -58,13 +61,18 @@ def _finish_small(state: EmulatorState, values: np.ndarray, scaling: Scaling) ->
         values = (scale_register(registers, "OFM_SCALE") if has_global_scale(state) else scale).apply(
             values, output_rounding(state)
         )
-    elif scaling is Scaling.GLOBAL:
-        values = scale_register(registers, "OFM_SCALE").apply(values, output_rounding(state))
+    elif scaling is not Scaling.NONE:
+        values = _global_scale(registers, scaling).apply(values, output_rounding(state))
     target = output_map(registers)
     target.write(state.memory, activate(state, values + target.zero_point))
 
 
-def _finish_large(state: EmulatorState, values: np.ndarray) -> None:
+def _global_scale(registers: Registers, scaling: Scaling) -> Scale:
+    scale = scale_register(registers, "OFM_SCALE")
+    return Scale(1, scale.shift) if scaling is Scaling.SHIFT else scale
+
+
+def _finish_large(state: EmulatorState, values: np.ndarray, scaling: Scaling) -> None:
     registers = state.registers
     form = registers["ACC_FORMAT"]
     if form >> 4 & 3 == _ADD_KEPT and state.accumulators is not None:
@@ -77,7 +85,7 @@ def _finish_large(state: EmulatorState, values: np.ndarray) -> None:
     state.accumulators = None
     rounding = output_rounding(state)
     if has_global_scale(state):
-        values = scale_register(registers, "OFM_SCALE").apply(values, rounding)
+        values = _global_scale(registers, scaling).apply(values, rounding)
     else:
         bias, scale = large_channel_scales(registers, state.memory, values.shape[2])
         values = scale.apply(values + bias, rounding)
