@@ -23,7 +23,8 @@ _ELSEWHERE = {"kernels.md", "npus.md", "schedules.md", "passes.md"}
 _RUN = [page for page in PAGES if page.name not in _ELSEWHERE and re.search(r"^```(sh|python)", page.read_text(), re.M)]
 _NEEDED = ("examples", "benchmarks", "tests", "docs")
 _OPTIONS_OF_OTHERS = {"--baud", "--upgrade", "--index-url", "--graphs", "--seed", "--flips", "--count", "--sample",
-                      "--as-a-user", "--first", "--step", "--verbose-performance", "--accelerator-config", "--output-dir", "--help"}  # fmt: skip
+                      "--as-a-user", "--first", "--step", "--verbose-performance",
+                      "--accelerator-config", "--output-dir", "--help"}  # fmt: skip
 
 
 def _commands(page: Path) -> list[str]:

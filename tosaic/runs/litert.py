@@ -21,7 +21,7 @@ class LiteRt:
         path: a `.tflite` file.
 
     Raises:
-        Error: LiteRT is not installed, or does not take the file.
+        Error: LiteRT is not installed, or the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,10 @@ class LiteRt:
             self._litert: Any = import_module("ai_edge_litert.interpreter")
         except ImportError:
             raise Error("LiteRT is not installed", hint="pip install tosaic[litert]") from None
-        self._path, self._content = path, path.read_bytes()
+        try:
+            self._path, self._content = path, path.read_bytes()
+        except OSError as error:
+            raise Error(f"cannot read `{path}`", why=str(error.strerror)) from error
         self._steps: dict[int, Any] = {}
 
     def outputs(self, inputs: Sequence[np.ndarray]) -> Arrays:

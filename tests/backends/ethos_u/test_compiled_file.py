@@ -1,4 +1,4 @@
-"""Files that Vela compiled for LiteRT: regions on the emulator beside recorded answers of LiteRT's reference kernels."""
+"""Files that Vela compiled for LiteRT: regions on the emulator beside answers of its reference kernels."""
 
 from __future__ import annotations
 
