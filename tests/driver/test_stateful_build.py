@@ -152,6 +152,14 @@ def test_the_firmware_is_the_model(model, exclude):
 class Writes(Keeping):
     """Rows written at a place that each call says, each in another way, and read by all."""
 
+    copied: Tensor
+    put: Tensor
+    scattered: Tensor
+    several: Tensor
+    selected: Tensor
+    shifted: Tensor
+    heard: Tensor
+
     def __init__(self) -> None:
         super().__init__(**{name: torch.zeros(2, 16, 8) for name in ("copied", "put", "scattered", "several")})
         self.register_buffer("selected", torch.zeros(1, 144, 8))

@@ -43,8 +43,8 @@ class Pointwise(ProgramFamily):
     """Pointwise ops to one result: arithmetic, shifts, comparison, selection, RESCALE, CLAMP, TABLE, and on floats all
     but those that TOSA defines up to an error bound.
 
-    Operands have the result's shape, one element, one element per channel (last axis), or one per row (all axes but
-    the last). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
+    Operands have the result's shape, one element, one element per channel (the last axis, or several), or one per row
+    (all other axes). Knobs: `lanes`, bits of a lane; `unroll`, vectors of a turn; `beside`, how many of them alternate;
     `channel`, whether what a channel needs alone is computed once (`scratch`) or for each element (`inline`); `params`,
     whether tables and constants are read where they lie (`in_place`) or copied first (`scratch`).
     """
@@ -150,22 +150,23 @@ class _NotCoveredError(Exception):
 
 
 def _read(function: ir.Operation) -> Elementwise | None:
-    """What a function computes; None where it is not covered."""
-    try:
-        return _Reader(function).read()
-    except _NotCoveredError:
-        return None
+    """What a function computes; None where it is not covered. Channels are the last axis, or as many as it takes to
+    cover all operands."""
+    rank = len(shape_of(returned(function)[0]))
+    for split in range(rank - 1, 0, -1) if rank > 1 else (0,):
+        with suppress(_NotCoveredError):
+            return _Reader(function, split).read()
+    return None
 
 
 class _Reader:
-    """Reads TOSA as values."""
+    """Reads TOSA as values; the axes from `split` on are the channels."""
 
-    def __init__(self, function: ir.Operation) -> None:
-        self.function = function
+    def __init__(self, function: ir.Operation, split: int) -> None:
+        self.function, self.split = function, split
         (result,) = returned(function)
         self.shape = shape_of(result)
-        self.channels = self.shape[-1] if self.shape else 1
-        self.rows = math.prod(self.shape) // max(1, self.channels)
+        self.channels, self.rows = math.prod(self.shape[split:]), math.prod(self.shape[:split])
         self.values: dict[ir.Value, Value] = {}
 
     def read(self) -> Elementwise:
@@ -194,9 +195,10 @@ class _Reader:
             return frozenset()
         if padded == list(self.shape):
             return frozenset({FLAT})
-        if padded[-1] == self.channels and size == self.channels:
+        rows, channels = padded[: self.split], padded[self.split :]
+        if channels == list(self.shape[self.split :]) and size == self.channels:
             return frozenset({CHANNEL})
-        if padded[:-1] == list(self.shape[:-1]) and padded[-1] == 1:
+        if rows == list(self.shape[: self.split]) and size == self.rows:
             return frozenset({ROW})
         raise _NotCoveredError
 
@@ -296,7 +298,7 @@ class _Reader:
         if enum_of(op, "rounding_mode") != "SINGLE_ROUND" or any(c is None for c in constants):
             raise _NotCoveredError
         multiplier, shift, input_zero, output_zero = (c for c in constants if c is not None)
-        if multiplier.size not in (1, self.channels):
+        if multiplier.size > 1 and (multiplier.size != self.channels or self.split < len(self.shape) - 1):
             raise _NotCoveredError
         bits, zero = _bits(op.results[0]), int(output_zero.item())
         less = int(input_zero.item())

@@ -106,6 +106,13 @@ CASES: dict[str, Build] = {
     ),
     "subtract by row": lambda g: g.binary("sub", _widened(g, (1, 8, 15)), _widened(g, (1, 8, 1))),
     "add a scalar": lambda g: g.binary("add", _widened(g, (1, 8, 15)), _widened(g, (1, 1, 1))),
+    "add what heads share": lambda g: g.requantize(
+        g.binary("add", _widened(g, (1, 4, 3, 18), 3), _widened(g, (1, 1, 3, 18))), "i8", 0.4, output_zero=-7
+    ),
+    "add an array that heads share": lambda g: g.binary(
+        "add", _widened(g, (2, 4, 3, 7)), g.const(np.arange(21).reshape(1, 1, 3, 7), "i32")
+    ),
+    "multiply by a number of each head": lambda g: g.mul(_widened(g, (1, 4, 3, 18), 3), _widened(g, (1, 4, 1, 1))),
     "select the larger": _larger,
     "clamp of int16": lambda g: g.clamp(g.input(_SHAPE, "i16"), -200, 5000),
     "abs of int32": lambda g: g.unary("abs", g.binary("bitwise_xor", g.input(_SHAPE, "i32"), g.input(_SHAPE, "i32"))),
