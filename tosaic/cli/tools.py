@@ -154,7 +154,7 @@ def measured(build: Path, log: str, as_json: bool) -> None:
 @click.argument("compiled", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--against",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     help="The .tflite file before Vela.",
 )
