@@ -42,7 +42,7 @@ def emulated_board(target: Target) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="tosaic-") as folder:
         elf = build_monitor(target, Path(folder), BAUD)
-        machine = target.board.machine
+        machine = str(target.board.machine)
         command = ["qemu-system-arm", "-M", machine, *MACHINE_OPTIONS.get(machine, ()), "-display", "none",
                    "-monitor", "none", "-serial", "pty", "-icount", "shift=5", "-kernel", str(elf)]  # fmt: skip
         board = subprocess.Popen(ends_with_parent(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import scales
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches import depthwise
+from tosaic.backends.cortex_m.program.sketches import depthwise, pairs
 from tosaic.backends.cortex_m.program.sketches.depthwise import Strip
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -42,24 +42,24 @@ class DepthwiseSketch:
         block or as C reads a `channel`; `pixels` of it;
         `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
         g, isas = self.geometry, tuple(sets_of(core))
-        pairs = ("row", "column") if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
+        paired = ("row", "column") if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
         return {
             "isa": isas,
-            "tile": (*pairs, "words", "channel"),
+            "tile": (*paired, "words", "channel"),
             "rows": (g.rows, *(n for n in _ROWS if n < g.rows)),
-            "pixels": tuple(n for n in _PIXELS if n <= max(g.columns, g.rows if pairs else 0)),
+            "pixels": tuple(n for n in _PIXELS if n <= max(g.columns, g.rows if paired else 0)),
             "copied": tuple(dict.fromkeys(min(n, g.width) for n in (4, 8, 2, 1))),
             "scale": scales(self.constants),
         }
 
     def strip(self, knobs: Knobs) -> Strip:
-        g, isa, pairs = self.geometry, str(knobs["isa"]), knobs["tile"] in _PAIRS
+        g, isa, paired = self.geometry, str(knobs["isa"]), knobs["tile"] in _PAIRS
         strip = Strip(int(knobs["rows"]), int(knobs["pixels"]), int(knobs["copied"]), isa, knobs["tile"] == "column")
         if strip.pixels > (strip.rows if strip.down else g.columns):
             raise RefusedError(f"a {knobs['tile']} has no {strip.pixels} pixels")
-        if pairs and (knobs["scale"] != "high" or strip.pixels == 1 or not extends(isa, "dsp")):
+        if paired and (knobs["scale"] != "high" or strip.pixels == 1 or not extends(isa, "dsp")):
             raise RefusedError("pairs are halves, of two pixels and more, with a RESCALE of high words")
-        if pairs and not depthwise.fits(g, strip):
+        if paired and not pairs.fits(g, strip):
             raise RefusedError(f"sums of {strip.pixels} pixels leave too few registers")
         if knobs["tile"] == "words" and extends(isa, "dsp"):
             raise RefusedError("halves are no words")
@@ -70,7 +70,7 @@ class DepthwiseSketch:
     def steps(self, knobs: Knobs) -> Iterator[str]:
         strip, high = self.strip(knobs), knobs["scale"] == "high"
         if knobs["tile"] in _PAIRS:
-            return depthwise.paired_depthwise(self.geometry, self.multiples, strip)
+            return pairs.paired_depthwise(self.geometry, self.multiples, strip)
         if knobs["tile"] == "words":
             return depthwise.word_depthwise(self.geometry, self.multiples, strip, high, extends(strip.isa, "thumb"))
         if extends(strip.isa, "dsp"):
@@ -85,6 +85,6 @@ class DepthwiseSketch:
         down = -(-g.rows // strip.rows) * strip.rows / g.rows
         copied = (strip.rows * g.stride[0] + g.span[0] - g.stride[0]) / (strip.rows * g.stride[0])
         if knobs["tile"] in _PAIRS:
-            return across * down * depthwise.paired_cost(g, strip) + copied / 12
+            return across * down * pairs.cost_of(g, strip) + copied / 12
         halves = 0.8 if extends(strip.isa, "dsp") or knobs["tile"] == "words" else 1.0
         return across * down * (halves * (1 + 0.5 / strip.pixels) + copied / 4) + (knobs["scale"] == "wide")

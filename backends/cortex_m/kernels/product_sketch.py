@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.rules import DERIVED
-from tosaic.backends.cortex_m.program.sketches import products
+from tosaic.backends.cortex_m.program.sketches import matmuls, products
 from tosaic.backends.cortex_m.program.sketches.products import Tile
 from tosaic.backends.cortex_m.program.thumb import HIGH
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
@@ -132,8 +132,8 @@ class MatmulSketch:
         if (halves and tile.depth % 2) or steps % tile.unroll:
             raise RefusedError(f"{tile.unroll} steps do not divide a depth of {tile.depth}")
         if extends(tile.isa, "thumb"):
-            return products.thumb_matmul(tile, high)
-        return products.dsp_matmul(tile, high) if halves else products.scalar_matmul(tile, high)
+            return matmuls.thumb_matmul(tile, high)
+        return matmuls.dsp_matmul(tile, high) if halves else matmuls.scalar_matmul(tile, high)
 
     def cost(self, knobs: Knobs) -> float:
         return self.tile(knobs).cost + (knobs["scale"] == "wide")

@@ -1,4 +1,4 @@
-"""Sketches of products: schedules of CONV2D and MATMUL in which a tile of sums lies in general registers.
+"""Sketches of products: schedules of CONV2D in which a tile of sums lies in general registers.
 
 Each is a function of numbers that gives steps. The names of loops and buffers are those of `program.algorithms`.
 """
@@ -83,7 +83,7 @@ class Tile:
             yield f"split({self.outer}, sp, 2)"
 
 
-def _finished(tile: Tile, high: bool) -> Iterator[str]:
+def finished(tile: Tile, high: bool) -> Iterator[str]:
     """Tiles of results, with the constants of a channel in registers."""
     if high:
         yield "rewrite(out, high)"
@@ -95,7 +95,7 @@ def _finished(tile: Tile, high: bool) -> Iterator[str]:
         yield "reorder(xi, n)"
 
 
-def _constants(tile: Tile, high: bool) -> Iterator[str]:
+def constants(tile: Tile, high: bool) -> Iterator[str]:
     if tile.pixels > 1 and tile.channels > 1:
         yield "reorder(xi, ni)"
     around = "ni" if tile.channels > 1 else "n"
@@ -107,7 +107,7 @@ def _constants(tile: Tile, high: bool) -> Iterator[str]:
         yield "unroll(ni)"
 
 
-def _summed(tile: Tile, left: str, registers: str = "r") -> Iterator[str]:
+def summed(tile: Tile, left: str, registers: str = "r") -> Iterator[str]:
     """Sums in registers at loop `n`, begun one by one, added up with the depth outermost; `left` is computed before."""
     yield "compute_at(S, x)"
     if left:
@@ -123,7 +123,7 @@ def _summed(tile: Tile, left: str, registers: str = "r") -> Iterator[str]:
         yield f"unroll({loop})"
 
 
-def _blocked(tile: Tile, steps: int) -> Iterator[str]:
+def blocked(tile: Tile, steps: int) -> Iterator[str]:
     """A block of `unroll` of the `steps` turns that the loop over the depth has now."""
     if 1 < tile.unroll <= steps:
         yield f"split(k, ku, {tile.unroll})"
@@ -144,8 +144,8 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i16)")
     if depth > tile.depth:
         yield f"pad(k, {4 * tile.unroll})"
-    yield from _finished(tile, high)
-    yield from _summed(tile, "P")
+    yield from finished(tile, high)
+    yield from summed(tile, "P")
     channels = tile.channels > 1
     yield from ("split(k, kl, 4)", "split(kl, ke, 2)")
     phase, lane = ("ke", "kl") if whole else ("kl", "ke")
@@ -164,8 +164,8 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
         yield from tile.pairs()
     yield from tile.operands(phase, "stage(w, @, wh, r, i16)", "stage(P, @, ph, r)")
     yield f"write_out({phase})"
-    yield from _blocked(tile, depth // 4)
-    yield from _constants(tile, high)
+    yield from blocked(tile, depth // 4)
+    yield from constants(tile, high)
 
 
 def _carried(copied: bool) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _factors(tile: Tile, copied: bool) -> Iterator[str]:
 def carried_dense(tile: Tile, copied: bool) -> Iterator[str]:
     """A dense layer whose weights lie two in a half, so that one instruction widens four of them."""
     yield from _carried(copied)
-    yield from _finished(tile, True)
+    yield from finished(tile, True)
     yield from ("compute_at(S, n)", "place(S, r)")
     if tile.channels > 1:
         yield from ("distribute(sn)", "reorder(snb, k)", "unroll(sn)")
@@ -202,15 +202,15 @@ def carried_dense(tile: Tile, copied: bool) -> Iterator[str]:
     yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d012354)")
     yield from _factors(tile, copied)
     yield "stage(V, k, vr, r)"
-    yield from _blocked(tile, tile.depth // 4)
-    yield from _constants(tile, True)
+    yield from blocked(tile, tile.depth // 4)
+    yield from constants(tile, True)
 
 
 def carried_conv2d(tile: Tile, copied: bool) -> Iterator[str]:
     """CONV2D of several pixels whose weights lie two in a half: a word of weights serves all pixels of a tile as it is,
     and once more when two of its bytes are widened."""
     yield from _carried(copied)
-    yield from _finished(tile, True)
+    yield from finished(tile, True)
     yield from ("compute_at(S, x)", "compute_at(V, x)", *(["compute_at(P, x)"] if copied else []))
     yield from ("compute_at(S, n)", "place(S, r)")
     loops = [f"s{name}" for name, extent in (("x", tile.pixels), ("n", tile.channels)) if extent > 1]
@@ -229,8 +229,8 @@ def carried_conv2d(tile: Tile, copied: bool) -> Iterator[str]:
     yield from ("split(V3, V3h, 2)", "divide_dim(V, 3, 2)", "reorder_dims(V, d013524)")
     yield from _factors(tile, copied)
     yield from (f"stage(V, {turn}, {name}, r)" for turn, name in zip(turns, ("vr", "vs"), strict=False))
-    yield from _blocked(tile, tile.depth // 4)
-    yield from _constants(tile, True)
+    yield from blocked(tile, tile.depth // 4)
+    yield from constants(tile, True)
 
 
 def _whole_words(tile: Tile, padded: bool) -> Iterator[str]:
@@ -252,14 +252,14 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
         copied: whether windows are copied first; else they are pixels, which are read where they lie.
     """
     yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
-    yield from _finished(tile, high)
-    yield from _summed(tile, "P" if copied else "")
+    yield from finished(tile, high)
+    yield from summed(tile, "P" if copied else "")
     yield from tile.turned()
     if tile.channels > 1:
         yield "pack(w)"
     yield from tile.operands("k", "stage(w, @, wr, r, i32)", f"stage({'P' if copied else 'a'}, @, ar, r, i32)")
-    yield from _blocked(tile, tile.depth)
-    yield from _constants(tile, high)
+    yield from blocked(tile, tile.depth)
+    yield from constants(tile, high)
 
 
 def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
@@ -269,8 +269,8 @@ def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
         channels: of a pixel of the input.
     """
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i32)")
-    yield from _finished(tile, high)
-    yield from _summed(tile, "P", "h")
+    yield from finished(tile, high)
+    yield from summed(tile, "P", "h")
     yield from tile.turned()
     if tile.channels > 1:
         yield "pack(w)"
@@ -279,53 +279,5 @@ def thumb_conv2d(tile: Tile, high: bool, channels: int) -> Iterator[str]:
     if factor := next((n for n in (4, 3, 2) if channels % n == 0), 0):
         yield from (f"split(c, ci, {factor})", "unroll(ci)")
     yield from ("stage(P, k, ar, r)", "stage(w, k, wr, r, i32)")
-    yield from _blocked(tile, tile.depth)
-    yield from _constants(tile, high)
-
-
-def thumb_matmul(tile: Tile, high: bool) -> Iterator[str]:
-    """MATMUL with products of words and sums in high registers: words of the rows of a tile alternate."""
-    yield from ("widen(P, i32)",)
-    yield from _finished(tile, high)
-    yield from ("compute_at(S, v)", "compute_at(Q, v)")
-    yield from _summed(tile, "P", "h")
-    yield from tile.turned()
-    if tile.pixels > 1:
-        yield "reorder_dims(P, d021)"
-    if tile.channels > 1:
-        yield from (f"split(dn, dni, {tile.channels})", f"divide_dim(Q, 1, {tile.channels})", "reorder_dims(Q, d0132)")
-    yield from ("stage(P, k, pr, r)", "stage(Q, k, qr, r, i32)")
-    yield from _blocked(tile, tile.depth)
-    yield from _constants(tile, high)
-
-
-def dsp_matmul(tile: Tile, high: bool) -> Iterator[str]:
-    """MATMUL with products of halves, of an even depth: words of the rows, and of the columns, of a tile alternate."""
-    yield from _finished(tile, high)
-    yield from ("compute_at(S, v)", "compute_at(Q, v)")
-    yield from _summed(tile, "P")
-    pixels, channels = tile.pixels > 1, tile.channels > 1
-    yield "split(k, kh, 2)"
-    for loop in tile.loops:
-        yield f"reorder(kh, {loop})"
-    yield from ("split(ck, ch, 2)", "split(dk, dh, 2)", "divide_dim(P, 2, 2)", "divide_dim(Q, 2, 2)")
-    if pixels:
-        yield "reorder_dims(P, d0213)"
-    if channels:
-        yield from (f"split(dn, dni, {tile.channels})", f"divide_dim(Q, 1, {tile.channels})", "reorder_dims(Q, d01324)")
-    yield from tile.turned()
-    yield from tile.pairs()
-    yield from tile.operands("k", "stage(Q, @, qh, r)", "stage(P, @, ph, r)")
-    yield from _blocked(tile, tile.depth // 2)
-    yield from _constants(tile, high)
-
-
-def scalar_matmul(tile: Tile, high: bool) -> Iterator[str]:
-    """MATMUL with products of words: halves are widened as they are loaded."""
-    yield from _finished(tile, high)
-    yield from ("compute_at(S, v)", "compute_at(Q, v)")
-    yield from _summed(tile, "P")
-    yield from tile.turned()
-    yield from tile.operands("k", "stage(Q, @, qr, r, i32)", "stage(P, @, pr, r, i32)")
-    yield from _blocked(tile, tile.depth)
-    yield from _constants(tile, high)
+    yield from blocked(tile, tile.depth)
+    yield from constants(tile, high)
