@@ -7,14 +7,6 @@ import pytest
 from benchmarks.op_rows import faults
 
 EXAMPLES = ("conv-stride-pads", "depthwise-multiplier", "softmax", "upsample-bilinear", "grid-sample")
-    "conv-stride-pads",
-    "depthwise-multiplier",
-    "softmax",
-    "mean-hw",
-    "upsample-bilinear",
-    "gelu",
-    "grid-sample",
-)
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0plus", "cortex-m33"])
