@@ -1,8 +1,11 @@
-"""Rooms and wings import one way."""
+"""Rooms and wings import one way; files, classes and functions stay small; a class has a name of its own."""
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 from house import FILES, FOLDERS, HALL, ROOT, imported_in_the_hall, imports, is_inside, picture, wing
@@ -20,6 +23,19 @@ MAY_IMPORT = {
 
 WINGS = ("terminal", "builds", "target_files", "runs", "compiler", "reports", "cli")
 """The folders of the hall: each imports itself and those before it."""
+
+
+MOST_LINES = {"function": 60, "class": 300, "file": 400}
+TO_BE_REPLACED = Path("backends/cortex_m/nest")
+"""The printers of M55 kernels that the statement tree takes over; some are larger."""
+
+TREES = {
+    path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for room, path in FILES if room != "tosaic.zoo"
+}
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or 0) - node.lineno + 1
 
 
 def _forbidden(room: str, source: str) -> list[str]:
@@ -65,3 +81,32 @@ def test_the_rule_sees_what_is_forbidden():
     assert _forbidden("tosaic.backends", "from tosaic.tuner.space import Space\nimport numpy") == []
     with pytest.raises(AssertionError, match="relative"):
         _forbidden("tosaic.passes", "from . import place")
+
+
+def _large(path: Path, tree: ast.Module) -> list[str]:
+    """The file, classes and functions that are longer than they should be."""
+    found = [str(path)] if tree.body and (tree.body[-1].end_lineno or 0) > MOST_LINES["file"] else []
+    for node in ast.walk(tree):
+        kind = "class" if isinstance(node, ast.ClassDef) else "function"
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and _lines(node) > MOST_LINES[kind]:
+            found.append(f"{path}: {node.name} has {_lines(node)} lines")
+    return found
+
+
+def test_files_classes_and_functions_stay_small():
+    kept = {path: tree for path, tree in TREES.items() if not path.is_relative_to(TO_BE_REPLACED)}
+    assert [one for path, tree in kept.items() for one in _large(path, tree)] == []
+
+
+def test_a_large_function_is_seen():
+    source = "def f():\n" + "    x = 1\n" * 60
+    assert _large(Path("a.py"), ast.parse(source)) == ["a.py: f has 61 lines"]
+
+
+def test_a_class_has_a_name_of_its_own():
+    found = defaultdict[str, list[str]](list)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from ethosu.vela.tflite.BuiltinOperator import BuiltinOperator
-from ethosu.vela.tflite.Model import Model
-from ethosu.vela.tflite.Operator import Operator
 
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS
 from tosaic.backends.npu import USUAL, CompiledFile, CompiledStep, FileValue, NpuPort, NpuRegion
@@ -20,7 +19,9 @@ _OFFSETS = b"OfflineMemoryAllocation"
 _FIRST_OFFSET = 3  # behind version, subgraph and count
 _GENERATIONS = ("u55", "u65", "u85")
 _DTYPES = {0: "float32", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"}
-_OPS = {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
+_model: Any = import_module("ethosu.vela.tflite.Model").Model
+_builtin: Any = import_module("ethosu.vela.tflite.BuiltinOperator").BuiltinOperator
+_OPS = {number: name for name, number in vars(_builtin).items() if isinstance(number, int)}
 _SCRATCH = 1  # the memory region of working memory, where inputs and outputs lie as well
 
 
@@ -42,7 +43,7 @@ def read_compiled_file(path: Path) -> CompiledFile | None:
 
 class _File:
     def __init__(self, content: bytes) -> None:
-        self._model = Model.GetRootAsModel(content, 0)
+        self._model = _model.GetRootAsModel(content, 0)
         self._graph = self._model.Subgraphs(0)
         self._offsets = self._planned()
 
@@ -69,7 +70,7 @@ class _File:
         inputs = tuple(value for value in operands if value >= 0 and not self._is_kept(value))
         return CompiledStep(number, name, inputs, tuple(results), None)
 
-    def _region(self, op: Operator) -> NpuRegion:
+    def _region(self, op: Any) -> NpuRegion:
         """The operands are command stream, constants, working memory, fast working memory, then the inputs."""
         commands, constants, scratch, fast, *inputs = op.InputsAsNumpy().tolist()
         stream, base = self._content(commands), self._offset(scratch)

@@ -20,7 +20,7 @@ from tosaic.backends.firmware.linker_script import code_in_constants, linker_scr
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.placing import PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
-from tosaic.backends.firmware.program import Call, Interface, KernelCall, NpuCall, Program
+from tosaic.backends.firmware.program import Call, CallSequence, Interface, KernelCall, NpuCall
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.npu import Driver
 from tosaic.backends.npus import family_of, find_accelerator
@@ -130,7 +130,7 @@ class Library:
 
 
 def build_firmware(
-    program: Program,
+    program: CallSequence,
     target: Target,
     folder: Path,
     *,
@@ -192,7 +192,7 @@ def build_firmware(
 
 
 def _write_archives(
-    program: Program, target: Target, folder: Path, name: str, include: Sequence[Path], linked: Sequence[Library]
+    program: CallSequence, target: Target, folder: Path, name: str, include: Sequence[Path], linked: Sequence[Library]
 ) -> None:
     """Compile the model and its kernels, and make the kit of them, of libraries and of the NPU's drivers."""
     objects = _compile_model(name, target, folder)
@@ -228,7 +228,7 @@ def _write_headers(name: str, header: str, include: Path) -> None:
 
 
 def _write_sources(
-    program: Program,
+    program: CallSequence,
     plan: MemoryPlan,
     name: str,
     folder: Path,
@@ -271,7 +271,7 @@ def _compile_model(name: str, target: Target, folder: Path) -> list[Path]:
     return made
 
 
-def _simulator_main(program: Program, name: str, target: Target, folder: Path) -> None:
+def _simulator_main(program: CallSequence, name: str, target: Target, folder: Path) -> None:
     macros = {
         "HEADER": f'"{name}.h"',
         "MODEL(x)": f"{name}_##x",
@@ -287,14 +287,14 @@ def _simulator_main(program: Program, name: str, target: Target, folder: Path) -
         toolchain.compile_c(main, objects / MAIN_AT_ONCE, target.core, *flags, "-DWHOLE")
 
 
-def _compile_kernels(program: Program, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:
+def _compile_kernels(program: CallSequence, target: Target, folder: Path, include: Sequence[Path]) -> list[Path]:
     compiled = compile_kernels(list(program.kernels()), target.core, folder / "objects" / "kernels", include)
     for symbol, error in compiled.errors.items():
         raise BackendError(f"kernel `{symbol}` does not compile", why=error)
     return list(compiled.objects)
 
 
-def _libraries(program: Program, libraries: Mapping[str, Library]) -> list[Library]:
+def _libraries(program: CallSequence, libraries: Mapping[str, Library]) -> list[Library]:
     names = dict.fromkeys(name for kernel in program.kernels() for name in kernel.libraries)
     for name in names:
         if name not in libraries:
@@ -352,7 +352,7 @@ def _flash_bytes(elf: Path) -> int:
     return int(text) + int(data)
 
 
-def out_of_flash(program: Program, size: int, why: str) -> OutOfMemoryError:
+def out_of_flash(program: CallSequence, size: int, why: str) -> OutOfMemoryError:
     """The error of a firmware that needs more flash than it may take; the message names who has most constants."""
     kernels = [call for call in program.calls if isinstance(call, KernelCall)]
     worst = max(kernels, key=lambda call: len(call.kernel.params), default=None)
@@ -365,7 +365,7 @@ def out_of_flash(program: Program, size: int, why: str) -> OutOfMemoryError:
     )
 
 
-def _tensor(program: Program, interface: Interface) -> ModelTensor:
+def _tensor(program: CallSequence, interface: Interface) -> ModelTensor:
     buffer = program.buffers[interface.buffer]
     return ModelTensor(interface.name, buffer.shape, interface.dtype(buffer.dtype), interface.quantization)
 

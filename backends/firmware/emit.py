@@ -15,11 +15,11 @@ from tosaic.backends.firmware.program import (
     CONSTANTS_REGION,
     FAST_REGION,
     SCRATCH_REGION,
+    CallSequence,
     Interface,
     KernelCall,
     NpuCall,
     Port,
-    Program,
 )
 from tosaic.support.errors import BackendError
 
@@ -69,7 +69,7 @@ class Constants:
 
 
 def emit_source(
-    program: Program, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray] = ()
+    program: CallSequence, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray] = ()
 ) -> str:
     """`NAME.c`; the constants that it names are added to `constants`.
 
@@ -100,7 +100,7 @@ int {name}_init_static({name}_instance *self)
 """
 
 
-def emit_selftest(program: Program, name: str, constants: Constants, given: str, expected: str) -> str:
+def emit_selftest(program: CallSequence, name: str, constants: Constants, given: str, expected: str) -> str:
     """`NAME_selftest.c`; `given` and `expected` are symbols of `constants`, which hold tensor after tensor."""
 
     def placed(interfaces: Sequence[Interface]) -> list[tuple[int, int, int]]:
@@ -143,7 +143,7 @@ int {name}_selftest(const {name}_instance *self)
 
 class _ModelSource:
     def __init__(
-        self, program: Program, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray]
+        self, program: CallSequence, plan: MemoryPlan, name: str, constants: Constants, states: Sequence[np.ndarray]
     ) -> None:
         self._program, self._plan, self._name, self._constants = program, plan, name, constants
         self._states = states

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tosaic.backends.firmware.memory_plan import MemoryPlan
 from tosaic.backends.firmware.placing import ALIGNMENT
 from tosaic.backends.firmware.program import (
+    CallSequence,
     Interface,
-    Program,
 )
 from tosaic.backends.target import Memory
 
@@ -17,7 +17,9 @@ _C_TYPES = {"bool": "uint8_t", "float32": "float", "float64": "double"}
 """What numpy calls otherwise than C, which adds `_t` to the rest."""
 
 
-def emit_header(program: Program, plan: MemoryPlan, name: str, *, tested: bool, stack_bytes: int | None = None) -> str:
+def emit_header(
+    program: CallSequence, plan: MemoryPlan, name: str, *, tested: bool, stack_bytes: int | None = None
+) -> str:
     """`NAME.h`: what an application needs of a model.
 
     Args:
@@ -67,7 +69,7 @@ int {name}_invoke(const {name}_instance *self);
 """
 
 
-def _comment(program: Program, name: str) -> str:
+def _comment(program: CallSequence, name: str) -> str:
     """What the model takes and gives, and how it is called."""
     described = [" * Inputs", *(_described(program, each) for each in program.inputs)]
     described += [" * Outputs", *(_described(program, each) for each in program.outputs)]
@@ -90,7 +92,7 @@ def _comment(program: Program, name: str) -> str:
 """
 
 
-def _macros_of_model(program: Program, plan: MemoryPlan, name: str) -> str:
+def _macros_of_model(program: CallSequence, plan: MemoryPlan, name: str) -> str:
     """Numbers of inputs and outputs, their macros, and the bytes of the arenas."""
     macro = name.upper()
     arena = [f"#define {macro}_ARENA_ALIGNMENT {ALIGNMENT}", f"#define {macro}_ARENA_BYTES {plan.arena_bytes}"]
@@ -112,7 +114,7 @@ int {name}_selftest(const {name}_instance *self);
 """
 
 
-def _reset(program: Program, name: str) -> str:
+def _reset(program: CallSequence, name: str) -> str:
     """The function that sets states back; nothing without states."""
     if not program.states:
         return ""
@@ -122,7 +124,7 @@ void {name}_reset(const {name}_instance *self);
 """
 
 
-def _feeding(program: Program, name: str) -> str:
+def _feeding(program: CallSequence, name: str) -> str:
     """The functions that take the input row by row; nothing where it lies in memory as a whole."""
     if not program.fed_call:
         return ""
@@ -148,13 +150,13 @@ def identifier(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def _described(program: Program, interface: Interface) -> str:
+def _described(program: CallSequence, interface: Interface) -> str:
     buffer, kind = program.buffers[interface.buffer], interface.quantization
     real = f", real = (q - {kind.zero_point}) * {kind.scale!r}" if kind else ""
     return f" *   {interface.name}: {interface.dtype(buffer.dtype)} {list(buffer.shape)}{real}"
 
 
-def _macros(program: Program, interface: Interface, name: str, kind: str) -> str:
+def _macros(program: CallSequence, interface: Interface, name: str, kind: str) -> str:
     """The type of an input's or output's elements, and its numbers as macros."""
     buffer, label = program.buffers[interface.buffer], identifier(interface.name)
     dtype = interface.dtype(buffer.dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tosaic.backends.firmware.memory_plan import Leads, fits, overlaps, program_blocks, scratch_name
 from tosaic.backends.firmware.placing import LiveBlock
-from tosaic.backends.firmware.program import Program
+from tosaic.backends.firmware.program import CallSequence
 
 _SHARE = 16
 """Of a call's working memory, to which its surplus is exact."""
@@ -27,7 +27,7 @@ class Fragmented:
     surplus: tuple[int, ...]
 
 
-def fragmented(program: Program, size: int) -> Fragmented | None:
+def fragmented(program: CallSequence, size: int) -> Fragmented | None:
     """The fewest calls in a row for which no plan of `size` bytes is found; None where the program has one."""
     blocks, leads = program_blocks(program, 1), overlaps(program)
     count = len(program.calls)

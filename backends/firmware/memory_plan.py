@@ -15,7 +15,7 @@ from tosaic.backends.firmware.placing import (
     live_bytes,
     lower_bound,
 )
-from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, KernelCall, Program
+from tosaic.backends.firmware.program import FAST_REGION, SCRATCH_REGION, CallSequence, KernelCall
 from tosaic.backends.target import Memory, Target
 from tosaic.support.errors import OutOfMemoryError
 
@@ -61,7 +61,7 @@ def scratch_name(call: int, region: int = SCRATCH_REGION) -> str:
 
 
 def plan_memory(
-    program: Program, target: Target, waits: Mapping[str, tuple[float, ...]] = MappingProxyType({})
+    program: CallSequence, target: Target, waits: Mapping[str, tuple[float, ...]] = MappingProxyType({})
 ) -> MemoryPlan:
     """The smallest plan found that keeps most bytes in the fastest memories, or that the core waits least for.
 
@@ -79,7 +79,7 @@ def plan_memory(
     return MemoryPlan(_with_fixed_offsets(program, placed), target.layout.arena)
 
 
-def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
+def plan_apart(program: CallSequence, memory: Memory) -> MemoryPlan:
     """Every block in a place of its own."""
     placed, end = list[PlacedBlock](), 0
     for block in program_blocks(program, 1):
@@ -88,7 +88,7 @@ def plan_apart(program: Program, memory: Memory) -> MemoryPlan:
     return MemoryPlan(_with_fixed_offsets(program, placed), (memory,))
 
 
-def _with_fixed_offsets(program: Program, placed: Sequence[PlacedBlock]) -> dict[str, PlacedBlock]:
+def _with_fixed_offsets(program: CallSequence, placed: Sequence[PlacedBlock]) -> dict[str, PlacedBlock]:
     """The placements by name, with those of buffers that lie in the working memory of calls."""
     found, spans = {p.block.name: p for p in placed}, lifetimes(program)
     for name, (number, address) in program.fixed_offsets.items():
@@ -106,7 +106,7 @@ def fits(blocks: Sequence[LiveBlock], leads: Leads, size: int) -> bool:
     return lower_bound(blocks, own) <= size and best_placements(blocks, own, [size], enough=size) is not None
 
 
-def scratch_room(program: Program) -> list[int]:
+def scratch_room(program: CallSequence) -> list[int]:
     """For each call the bytes of working memory that it may take before more is live than in the program as it is."""
     blocks, leads = program_blocks(program, 1), overlaps(program)
     live = [live_bytes(blocks, leads, call) for call in range(len(program.calls))]
@@ -114,7 +114,7 @@ def scratch_room(program: Program) -> list[int]:
     return [max(live) - here + own.get(scratch_name(call), 0) for call, here in enumerate(live)]
 
 
-def program_blocks(program: Program, memories: int) -> list[LiveBlock]:
+def program_blocks(program: CallSequence, memories: int) -> list[LiveBlock]:
     """All blocks of a program; a call's working memory is one with the buffers that lie in it."""
     spans, fixed = lifetimes(program), program.fixed_offsets
     blocks = [
@@ -137,12 +137,12 @@ def program_blocks(program: Program, memories: int) -> list[LiveBlock]:
     return [replace(block, first=-1, last=len(program.calls)) if block.name in stay else block for block in blocks]
 
 
-def values_of_windows(program: Program) -> list[str]:
+def values_of_windows(program: CallSequence) -> list[str]:
     """What the first call goes on with when a window moves on: its working memory and its results."""
     return [scratch_name(0), *map(program.storage, program.calls[0].writes)] if program.hop_rows else []
 
 
-def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
+def lifetimes(program: CallSequence) -> dict[str, tuple[int, int]]:
     """First and last call that touches each storage buffer which is no constant."""
     spans: dict[str, tuple[int, int]] = {}
     fed = program.fed
@@ -164,7 +164,7 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
+def overlaps(program: CallSequence) -> dict[tuple[str, str], int | None]:
     """The inputs that die in the call that writes an output, where that may lie over them."""
     spans = {name: span for name, span in lifetimes(program).items() if name not in program.fixed_offsets}
     found: dict[tuple[str, str], int | None] = {}
@@ -181,7 +181,9 @@ def overlaps(program: Program) -> dict[tuple[str, str], int | None]:
     return found
 
 
-def _out_of_memory(program: Program, blocks: Sequence[LiveBlock], leads: Leads, target: Target) -> OutOfMemoryError:
+def _out_of_memory(
+    program: CallSequence, blocks: Sequence[LiveBlock], leads: Leads, target: Target
+) -> OutOfMemoryError:
     peak = max({block.first for block in blocks}, key=lambda moment: (live_bytes(blocks, leads, moment), -moment))
     users = sorted((b for b in blocks if b.first <= peak <= b.last), key=lambda block: (-block.size, block.name))
     listed = "; ".join(f"{block.name}: {block.size} B" for block in users[:5])

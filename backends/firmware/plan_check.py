@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from tosaic.backends.firmware.memory_plan import MemoryPlan, scratch_name, values_of_windows
 from tosaic.backends.firmware.placing import ALIGNMENT, may_lie_over
-from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.support.errors import BackendError
 
 
-def check_plan(program: Program, plan: MemoryPlan) -> None:
+def check_plan(program: CallSequence, plan: MemoryPlan) -> None:
     """Replay the program on a map of who owns each byte: every read must find what was written.
 
     Raises:
@@ -33,7 +33,7 @@ def check_plan(program: Program, plan: MemoryPlan) -> None:
     replay.read("the next window", *values_of_windows(program))
 
 
-def _check_places(program: Program, plan: MemoryPlan) -> None:
+def _check_places(program: CallSequence, plan: MemoryPlan) -> None:
     """Every block lies in its memory, and where an NPU call has it at a fixed offset."""
     for name, place in plan.placements.items():
         memory = plan.memories[place.memory]
@@ -48,7 +48,7 @@ def _check_places(program: Program, plan: MemoryPlan) -> None:
 class _Replay:
     """Who owns each unit of `ALIGNMENT` bytes of the arena while the program runs."""
 
-    def __init__(self, program: Program, plan: MemoryPlan) -> None:
+    def __init__(self, program: CallSequence, plan: MemoryPlan) -> None:
         self._program, self._plan = program, plan
         self._owners = [["" for _ in range(-(-used // ALIGNMENT))] for used in plan.used]
         self._arena = {name for name, buffer in program.buffers.items() if buffer.value is None and name != program.fed}

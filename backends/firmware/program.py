@@ -16,7 +16,7 @@ from tosaic.support.quantization import Quantization
 
 
 @dataclass(frozen=True)
-class Buffer:
+class TensorBuffer:
     """A dense row-major tensor of `shape` and `dtype`; one with a `value` is a constant and never written."""
 
     shape: tuple[int, ...]
@@ -85,7 +85,7 @@ class NpuCall:
 
     Base pointer 0 is `constants`, 1 is `scratch_bytes` of arena, 2 is `fast_bytes` of the fastest arena memory. A
     higher region with one port, at address 0, is that port's buffer itself. A buffer may lie where a port is in region
-    1 (`Program.fixed_offsets`). Every other port is copied, inputs before the call and outputs after it.
+    1 (`CallSequence.fixed_offsets`). Every other port is copied, inputs before the call and outputs after it.
 
     Args:
         command_stream: the register command words, little-endian.
@@ -128,7 +128,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Program:
+class CallSequence:
     """A model as calls in order.
 
     Args:
@@ -140,7 +140,7 @@ class Program:
 
     inputs: tuple[Interface, ...]
     outputs: tuple[Interface, ...]
-    buffers: Mapping[str, Buffer]
+    buffers: Mapping[str, TensorBuffer]
     calls: tuple[Call, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
     states: tuple[Interface, ...] = ()
@@ -267,7 +267,7 @@ class Program:
             elif seen[call.kernel.symbol] != call.kernel.text:
                 raise BackendError(f"two kernels have the symbol `{call.kernel.symbol}` and different code")
 
-    def _buffer(self, name: str, user: str) -> Buffer:
+    def _buffer(self, name: str, user: str) -> TensorBuffer:
         if name not in self.buffers:
             raise BackendError(f"{user} uses buffer `{name}`, which does not exist")
         return self.buffers[name]

@@ -21,7 +21,7 @@ from benchmarks.campaigns.trials import Here, Outcome
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware import build as firmware_build
-from tosaic.backends.firmware.program import Call, KernelCall, NpuCall, Program
+from tosaic.backends.firmware.program import Call, CallSequence, KernelCall, NpuCall
 from tosaic.cli import main
 from tosaic.compiler import compilation, layers, middle, placement, tuning
 from tosaic.compiler.tuning import Tuner
@@ -96,7 +96,7 @@ def _passed(name: str, change: Callable[[ir.Module], None]) -> Plant:
     return plant
 
 
-def _assembled(change: Callable[[Program], Program]) -> Plant:
+def _assembled(change: Callable[[CallSequence], CallSequence]) -> Plant:
     """A bug in the program that the firmware is made of, after the proofs of its parts."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
@@ -171,31 +171,31 @@ def _negate_channel(values: np.ndarray) -> np.ndarray:
 CallT = TypeVar("CallT", KernelCall, NpuCall)
 
 
-def _with_call(program: Program, index: int, call: Call) -> Program:
+def _with_call(program: CallSequence, index: int, call: Call) -> CallSequence:
     return replace(program, calls=(*program.calls[:index], call, *program.calls[index + 1 :]))
 
 
-def _first(program: Program, kind: type[CallT], condition: Callable[[CallT], bool]) -> tuple[int, CallT]:
+def _first(program: CallSequence, kind: type[CallT], condition: Callable[[CallT], bool]) -> tuple[int, CallT]:
     return next((i, call) for i, call in enumerate(program.calls) if isinstance(call, kind) and condition(call))
 
 
-def _change_params(program: Program) -> Program:
+def _change_params(program: CallSequence) -> CallSequence:
     index, call = _first(program, KernelCall, lambda call: len(call.kernel.params) > 64)
     params = bytes(byte ^ 0x10 for byte in call.kernel.params[:64]) + call.kernel.params[64:]
     return _with_call(program, index, replace(call, kernel=replace(call.kernel, params=params)))
 
 
-def _change_constants(program: Program) -> Program:
+def _change_constants(program: CallSequence) -> CallSequence:
     index, call = _first(program, NpuCall, lambda call: True)
     return _with_call(program, index, replace(call, constants=bytes(len(call.constants))))
 
 
-def _reverse_arguments(program: Program) -> Program:
+def _reverse_arguments(program: CallSequence) -> CallSequence:
     index, call = _first(program, KernelCall, lambda call: len(call.inputs) == 2)
     return _with_call(program, index, replace(call, inputs=call.inputs[::-1]))
 
 
-def _swap_results(program: Program) -> Program:
+def _swap_results(program: CallSequence) -> CallSequence:
     first, second = program.outputs
     return replace(program, outputs=(replace(first, buffer=second.buffer), replace(second, buffer=first.buffer)))
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import NETS
 
 from benchmarks.campaigns.planted_bugs import BUGS, MODEL, compile_with, sound, trial
-from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.compiler import compilation
 
 MIXED = f"{NETS.parent / 'mixed.py'}:mixed"
@@ -47,7 +47,7 @@ def test_floats_beyond_their_bounds(monkeypatch, succeed, refused, tosaic, tmp_p
     right = compilation.assemble
 
     def plant(factor: float) -> None:
-        def change(program: Program) -> Program:
+        def change(program: CallSequence) -> CallSequence:
             calls = list(program.calls)
             kernels = [(i, call) for i, call in enumerate(calls) if isinstance(call, KernelCall)]
             index, call = next(pair for pair in kernels if len(pair[1].kernel.params) >= 4 * 576)

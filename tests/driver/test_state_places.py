@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import CallSequence, Copy, Interface, KernelCall, NpuCall, Port, TensorBuffer
 from tosaic.compiler.state_places import with_states
 
 OVER = (Overlap(0, 0),)
@@ -18,23 +18,25 @@ def call(inputs: str, output: str, in_place: Sequence[Overlap] = ()) -> KernelCa
     return KernelCall(KernelSource(output, "c", "", in_place=tuple(in_place)), tuple(inputs.split()), (output,))
 
 
-def kept(*calls, new: str = "new", output: str = "y", aliases=None, sizes=None) -> Program:
+def kept(*calls, new: str = "new", output: str = "y", aliases=None, sizes=None) -> CallSequence:
     """A program with the input `x` and the state `old`, which takes the value `new`."""
     names = {"x", "old", *(name for each in calls for name in (*each.reads, *each.writes)), *(aliases or {})}
-    buffers = {name: Buffer(((sizes or {}).get(name, 8),), np.dtype(np.int8)) for name in names}
+    buffers = {name: TensorBuffer(((sizes or {}).get(name, 8),), np.dtype(np.int8)) for name in names}
     state = Interface("state", "old")
-    program = Program((Interface("x", "x"),), (Interface("y", output),), buffers, calls, aliases or {}, states=(state,))
+    program = CallSequence(
+        (Interface("x", "x"),), (Interface("y", output),), buffers, calls, aliases or {}, states=(state,)
+    )
     made = with_states(program, [Interface("state", new)])
     made.check()
     return made
 
 
-def assert_in_place(program: Program, *names: str) -> None:
+def assert_in_place(program: CallSequence, *names: str) -> None:
     assert not program.copies
     assert {program.storage(name) for name in names} == {"old"}
 
 
-def assert_copied(program: Program) -> None:
+def assert_copied(program: CallSequence) -> None:
     assert program.storage("new") == "new" and Copy("new", "old") in program.copies
 
 
@@ -96,10 +98,10 @@ def test_a_result_that_is_the_new_value_lies_apart():
 
 def test_one_value_for_two_states_and_states_that_change_places():
     names = ("x", "a", "b", "made", "y")
-    buffers = {name: Buffer((8,), np.dtype(np.int8)) for name in names}
+    buffers = {name: TensorBuffer((8,), np.dtype(np.int8)) for name in names}
     states = tuple(Interface(name, name) for name in "ab")
     calls = (call("a x", "made", OVER), call("x", "y"))
-    program = Program((Interface("x", "x"),), (Interface("y", "y"),), buffers, calls, states=states)
+    program = CallSequence((Interface("x", "x"),), (Interface("y", "y"),), buffers, calls, states=states)
     both = with_states(program, [Interface("a", "made"), Interface("b", "made")])
     assert both.storage("made") == "a" and both.copies == (Copy("made", "b"),)
     swapped = with_states(program, [Interface("a", "b"), Interface("b", "made")])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.sharing import with_shared_weights
-from tosaic.backends.firmware.program import Buffer, Call, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import Call, CallSequence, Interface, KernelCall, NpuCall, Port, TensorBuffer
 from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.compiler.state_places import with_states
@@ -19,14 +19,14 @@ from tosaic.support.mlir import constant_value, element_type, functions, ir, num
 
 @dataclass
 class _Assembly:
-    buffers: dict[str, Buffer] = field(default_factory=dict)
+    buffers: dict[str, TensorBuffer] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     names: dict[ir.Value, str] = field(default_factory=dict)
 
     def define(self, value: ir.Value, name: str, constant: bool = False) -> None:
         array = constant_value(value) if constant else None
-        self.buffers[name] = Buffer(shape_of(value), numpy_dtype(element_type(value)), array)
+        self.buffers[name] = TensorBuffer(shape_of(value), numpy_dtype(element_type(value)), array)
         self.names[value] = name
 
 
@@ -37,7 +37,7 @@ def assemble(
     where: Mapping[str, str],
     input_names: Sequence[str],
     output_names: Sequence[str],
-) -> Program:
+) -> CallSequence:
     """The program of a placed module.
 
     Args:
@@ -77,7 +77,7 @@ def assemble(
     kept = number_of_states(main)
     inputs, states = given[: len(given) - kept], given[len(given) - kept :]
     outputs, after = results[: len(results) - kept], results[len(results) - kept :]
-    program = Program(
+    program = CallSequence(
         inputs=inputs,
         outputs=outputs,
         buffers=assembly.buffers,

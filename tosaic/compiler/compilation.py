@@ -11,7 +11,7 @@ from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
 from tosaic.backends.firmware.build import Firmware, SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
-from tosaic.backends.firmware.program import Program
+from tosaic.backends.firmware.program import CallSequence
 from tosaic.backends.simulators.run import windows
 from tosaic.builds.accuracy import Computed
 from tosaic.builds.build import BuildFolder, replacing, seal, write_samples
@@ -202,7 +202,7 @@ def _by_cost(options: CompileOptions, middle: Middle, tuner: Tuner, proofs: dict
     return cheaper if tuner.fits(tasks, cheaper.module, cheaper.regions) else middle.placement
 
 
-def _planned(program: Program, middle: Middle, tuner: Tuner) -> MemoryPlan:
+def _planned(program: CallSequence, middle: Middle, tuner: Tuner) -> MemoryPlan:
     """The plan of the arena; where the fastest memory does not hold all, the one that the core waits least for.
 
     Raises:

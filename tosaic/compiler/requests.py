@@ -12,7 +12,7 @@ import numpy as np
 from tosaic.backends.firmware.build import Firmware, Library, build_firmware
 from tosaic.backends.firmware.emit_header import arena_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_apart
-from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.faults import address_of
 from tosaic.backends.simulators.run import run_firmware
@@ -20,7 +20,7 @@ from tosaic.backends.target import Memory, Target
 
 
 def waits_by_block(
-    program: Program,
+    program: CallSequence,
     target: Target,
     sample: Sequence[np.ndarray],
     runner: Runner,

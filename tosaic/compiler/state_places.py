@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tosaic.backends.firmware.program import Copy, Interface, KernelCall, NpuCall, Program
+from tosaic.backends.firmware.program import CallSequence, Copy, Interface, KernelCall, NpuCall
 
 
-def with_states(program: Program, after: Sequence[Interface]) -> Program:
+def with_states(program: CallSequence, after: Sequence[Interface]) -> CallSequence:
     """Let the states take their new values, where the calls write them or by copies that end an inference, and outputs
     that are states be copies of the old ones.
 
@@ -22,7 +22,7 @@ def with_states(program: Program, after: Sequence[Interface]) -> Program:
     return _with_copies(program, after)
 
 
-def _with_copies(program: Program, after: Sequence[Interface]) -> Program:
+def _with_copies(program: CallSequence, after: Sequence[Interface]) -> CallSequence:
     held = {program.storage(state.buffer) for state in program.states}
     buffers, outputs, copies = dict(program.buffers), list[Interface](), list[Copy]()
     for output in program.outputs:
@@ -37,7 +37,7 @@ def _with_copies(program: Program, after: Sequence[Interface]) -> Program:
     return replace(program, buffers=buffers, outputs=tuple(outputs), copies=tuple(copies))
 
 
-def _written_in_place(program: Program, new: str, old: str, after: Sequence[Interface]) -> Sequence[str]:
+def _written_in_place(program: CallSequence, new: str, old: str, after: Sequence[Interface]) -> Sequence[str]:
     """What may lie where a state does: its new value, and what becomes that call by call, each of which writes over
     what the one before it gave. None where the old value is still needed then.
 
@@ -62,7 +62,7 @@ def _written_in_place(program: Program, new: str, old: str, after: Sequence[Inte
     return found
 
 
-def _overwritten(program: Program, number: int, value: str) -> str | None:
+def _overwritten(program: CallSequence, number: int, value: str) -> str | None:
     """What a call reads that the `value` it makes may lie over."""
     call = program.calls[number]
     if not isinstance(call, KernelCall):
@@ -72,7 +72,7 @@ def _overwritten(program: Program, number: int, value: str) -> str | None:
     return next((name for name in over if reads.count(name) == 1), None)
 
 
-def _is_read_by_then(program: Program, old: str, number: int, value: str) -> bool:
+def _is_read_by_then(program: CallSequence, old: str, number: int, value: str) -> bool:
     """Whether a call may write `value` where `old` lies: nothing reads that behind it, nor it itself but in place. An
     NPU's results are copied where they are not written in their own place."""
     last, call = _last_read(program, old), program.calls[number]
@@ -84,6 +84,6 @@ def _is_read_by_then(program: Program, old: str, number: int, value: str) -> boo
     return last == number and _overwritten(program, number, value) == old
 
 
-def _last_read(program: Program, value: str) -> int:
+def _last_read(program: CallSequence, value: str) -> int:
     reads = [n for n, call in enumerate(program.calls) if value in map(program.storage, call.reads)]
     return max(reads, default=-1)

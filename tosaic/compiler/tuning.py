@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import Library
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory, scratch_name, scratch_room
-from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.backends.npu import NpuRegion
 from tosaic.backends.simulators.execution import Machine
 from tosaic.backends.simulators.measure import BatchMeasure
@@ -143,7 +143,7 @@ class Tuner:
         return {name: replace(task, site=self.site(room.get(task.key))) for name, task in tasks.items()}
 
     def lying(
-        self, tasks: Mapping[str, AnyTask], placed: ir.Module, program: Program, plan: MemoryPlan
+        self, tasks: Mapping[str, AnyTask], placed: ir.Module, program: CallSequence, plan: MemoryPlan
     ) -> dict[str, AnyTask]:
         """The tasks of a program's kernels at the places that a plan gives their tensors and working memory."""
         found = dict(tasks)
@@ -279,7 +279,7 @@ class Tuner:
         return sum(record.measurement.cost(self.objective) or 0 for record in records if record)
 
 
-def program_of(tasks: Mapping[str, AnyTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> Program:
+def program_of(tasks: Mapping[str, AnyTask], placed: ir.Module, regions: Mapping[str, NpuRegion]) -> CallSequence:
     """A placed module with the default kernels of its CPU functions."""
     sources = {name: task.generate(task.default()) for name, task in tasks.items()}
     values = {"input": body_of(functions(placed)["main"]).arguments, "output": returned(functions(placed)["main"])}

@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.floats import PRELUDE_F32
-from tosaic.backends.cortex_m.nest.outer import OuterKernel, Product, scheduled, sketch
+from tosaic.backends.cortex_m.nest.outer import OuterKernel, OuterProduct, scheduled, sketch
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
@@ -148,6 +148,6 @@ def _room(kernel: OuterKernel) -> int:
     return round_up(kernel.weight_bytes, 16)
 
 
-def _product(workload: Workload) -> Product:
+def _product(workload: Workload) -> OuterProduct:
     clamped = bool(workload.attributes["clamped"])
-    return Product(Geometry.of(workload.attributes), number(workload, "out_channels"), clamped)
+    return OuterProduct(Geometry.of(workload.attributes), number(workload, "out_channels"), clamped)

@@ -29,7 +29,7 @@ from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epil
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.patch_kernel import PatchKernel
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD
-from tosaic.backends.cortex_m.nest.patches import Depthwise as Problem
+from tosaic.backends.cortex_m.nest.patches import PatchDepthwise
 from tosaic.backends.cortex_m.nest.sketches import ISSUES, assigned, beginning_with, issued, remembered_guess
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
@@ -140,16 +140,16 @@ class Depthwise(ProgramFamily):
         return self.site.priced(counts, _estimate(counts), kernel.walks(), core.pipeline)
 
 
-def _problem(workload: Workload) -> Problem:
+def _problem(workload: Workload) -> PatchDepthwise:
     attributes = workload.attributes
     geometry, multiples = Geometry.of(attributes), number(workload, "multiples")
     clamped, table = bool(attributes["clamped"]), bool(attributes["table"])
     element = 4 if "result" in attributes else 1
-    return Problem(geometry, multiples, str(attributes["form"]), clamped, table, element)
+    return PatchDepthwise(geometry, multiples, str(attributes["form"]), clamped, table, element)
 
 
 @lru_cache(maxsize=4096)
-def _verified(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> PatchKernel:
+def _verified(what: PatchDepthwise, knobs: tuple[tuple[str, Choice], ...]) -> PatchKernel:
     """The trace with its numbers filled in, applied and verified."""
     k = dict(knobs)
     rows, columns = map(int, str(k["tile"]).split("x"))
@@ -203,7 +203,7 @@ def _packed(nest: Nest, by_columns: bool, size: int, ahead: int) -> Nest:
     return nest.apply("hoist", "strip", ahead)
 
 
-def _distinct(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> None:
+def _distinct(what: PatchDepthwise, knobs: tuple[tuple[str, Choice], ...]) -> None:
     """Verify a schedule, and that it holds no more weight vectors than there are, which would print the same code."""
     if _verified(what, knobs).held < int(dict(knobs)["held"]):
         raise BackendError(f"there are no {dict(knobs)['held']} weight vectors")
@@ -211,7 +211,7 @@ def _distinct(what: Problem, knobs: tuple[tuple[str, Choice], ...]) -> None:
 
 @lru_cache(maxsize=256)
 def _guesses(
-    what: Problem, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: Core, site: Site
+    what: PatchDepthwise, knobs: tuple[tuple[str, tuple[Choice, ...]], ...], core: Core, site: Site
 ) -> list[dict[str, Choice]]:
     """Legal assignments, the one that promises the fewest cycles first; only the knobs that matter most vary."""
     choices = dict(knobs)
@@ -253,7 +253,9 @@ def _guesses(
     return [*(guess for way in ways for _, guess in way), *guesses]
 
 
-def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site) -> dict[str, Choice] | None:
+def _first(
+    what: PatchDepthwise, knobs: Mapping[str, tuple[Choice, ...]], core: Core, site: Site
+) -> dict[str, Choice] | None:
     """The best guess whose vectors fit the registers in the order of the core."""
     for guess in _guesses(what, tuple(knobs.items()), core, site):
         with suppress(BackendError):
@@ -265,7 +267,7 @@ def _first(what: Problem, knobs: Mapping[str, tuple[Choice, ...]], core: Core, s
 
 
 def _well_packed(
-    what: Problem, guess: dict[str, Choice], knobs: Mapping[str, tuple[Choice, ...]], core: Core
+    what: PatchDepthwise, guess: dict[str, Choice], knobs: Mapping[str, tuple[Choice, ...]], core: Core
 ) -> dict[str, Choice]:
     """The assignment with the fewest cycles of its strips' packing, then the least code."""
     found = []

@@ -22,7 +22,7 @@ from tosaic.tuner.space import Schedule, Variant
 
 
 @FAMILIES.register
-class Loop(KernelFamily):
+class LoopKernel(KernelFamily):
     """A function of one loop, whose turn gathers and scatters nothing but the rows of its number.
 
     Knob `params`: whether the turns read the constants where they lie, or in scratch memory, where they are unpacked

@@ -21,7 +21,7 @@ _EPILOGUES = [["tosa.rescale", *clamp, *table] for clamp in ([], ["tosa.clamp"])
 
 
 @dataclass(frozen=True)
-class Epilogue:
+class VectorEpilogue:
     """A RESCALE from int32 for each channel, and of int8 the clamp of its result and a TABLE of 256 entries after that.
 
     Args:
@@ -80,7 +80,7 @@ def dtype_of(value: ir.Value) -> np.dtype:
     return numpy_dtype(element_type(value))
 
 
-def match_epilogue(ops: list[ir.Operation], channels: int, wide: bool = False) -> Epilogue | None:
+def match_epilogue(ops: list[ir.Operation], channels: int, wide: bool = False) -> VectorEpilogue | None:
     """The epilogue that `ops` (a RESCALE, perhaps a CLAMP, perhaps a TABLE) form, None where they are anything else.
 
     Args:
@@ -111,7 +111,7 @@ def match_epilogue(ops: list[ir.Operation], channels: int, wide: bool = False) -
             if found is None or found[0].dtype != INT8:
                 return None
             (table,) = found
-    return Epilogue(
+    return VectorEpilogue(
         element,
         np.broadcast_to(multiplier.astype(np.int32), (channels,)),
         np.broadcast_to(shift.astype(np.int8), (channels,)),

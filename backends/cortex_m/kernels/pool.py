@@ -21,8 +21,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 )
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of, reciprocal, sizes_inside
 from tosaic.backends.cortex_m.nest.finish import GROUP
-from tosaic.backends.cortex_m.nest.joins import Average
-from tosaic.backends.cortex_m.nest.joins import Pool as PoolJoin
+from tosaic.backends.cortex_m.nest.joins import Average, PoolReduction
 from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
@@ -155,12 +154,12 @@ def _windows(workload: Workload) -> Windows:
     element, result = (_WIDTHS[str(attributes[name])] // 8 for name in ("element", "result_element"))
     average = Average.of(**workload.constants) if attributes["average"] else None
     if average is None:
-        return Windows(geometry, PoolJoin(element, result))
+        return Windows(geometry, PoolReduction(element, result))
     taps = math.prod(kernel)
     narrow = element == 1 and taps <= _HALF_WINDOW
     centered = not narrow or max(128 * taps + average.offset, 127 * taps - average.offset) < 1 << 15
     by_count = _by_count(geometry, average, taps) if any(pad) else ()
-    return Windows(geometry, PoolJoin(element, result, average, narrow, centered, by_count))
+    return Windows(geometry, PoolReduction(element, result, average, narrow, centered, by_count))
 
 
 def _by_count(geometry: Geometry, average: Average, taps: int) -> tuple[tuple[int, Average], ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve import PRELUDE, with_symbol
 from tosaic.backends.cortex_m.kernels.mve_match import (
-    Epilogue,
+    VectorEpilogue,
     constants_after_first,
     dtype_of,
     is_chain,
@@ -118,7 +118,7 @@ def _is_uniform(rescale: ir.Operation) -> bool:
     return operands is not None and operands[0].size == 1
 
 
-def _scaling(epilogue: Epilogue) -> dict[str, np.ndarray]:
+def _scaling(epilogue: VectorEpilogue) -> dict[str, np.ndarray]:
     return {
         "multiplier": epilogue.multiplier,
         "shift": epilogue.shift,

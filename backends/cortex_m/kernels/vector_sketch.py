@@ -33,7 +33,7 @@ _SHALLOW = 4
 
 
 @dataclass(frozen=True)
-class _Vectors:
+class _VectorSite:
     """CONV2D of int8 to int8 whose window is one pixel of whole vectors.
 
     Args:
@@ -58,7 +58,7 @@ class _Vectors:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
 
-class SummedSketch(_Vectors):
+class SummedSketch(_VectorSite):
     """Sums that go through memory; see `sketches.vectors.Summed`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
@@ -113,7 +113,7 @@ class SummedSketch(_Vectors):
         return found.cost * (1 + unlikely / 50)
 
 
-class ResidentSketch(_Vectors):
+class ResidentSketch(_VectorSite):
     """Weights that stay in registers; see `sketches.vectors.Resident`."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:

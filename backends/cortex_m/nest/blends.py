@@ -18,9 +18,9 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.finish import update
-from tosaic.backends.cortex_m.nest.joins import Access, Average, Code, Pool, Tile
+from tosaic.backends.cortex_m.nest.joins import Average, Code, LaneAccess, PoolReduction, ReductionTile
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.sketches import cheapest_first, verified
 from tosaic.backends.cortex_m.nest.windows import placed
@@ -127,15 +127,15 @@ class BlendsKernel:
             lines.append("}")
         return lines
 
-    def _code(self, stage: str, vectors: int) -> tuple[list[Instruction], dict[str, int]]:
+    def _code(self, stage: str, vectors: int) -> tuple[list[BlockInstruction], dict[str, int]]:
         """The instructions of so many vectors, and where their pointers stand."""
         code, blends, gathers = Code(), stage == "blend", stage == "out" and self.gathers
         size = _LANES if blends else _GROUP_BYTES if gathers else VECTOR
         for v in range(vectors):
             code += self._gathered(v) if gathers else self._neighbors(v, blends)
-            pool = Pool(1, 1, self.what.average, narrow=True, centered=True)
+            pool = PoolReduction(1, 1, self.what.average, narrow=True, centered=True)
             if blends:
-                code.append(Access("vstrh.16", f"a{v}", "o0", VECTOR * v, 254))
+                code.append(LaneAccess("vstrh.16", f"a{v}", "o0", VECTOR * v, 254))
             elif self.what.wide:
                 code += pool.narrowed(f"e{v}", f"d{v}", self.what.average)
                 code.append(_PIXEL.access("vstr", (8, 16), f"e{v}", (0, 0), v))
@@ -146,15 +146,15 @@ class BlendsKernel:
     def _neighbors(self, v: int, bytes_: bool) -> Code:
         """The blend `a<v>` of elements that lie side by side."""
         a, b, load, size = f"a{v}", f"b{v}", *(("vldrb.s16", _LANES) if bytes_ else ("vldrh.u16", VECTOR))
-        loads: Code = [Access(load, name, f"p{n}", size * v, 127 * size // _LANES) for n, name in enumerate((a, b))]
+        loads: Code = [LaneAccess(load, name, f"p{n}", size * v, 127 * size // _LANES) for n, name in enumerate((a, b))]
         if self.what.wide and not bytes_:
             weights = {f"f{v}": "first", f"s{v}": "second"}
-            spread = [Instruction("vdup.16", f"{{{to}}}, {{{number}}}", (to,)) for to, number in weights.items()]
+            spread = [BlockInstruction("vdup.16", f"{{{to}}}, {{{number}}}", (to,)) for to, number in weights.items()]
             return [*loads, *spread, *_widened(v, *weights)]
         return [
             *loads,
             update("vmul.i16", a, "first"),
-            Instruction("vmla.i16", f"{{{a}}}, {{{b}}}, {{second}}", (a,), (a,)),
+            BlockInstruction("vmla.i16", f"{{{a}}}, {{{b}}}, {{second}}", (a,), (a,)),
         ]
 
     def _gathered(self, v: int) -> Code:
@@ -162,25 +162,25 @@ class BlendsKernel:
         code, names = Code(), (f"a{v}", f"b{v}")
         for n, name in enumerate(names):
             at, weight = f"{name}at", f"{name}w"
-            code.append(Access("vldrh.u16", at, "p1", _GROUP_BYTES * v + VECTOR * n, 254))
-            code.append(Access("vldrh.u16", weight, "p1", _GROUP_BYTES * v + VECTOR * (2 + n), 254))
-            code.append(Instruction("vldrh.u16", f"{{{name}}}, [{{p0}}, {{{at}}}, uxtw #1]", (name,), apart=True))
+            code.append(LaneAccess("vldrh.u16", at, "p1", _GROUP_BYTES * v + VECTOR * n, 254))
+            code.append(LaneAccess("vldrh.u16", weight, "p1", _GROUP_BYTES * v + VECTOR * (2 + n), 254))
+            code.append(BlockInstruction("vldrh.u16", f"{{{name}}}, [{{p0}}, {{{at}}}, uxtw #1]", (name,), apart=True))
             code += [] if self.what.wide else [update("vmul.i16", name, weight)]
         if self.what.wide:
             return [*code, *_widened(v, *(f"{name}w" for name in names))]
         return [*code, update("vadd.i16", *names)]
 
-    def _statement(self, stage: str, code: Sequence[Instruction], changes: Sequence[str], turns: int) -> list[str]:
+    def _statement(self, stage: str, code: Sequence[BlockInstruction], changes: Sequence[str], turns: int) -> list[str]:
         found = self._ordered(stage, code, turns, self.pipeline)
         last, loops = (found.last, turns - 1) if found.entry else ((), turns)
         text = " ".join([*found.entry, *found.turn])
         reads = [name for name in _NAMES if f"%[{name}]" in text and name not in changes]
         return assembly(found.entry, found.turn, last, loops, changes, reads, ())
 
-    def _ordered(self, stage: str, code: Sequence[Instruction], turns: int, pipeline: Pipeline | None) -> Ordered:
+    def _ordered(self, stage: str, code: Sequence[BlockInstruction], turns: int, pipeline: Pipeline | None) -> Ordered:
         registers = {name: f"%[{name}]" for name in _NAMES}
         hoisted = self.nest.hoisted[stage] if turns > 1 and pipeline else 0
-        return ordered(Block(tuple(code), registers, VECTORS), pipeline, hoisted)
+        return ordered(InstructionBlock(tuple(code), registers, VECTORS), pipeline, hoisted)
 
     # What must hold.
 
@@ -219,7 +219,7 @@ class BlendsKernel:
         found["scratch"], found["ahead"] = 2 * what.width * what.channels, self.nest.hoisted["out"]
         return {name: float(value) for name, value in found.items()}
 
-    def _cycles(self, stage: str, code: Sequence[Instruction], turns: int) -> int:
+    def _cycles(self, stage: str, code: Sequence[BlockInstruction], turns: int) -> int:
         """Cycles of so many turns; without the timings of a core, instructions."""
         if self.pipeline is None:
             return turns * len(code)
@@ -233,14 +233,14 @@ def _widened(v: int, first: str, second: str) -> Code:
     code = Code()
     for half, to in (("b", f"e{v}"), ("t", f"d{v}")):
         other = f"{to}o"
-        code.append(Instruction(f"vmull{half}.s16", f"{{{to}}}, {{a{v}}}, {{{first}}}", (to,)))
-        code.append(Instruction(f"vmull{half}.s16", f"{{{other}}}, {{b{v}}}, {{{second}}}", (other,)))
+        code.append(BlockInstruction(f"vmull{half}.s16", f"{{{to}}}, {{a{v}}}, {{{first}}}", (to,)))
+        code.append(BlockInstruction(f"vmull{half}.s16", f"{{{other}}}, {{b{v}}}, {{{second}}}", (other,)))
         code.append(update("vadd.i32", to, other))
     return code
 
 
 # One pixel, whose vectors of channels lie side by side.
-_PIXEL = Tile(((0,),), ((0,),), (1, 1), (1, 1), (1, 1), (0, 0))
+_PIXEL = ReductionTile(((0,),), ((0,),), (1, 1), (1, 1), (1, 1), (0, 0))
 
 
 @lru_cache(maxsize=256)

@@ -39,7 +39,7 @@ def _names(operands: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Instruction:
+class BlockInstruction:
     """One instruction; `{name}` in its operands stands for a register.
 
     Args:
@@ -73,7 +73,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Block:
+class InstructionBlock:
     """The code of one turn.
 
     Args:
@@ -83,10 +83,10 @@ class Block:
         opening: what comes before `body` and is executed one turn ahead.
     """
 
-    body: tuple[Instruction, ...]
+    body: tuple[BlockInstruction, ...]
     registers: Mapping[str, str] = field(hash=False)
     vectors: tuple[str, ...]
-    opening: tuple[Instruction, ...] = ()
+    opening: tuple[BlockInstruction, ...] = ()
 
     def __post_init__(self) -> None:
         # What `ordered` remembers a block by must not change with the dict that it came with.
@@ -121,7 +121,7 @@ class Ordered:
 
 
 @lru_cache(maxsize=1024)
-def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0, issue: Issue = AS_BEST) -> Ordered:
+def ordered(block: InstructionBlock, pipeline: Pipeline | None, hoisted: int = 0, issue: Issue = AS_BEST) -> Ordered:
     """List scheduling on the core's timings.
 
     Where lifetimes interlock so that the registers do not hold them, fewer vectors live at a time, then some are kept
@@ -163,38 +163,38 @@ def ordered(block: Block, pipeline: Pipeline | None, hoisted: int = 0, issue: Is
     raise found or BackendError("there are no vector registers")
 
 
-def _opened(block: Block, pipeline: Pipeline | None, graph: _Dependences) -> Sequence[str]:
+def _opened(block: InstructionBlock, pipeline: Pipeline | None, graph: _Dependences) -> Sequence[str]:
     """The instructions of the opening that are executed before the loop."""
     homes = dict(zip(graph.crossing, block.vectors, strict=False))
     free = block.vectors[len(homes) :]
-    return ordered(Block(block.opening, {**block.registers, **homes}, free), pipeline).turn
+    return ordered(InstructionBlock(block.opening, {**block.registers, **homes}, free), pipeline).turn
 
 
-def advance(pointer: str, distance: int) -> list[Instruction]:
+def advance(pointer: str, distance: int) -> list[BlockInstruction]:
     """Move a pointer by a constant, by as many immediates as it takes."""
     code, mnemonic = [], "addw" if distance > 0 else "subw"
     for left in range(abs(distance), 0, -_ADD_REACH):
         step = min(left, _ADD_REACH)
-        code.append(Instruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
+        code.append(BlockInstruction(mnemonic, f"{{{pointer}}}, {{{pointer}}}, #{step}", (pointer,), (pointer,)))
     return code
 
 
-def is_load(instruction: Instruction, fixed: Collection[str]) -> bool:
+def is_load(instruction: BlockInstruction, fixed: Collection[str]) -> bool:
     """Whether an instruction loads a whole vector from where general registers point; `fixed` is no free vector."""
     starts = any(name not in fixed for name in instruction.writes if name not in instruction.keeps)
     return instruction.mnemonic.startswith("vldr") and starts and all(name in fixed for name in instruction.reads)
 
 
-def with_late_loads(code: Sequence[Instruction], fixed: Collection[str]) -> list[Instruction]:
+def with_late_loads(code: Sequence[BlockInstruction], fixed: Collection[str]) -> list[BlockInstruction]:
     """The same code with each load right before the first instruction that reads its vector, so that fewer live.
 
     Args:
         fixed: names that are no free vectors. Loads that move the same pointer stay in their order.
     """
-    late: list[Instruction] = []
-    waiting: list[Instruction] = []
+    late: list[BlockInstruction] = []
+    waiting: list[BlockInstruction] = []
 
-    def issue(load: Instruction) -> None:
+    def issue(load: BlockInstruction) -> None:
         before = [other for other in waiting[: waiting.index(load)] if set(other.writes) & set(load.writes)]
         for each in (*before, load):
             waiting.remove(each)
@@ -251,7 +251,7 @@ class _Node:
         access: of memory, as the scoreboard sees it.
     """
 
-    instruction: Instruction
+    instruction: BlockInstruction
     timing: Timing
     names: dict[str, int]
     needs: set[int]
@@ -270,7 +270,7 @@ _AT_ONCE = Timing("alu", 1, 1)
 class _Dependences:
     """The instructions of a turn with values for names: a vector that is written anew is a new value."""
 
-    def __init__(self, block: Block, decode: Decoder | None, hoisted: int) -> None:
+    def __init__(self, block: InstructionBlock, decode: Decoder | None, hoisted: int) -> None:
         self.block, self.decode = block, decode
         self.nodes: list[_Node] = []
         self.users: list[set[int]] = []
@@ -324,11 +324,11 @@ class _Dependences:
         """The lines of the turn, given the register of each value."""
         return tuple(self.text(self.nodes[i].instruction, self.nodes[i].names, homes) for i in order)
 
-    def text(self, instruction: Instruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
+    def text(self, instruction: BlockInstruction, names: Mapping[str, int], homes: Mapping[int, str]) -> str:
         """The line of an instruction, given the value behind each vector's name and the register of each value."""
         return instruction.text({**self.block.registers, **{name: homes[value] for name, value in names.items()}})
 
-    def vector(self, instruction: Instruction) -> str:
+    def vector(self, instruction: BlockInstruction) -> str:
         """The name of the vector that an instruction writes."""
         return next(name for name in instruction.writes if name not in self.block.registers)
 
@@ -337,7 +337,7 @@ class _Dependences:
         self.users.append(set())
         return self._current[name]
 
-    def _add(self, instruction: Instruction, ahead: bool = False, copy: int | None = None) -> None:
+    def _add(self, instruction: BlockInstruction, ahead: bool = False, copy: int | None = None) -> None:
         number, fixed = len(self.nodes), self.block.registers
         needs, fed_by, takes = set[int](), set[int](), set[int]()
         names: dict[str, int] = {}
@@ -367,7 +367,7 @@ class _Dependences:
         offsets = frozenset(self._source[v] for v in takes if v in self._source) if gathers else frozenset[int]()
         self.nodes.append(_Node(instruction, timing, names, needs, fed_by, gives, takes, copy, offsets, ahead, access))
 
-    def _timing(self, instruction: Instruction) -> tuple[Timing, str, bool]:
+    def _timing(self, instruction: BlockInstruction) -> tuple[Timing, str, bool]:
         """The timing of an instruction, its access of memory, and whether vectors tell it where to load."""
         if self.decode is None:
             return _AT_ONCE, "", False

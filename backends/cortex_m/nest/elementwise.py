@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up
 from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.turn import Memory, Row, Turn
+from tosaic.backends.cortex_m.nest.turn import LoopMemory, LoopRow, Turn
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -234,7 +234,7 @@ class _Printed:
     """The C of a kernel, its params, and what it executes."""
 
     def __init__(self, kernel: ElementwiseKernel) -> None:
-        self.kernel, self.what, self.memory = kernel, kernel.what, Memory(kernel.layout[0])
+        self.kernel, self.what, self.memory = kernel, kernel.what, LoopMemory(kernel.layout[0])
         self.counts: Counter[str] = Counter()
         body = [line for level, values in kernel.stages.items() for v in values for line in self._stage(level, v)]
         body += self._out()
@@ -259,10 +259,10 @@ class _Printed:
         lines = self._over(row, what.result, unroll, what.channels, f"out{row.offset(what.size)}", what.rows)
         return [f"for (int y = 0; y < {what.rows}; y++) {{", *lines, "}"]
 
-    def _row(self, level: str, lanes: int, at: str) -> Row:
-        return Row(self.memory, level, lanes, at, self.what.channels, self.what.values)
+    def _row(self, level: str, lanes: int, at: str) -> LoopRow:
+        return LoopRow(self.memory, level, lanes, at, self.what.channels, self.what.values)
 
-    def _over(self, row: Row, value: Value, unroll: int, length: int, to: str, times: int = 1) -> list[str]:
+    def _over(self, row: LoopRow, value: Value, unroll: int, length: int, to: str, times: int = 1) -> list[str]:
         """C that computes a value at `length` positions, `unroll` vectors a turn, and stores it at `to`."""
         each = 8 * VECTOR // row.lanes
         whole, rest = divmod(length, each * unroll)

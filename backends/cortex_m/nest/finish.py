@@ -8,7 +8,14 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import AS_BEST, Block, Instruction, Issue, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import (
+    AS_BEST,
+    BlockInstruction,
+    InstructionBlock,
+    Issue,
+    ordered,
+    with_late_loads,
+)
 from tosaic.backends.target import Pipeline
 
 GROUP = 4
@@ -151,7 +158,7 @@ class Finish:
 
     def _statement(
         self,
-        turn: list[Instruction],
+        turn: list[BlockInstruction],
         turns: int,
         hoisted: int,
         rows: int,
@@ -172,7 +179,7 @@ class Finish:
         registers = {**{name: f"%[{name}]" for name in (*pointers, *scalars)}, **held}
         free = tuple(f"q{i}" for i in range(8) if f"q{i}" not in held.values())
         body = tuple(with_late_loads(turn, registers))
-        code = ordered(Block(body, registers, free), self.pipeline, hoisted, issue)
+        code = ordered(InstructionBlock(body, registers, free), self.pipeline, hoisted, issue)
         entry, leave = list(code.entry), list[str]()
         if held:
             width = 8 if turn[-1].mnemonic == "vstrb.8" else 32
@@ -192,11 +199,11 @@ class Finish:
             "  }",
         ]
 
-    def _scaled(self, rows: int) -> list[Instruction]:
+    def _scaled(self, rows: int) -> list[BlockInstruction]:
         """Four sums of every row, from their load to their rescaled value `v<row>`, with the zero point where VQRDMLASH
         adds it."""
         loads = {
-            name: Instruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
+            name: BlockInstruction("vldrw.u32", f"{{{name}}}, [{{table}}], #16", (name, "table"), ("table",))
             for name in self.names
         }
         code = list(loads.values()) if rows > 1 else []
@@ -207,11 +214,11 @@ class Finish:
             operands = (
                 f"{{{target}}}, {{{factor}}}, {{{added}}}" if added else f"{{{target}}}, {{{target}}}, {{{factor}}}"
             )
-            code.append(Instruction(mnemonic, operands, (target,), (target,)))
+            code.append(BlockInstruction(mnemonic, operands, (target,), (target,)))
 
         for r in range(rows):
             v, a = f"v{r}", f"a{r}"
-            code.append(Instruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
+            code.append(BlockInstruction("vldrw.u32", f"{{{v}}}, [{{{a}}}], #16", (v, a), (a,)))
             use("vadd.i32", v, "bias")
             if self.terms:
                 code.append(update("vadd.i32", v, f"term{r}"))
@@ -244,31 +251,31 @@ class Finish:
         """Vector registers that hold no bounds."""
         return 8 - 2 * self.clamped
 
-    def _sixteen(self, rows: int) -> list[Instruction]:
+    def _sixteen(self, rows: int) -> list[BlockInstruction]:
         """Sixteen channels of int8."""
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         for quarter in range(4):
             half, lane = ("even", "odd")[quarter // 2], "bt"[quarter % 2]
             code += self._scaled(rows)
             for r in range(rows):
                 into = f"{half}{r}"
                 keeps = (into,) if lane == "t" else ()
-                code.append(Instruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
+                code.append(BlockInstruction(f"vqmovn{lane}.s32", f"{{{into}}}, {{v{r}}}", (into,), keeps))
         for r in range(rows):
             b = f"b{r}"
             if not self._adds_zero:
                 code += [update("vqadd.s16", f"{half}{r}", "zero") for half in ("even", "odd")]
-            code.append(Instruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
-            code.append(Instruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
+            code.append(BlockInstruction("vqmovnb.s16", f"{{{b}}}, {{even{r}}}", (b,)))
+            code.append(BlockInstruction("vqmovnt.s16", f"{{{b}}}, {{odd{r}}}", (b,), (b,)))
             if self.clamped:
                 code += [update("vmax.s8", b, "qlow"), update("vmin.s8", b, "qhigh")]
             if self.table:
-                code.append(Instruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
+                code.append(BlockInstruction("vldrb.u8", f"{{y{r}}}, [{{lookup}}, {{{b}}}]", (f"y{r}",), apart=True))
                 b = f"y{r}"
-            code.append(Instruction("vstrb.8", f"{{{b}}}, [{{o{r}}}], #16", (f"o{r}",), (f"o{r}",)))
+            code.append(BlockInstruction("vstrb.8", f"{{{b}}}, [{{o{r}}}], #16", (f"o{r}",), (f"o{r}",)))
         return code
 
-    def _four(self, rows: int, count: int = GROUP) -> list[Instruction]:
+    def _four(self, rows: int, count: int = GROUP) -> list[BlockInstruction]:
         """The next four channels, of which `count` exist."""
         code = self._scaled(rows)
         for r in range(rows):
@@ -279,21 +286,23 @@ class Finish:
                 code += [update("vmax.s32", v, "qlow"), update("vmin.s32", v, "qhigh")]
             else:
                 kinds = {1: ("s32", "s16"), 2: ("s32",), 4: ()}[self.element]
-                code += [Instruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
+                code += [BlockInstruction(f"vqmovnb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in kinds]
             if self.table:
-                code += [Instruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
-                code.append(Instruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",), apart=True))
+                code += [BlockInstruction(f"vmovlb.{kind}", f"{{{v}}}, {{{v}}}", (v,), (v,)) for kind in ("u8", "u16")]
+                code.append(BlockInstruction("vldrb.u32", f"{{y{r}}}, [{{lookup}}, {{{v}}}]", (f"y{r}",), apart=True))
                 v = f"y{r}"
             code.append(self._store_four(v, f"o{r}", count))
         return code
 
-    def _store_four(self, value: str, pointer: str, count: int) -> Instruction:
+    def _store_four(self, value: str, pointer: str, count: int) -> BlockInstruction:
         kind = {1: "vstrb", 2: "vstrh", 4: "vstrw"}[self.element]
         mnemonic = f"{kind}.32" if count == GROUP else f"vpst\\n{kind}t.32"
-        return Instruction(mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,))
+        return BlockInstruction(
+            mnemonic, f"{{{value}}}, [{{{pointer}}}], #{GROUP * self.element}", (pointer,), (pointer,)
+        )
 
 
-def narrowed(clamped: bool, indexes: bool) -> list[Instruction]:
+def narrowed(clamped: bool, indexes: bool) -> list[BlockInstruction]:
     """Four int32 `v` within the bounds `low` and `high`, which are numbers, or within those of int8, in the low byte.
 
     Args:
@@ -303,13 +312,13 @@ def narrowed(clamped: bool, indexes: bool) -> list[Instruction]:
         return [update("vqshl.s32", "v", "#24"), update("vshr.u32", "v", "#24")]
     code = []
     for bound, mnemonic in (("low", "vmax.s32"), ("high", "vmin.s32")):
-        code += [Instruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)), update(mnemonic, "v", "b")]
+        code += [BlockInstruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)), update(mnemonic, "v", "b")]
     if indexes:
-        code += [Instruction(f"vmovlb.{kind}", "{v}, {v}", ("v",), ("v",)) for kind in ("u8", "u16")]
+        code += [BlockInstruction(f"vmovlb.{kind}", "{v}, {v}", ("v",), ("v",)) for kind in ("u8", "u16")]
     return code
 
 
-def update(mnemonic: str, target: str, operand: str) -> Instruction:
+def update(mnemonic: str, target: str, operand: str) -> BlockInstruction:
     """An instruction on two registers that changes the first; the second may be a number."""
     second = operand if operand[0] == "#" else f"{{{operand}}}"
-    return Instruction(mnemonic, f"{{{target}}}, {{{target}}}, {second}", (target,), (target,))
+    return BlockInstruction(mnemonic, f"{{{target}}}, {{{target}}}, {second}", (target,), (target,))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, declaration
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, ordered
 from tosaic.backends.target import Pipeline
 
 LANES = 4
@@ -41,8 +41,8 @@ PRELUDE_F32 = "\n".join(
 
 
 def block(
-    code: Sequence[Instruction],
-    after: Sequence[Instruction],
+    code: Sequence[BlockInstruction],
+    after: Sequence[BlockInstruction],
     turns: int,
     pointers: Sequence[str],
     sums: Sequence[str],
@@ -57,7 +57,7 @@ def block(
     """
     registers = {**{p: f"%[{p}]" for p in pointers}, **{s: f"%q[{s}]" for s in sums}, **scalars}
     free = VECTORS[len(sums) :]
-    turn = ordered(Block(tuple(code), registers, free), pipeline).turn if turns else ()
-    leave = ordered(Block(tuple(after), registers, free), pipeline).turn if after else ()
+    turn = ordered(InstructionBlock(tuple(code), registers, free), pipeline).turn if turns else ()
+    leave = ordered(InstructionBlock(tuple(after), registers, free), pipeline).turn if after else ()
     used = [register for register in scalars.values() if any(register in line for line in (*turn, *leave))]
     return assembly((), turn, leave, turns, pointers, (), used, (), free, sums)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.finish import Finish, update
 from tosaic.backends.cortex_m.nest.rows import F32
 
@@ -25,7 +25,7 @@ _WORD_REACH = 508
 _EVEN_FIRST = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
 
-class Access(NamedTuple):
+class LaneAccess(NamedTuple):
     """A load or a store of a vector.
 
     Args:
@@ -41,27 +41,27 @@ class Access(NamedTuple):
     offset: int
     reach: int
 
-    def at(self, base: int) -> Instruction:
+    def at(self, base: int) -> BlockInstruction:
         """The instruction while the pointer stands at `base`."""
-        return Instruction(
+        return BlockInstruction(
             self.mnemonic, f"{{{self.register}}}, [{{{self.pointer}}}, #{self.offset - base}]", self._own
         )
 
-    def moving(self, distance: int) -> Instruction:
+    def moving(self, distance: int) -> BlockInstruction:
         """The instruction while the pointer stands at the offset; it moves the pointer on."""
         operands = f"{{{self.register}}}, [{{{self.pointer}}}], #{distance}"
-        return Instruction(self.mnemonic, operands, (*self._own, self.pointer), (self.pointer,))
+        return BlockInstruction(self.mnemonic, operands, (*self._own, self.pointer), (self.pointer,))
 
     @property
     def _own(self) -> tuple[str, ...]:
         return () if "vst" in self.mnemonic else (self.register,)
 
 
-Code = list[Instruction | Access]
+Code = list[BlockInstruction | LaneAccess]
 
 
 @dataclass(frozen=True)
-class Tile:
+class ReductionTile:
     """Outputs that are computed together, a vector or several of channels each.
 
     Args:
@@ -114,7 +114,9 @@ class Tile:
         lines, stride, dilation = (self.rows, self.columns)[axis], self.stride[axis], self.dilation[axis]
         return [tuple(number * stride + tap * dilation for tap in taps) for number, taps in enumerate(lines)]
 
-    def access(self, stem: str, bits: tuple[int, int], register: str, at: tuple[int, int], vector: int = 0) -> Access:
+    def access(
+        self, stem: str, bits: tuple[int, int], register: str, at: tuple[int, int], vector: int = 0
+    ) -> LaneAccess:
         """A load (`vldr`) or store (`vstr`) of a pixel's channels, elements of so many bits of memory and of a lane."""
         (memory, lane), loads = bits, stem == "vldr"
         pitch = self.pitch[0 if loads else 1]
@@ -128,7 +130,7 @@ class Tile:
         pointer = f"{'p' if loads else 'o'}{at[0]}"
         if loads and self.row_bytes:
             pointer, offset = "p0", offset + at[0] * self.row_bytes
-        return Access(f"{mnemonic}.{kind if loads else lane}", register, pointer, offset, reach)
+        return LaneAccess(f"{mnemonic}.{kind if loads else lane}", register, pointer, offset, reach)
 
 
 @dataclass(frozen=True)
@@ -173,14 +175,16 @@ class Join(ABC):
         return 0
 
     @abstractmethod
-    def code(self, tile: Tile) -> Code:
+    def code(self, tile: ReductionTile) -> Code:
         """A tile of outputs. Rows of the image are at `p<row>`, rows of the output at `o<row>`, constants at `w`."""
 
-    def vectors(self, tile: Tile) -> int:
+    def vectors(self, tile: ReductionTile) -> int:
         """Vector registers that a tile needs at least."""
         return 1
 
-    def products(self, tile: Tile, code: Code, weights: Callable[[int], Access]) -> Iterator[tuple[str, str, int]]:
+    def products(
+        self, tile: ReductionTile, code: Code, weights: Callable[[int], LaneAccess]
+    ) -> Iterator[tuple[str, str, int]]:
         """The names of input and weight of every product, and the number of its output; `code` loads them before.
 
         Args:
@@ -222,7 +226,7 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Pool(Join):
+class PoolReduction(Join):
     """The greatest element, or, with an average, sums in lanes of 16 or of 32 bits.
 
     Args:
@@ -269,22 +273,22 @@ class Pool(Join):
             return {count: (average, f"_{count}") for count, average in self.by_count}
         return {0: (self.average, "")} if self.average else {}
 
-    def _average_of(self, tile: Tile, output: tuple[int, int]) -> tuple[Average, str]:
+    def _average_of(self, tile: ReductionTile, output: tuple[int, int]) -> tuple[Average, str]:
         inside = len(tile.rows[output[0]]) * len(tile.columns[output[1]])
         return self._averages[inside if self.by_count else 0]
 
-    def join(self, to: str, left: str, right: str) -> Instruction:
+    def join(self, to: str, left: str, right: str) -> BlockInstruction:
         """The instruction that joins two vectors."""
         mnemonic = f"vadd.i{self.bits}" if self.average else f"vmax.s{self.bits}"
-        return Instruction(mnemonic, f"{{{to}}}, {{{left}}}, {{{right}}}", (to,), (to,) if to == left else ())
+        return BlockInstruction(mnemonic, f"{{{to}}}, {{{left}}}, {{{right}}}", (to,), (to,) if to == left else ())
 
-    def load(self, tile: Tile, register: str, at: tuple[int, int], vector: int = 0) -> Access:
+    def load(self, tile: ReductionTile, register: str, at: tuple[int, int], vector: int = 0) -> LaneAccess:
         return tile.access("vldr", (8 * self.element, self.bits), register, at, vector)
 
-    def code(self, tile: Tile) -> Code:
+    def code(self, tile: ReductionTile) -> Code:
         return [each for vector in range(tile.vectors) for each in self._outputs(tile, vector)]
 
-    def _outputs(self, tile: Tile, vector: int) -> Code:
+    def _outputs(self, tile: ReductionTile, vector: int) -> Code:
         """The outputs of a vector of channels: columns of windows first, which neighbors share, as they share rows."""
         code, known = Code(), dict[tuple[tuple[int, ...], tuple[int, ...]], str]()
         windows, across = tile.windows(0), tile.windows(1)
@@ -313,7 +317,7 @@ class Pool(Join):
                         if self.counts_inside and len(rows) * len(columns) < math.prod(tile.kernel):
                             # A neighbor's window may hold all of this one.
                             own = f"{value}_own"
-                            code.append(Instruction("vmov", f"{{{own}}}, {{{value}}}", (own,)))
+                            code.append(BlockInstruction("vmov", f"{{{own}}}, {{{value}}}", (own,)))
                             value = own
                         if self.average and self.centered:
                             average, suffix = self._average_of(tile, (row, t))
@@ -326,7 +330,7 @@ class Pool(Join):
                         joined(rows, part[: part.index(column) + 1])
         return code
 
-    def finish(self, tile: Tile, value: str, output: tuple[int, int], vector: int = 0) -> Code:
+    def finish(self, tile: ReductionTile, value: str, output: tuple[int, int], vector: int = 0) -> Code:
         """From what is joined to the result in memory."""
         store = tile.access("vstr", (8 * self.result, self.bits), value, output, vector)
         if self.average is None:
@@ -339,7 +343,7 @@ class Pool(Join):
                 code.append(_in_place(f"vqmovnb.{kind}", value))
             return [*code, store]
         even = f"{value}b"
-        code = [Instruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
+        code = [BlockInstruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
         code += self.narrowed(even, value, *average)
         return [*code, store._replace(register=even)]
 
@@ -347,7 +351,7 @@ class Pool(Join):
         """Sums of even and odd lanes, scaled, and as results in the lanes of `even`."""
         code = [each for half in (even, odd) for each in self._rounded(half, average, suffix)]
         code.append(_in_place("vqmovnb.s32", even))
-        code.append(Instruction("vqmovnt.s32", f"{{{even}}}, {{{odd}}}", (even,), (even,)))
+        code.append(BlockInstruction("vqmovnt.s32", f"{{{even}}}, {{{odd}}}", (even,), (even,)))
         if self.result == 1:
             code += [update("vqadd.s16", even, "zero_point")] * bool(average.zero_point)
             code.append(_in_place("vqmovnb.s16", even))
@@ -367,9 +371,9 @@ class Pool(Join):
         return code
 
 
-def _in_place(mnemonic: str, value: str) -> Instruction:
+def _in_place(mnemonic: str, value: str) -> BlockInstruction:
     """An instruction on a vector that changes it."""
-    return Instruction(mnemonic, f"{{{value}}}, {{{value}}}", (value,), (value,))
+    return BlockInstruction(mnemonic, f"{{{value}}}, {{{value}}}", (value,), (value,))
 
 
 def _halves(part: tuple[int, ...], windows: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -418,39 +422,39 @@ class ProductsI16(Join):
         factors = np.stack([self.final.factors(*each) for each in zip(*scale, strict=True)])
         return np.concatenate([each.reshape(vectors, -1).view(np.uint8) for each in (first, factors)], axis=1)
 
-    def vectors(self, tile: Tile) -> int:
+    def vectors(self, tile: ReductionTile) -> int:
         return 2 * len(tile.outputs) + tile.held_weights + 2
 
-    def code(self, tile: Tile) -> Code:
+    def code(self, tile: ReductionTile) -> Code:
         code, begun = Code(), set[int]()
         for x, f, output in self.products(tile, code, self._weights):
             for half in "bt":
                 total, product = f"{half}{output}", f"p{half}{output}"
                 to = product if output in begun else total
-                code.append(Instruction(f"vmull{half}.s16", f"{{{to}}}, {{{x}}}, {{{f}}}", (to,)))
+                code.append(BlockInstruction(f"vmull{half}.s16", f"{{{to}}}, {{{x}}}, {{{f}}}", (to,)))
                 code += [update("vadd.i32", total, product)] if to == product else []
             begun.add(output)
         empty = [f"{half}{n}" for n in range(len(tile.outputs)) if n not in begun for half in "bt"]
-        code += [Instruction("vmov.i32", f"{{{total}}}, #0", (total,)) for total in empty]
+        code += [BlockInstruction("vmov.i32", f"{{{total}}}, #0", (total,)) for total in empty]
         return [*code, *self._finish(tile)]
 
-    def _weights(self, tap: int) -> Access:
-        return Access("vldrb.s16", f"f{tap}", "w", self.lanes * tap, 127)
+    def _weights(self, tap: int) -> LaneAccess:
+        return LaneAccess("vldrb.s16", f"f{tap}", "w", self.lanes * tap, 127)
 
-    def _finish(self, tile: Tile) -> Code:
+    def _finish(self, tile: ReductionTile) -> Code:
         """From the sums of even (b) and odd (t) channels to results in memory."""
         code, at, outputs = Code(), self.lanes * math.prod(tile.kernel), range(len(tile.outputs))
         scale = "vqrdmulh.s32" if self.final.form == "round" else "vqdmulh.s32"
         mnemonics = {"bias": "vadd.i32", "left": "vqshl.s32", "multiplier": scale, "right": "vrshl.s32"}
         for number, (half, field) in enumerate(itertools.product("bt", self.final.names)):
-            code.append(Access("vldrw.u32", field, "w", at + VECTOR * number, _WORD_REACH))
+            code.append(LaneAccess("vldrw.u32", field, "w", at + VECTOR * number, _WORD_REACH))
             code += [update(mnemonics[field], f"{half}{n}", field) for n in outputs]
         for n in outputs:
-            code.append(Instruction("vqmovnb.s32", f"{{r{n}}}, {{b{n}}}", (f"r{n}",)))
-            code.append(Instruction("vqmovnt.s32", f"{{r{n}}}, {{t{n}}}", (f"r{n}",), (f"r{n}",)))
+            code.append(BlockInstruction("vqmovnb.s32", f"{{r{n}}}, {{b{n}}}", (f"r{n}",)))
+            code.append(BlockInstruction("vqmovnt.s32", f"{{r{n}}}, {{t{n}}}", (f"r{n}",), (f"r{n}",)))
         for bound, mnemonic in (("low", "vmax.s16"), ("high", "vmin.s16")):
             if bound in self.scalars:
-                code.append(Instruction("vdup.16", f"{{q{bound}}}, {{{bound}}}", (f"q{bound}",)))
+                code.append(BlockInstruction("vdup.16", f"{{q{bound}}}, {{{bound}}}", (f"q{bound}",)))
                 code += [update(mnemonic, f"r{n}", f"q{bound}") for n in outputs]
         return [*code, *(tile.access("vstr", (16, 16), f"r{n}", output) for n, output in enumerate(tile.outputs))]
 
@@ -486,25 +490,25 @@ class ProductsF32(Join):
         rows = np.concatenate([bias[:, None], weights.transpose(1, 0, 2)], axis=1)
         return np.pad(rows, ((0, 0), (0, 0), (0, VECTOR // F32.element - bias.shape[1])))
 
-    def vectors(self, tile: Tile) -> int:
+    def vectors(self, tile: ReductionTile) -> int:
         return len(tile.outputs) + tile.held_weights + 1
 
-    def code(self, tile: Tile) -> Code:
+    def code(self, tile: ReductionTile) -> Code:
         sums = [f"s{n}" for n in range(len(tile.outputs))]
         code: Code = [self._constants("s0", 0)]
-        code += [Instruction("vmov", f"{{{total}}}, {{s0}}", (total,)) for total in sums[1:]]
+        code += [BlockInstruction("vmov", f"{{{total}}}, {{s0}}", (total,)) for total in sums[1:]]
         for x, f, output in self.products(tile, code, lambda tap: self._constants(f"f{tap}", 1 + tap)):
             total = sums[output]
-            code.append(Instruction(F32.more, f"{{{total}}}, {{{x}}}, {{{f}}}", (total,), (total,)))
+            code.append(BlockInstruction(F32.more, f"{{{total}}}, {{{x}}}, {{{f}}}", (total,), (total,)))
         for bound in self.scalars:
-            code.append(Instruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)))
+            code.append(BlockInstruction("vdup.32", f"{{b}}, {{{bound}}}", ("b",)))
             for total in sums:
                 order = f"{{b}}, {{{total}}}" if bound == "low" else f"{{{total}}}, {{b}}"
-                code.append(Instruction("vpt.f32", f"gt, {order}\\nvmovt {{{total}}}, {{b}}", (total,), (total,)))
+                code.append(BlockInstruction("vpt.f32", f"gt, {order}\\nvmovt {{{total}}}, {{b}}", (total,), (total,)))
         return [
             *code,
             *(tile.access("vstr", (32, 32), total, at) for total, at in zip(sums, tile.outputs, strict=True)),
         ]
 
-    def _constants(self, register: str, number: int) -> Access:
-        return Access(F32.load[0], register, "w", VECTOR * number, F32.load[1])
+    def _constants(self, register: str, number: int) -> LaneAccess:
+        return LaneAccess(F32.load[0], register, "w", VECTOR * number, F32.load[1])

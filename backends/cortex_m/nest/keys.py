@@ -15,7 +15,7 @@ from functools import cached_property
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, advance, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, advance, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.finish import NARROWED, update
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -122,9 +122,9 @@ class KeysKernel:
         return {number: f"h{number}" for number in range(min(count, _HELD))}
 
     @cached_property
-    def _products(self) -> list[Instruction]:
+    def _products(self) -> list[BlockInstruction]:
         """A turn of the sums."""
-        what, code = self.what, list[Instruction]()
+        what, code = self.what, list[BlockInstruction]()
         sums, rows = itertools.cycle(range(len(_SUMS))), range(what.rows + 1)
         distances = [*(b - a for a, b in itertools.pairwise(what.starts)), self._key_bytes - what.starts[-1]]
         for first in range(0, TURN, len(what.parts)):
@@ -133,11 +133,11 @@ class KeysKernel:
                 for n, distance in enumerate(distances):
                     if not key:
                         load = f"{{x{n}}}, [{{k}}], #{distance}"
-                        code.append(Instruction("vldrb.u8", load, (f"x{n}", "k"), ("k",)))
+                        code.append(BlockInstruction("vldrb.u8", load, (f"x{n}", "k"), ("k",)))
                     code += [each for row in rows for each in self._product(row, key, n, totals[row])]
                 places = [4 * (row * self.block + NARROWED.index(first + key)) for row in rows]
                 code += [
-                    Instruction("str.w", f"{{{total}}}, [{{a}}, #{place}]")
+                    BlockInstruction("str.w", f"{{{total}}}, [{{a}}, #{place}]")
                     for total, place in zip(totals, places, strict=True)
                 ]
         return [*code, *advance("a", 4 * TURN)]
@@ -147,16 +147,16 @@ class KeysKernel:
         """From a vector of keys to the next one, or from a key to the next one."""
         return len(self.what.parts) * self.what.depth
 
-    def _product(self, row: int, key: int, n: int, total: str) -> list[Instruction]:
+    def _product(self, row: int, key: int, n: int, total: str) -> list[BlockInstruction]:
         """A vector of keys with a vector of a query."""
         number = (row * len(self.what.parts) + key) * len(self.what.parts[0]) + n
         keeps = (total,) if n else ()
-        query, code = self._held.get(number), list[Instruction]()
+        query, code = self._held.get(number), list[BlockInstruction]()
         if query is None:
             query = "y"
-            code.append(Instruction("vldrw.u32", f"{{y}}, [{{w}}, #{VECTOR * number}]", ("y",)))
+            code.append(BlockInstruction("vldrw.u32", f"{{y}}, [{{w}}, #{VECTOR * number}]", ("y",)))
         mnemonic = "vmladava.s8" if n else "vmladav.s8"
-        return [*code, Instruction(mnemonic, f"{{{total}}}, {{x{n}}}, {{{query}}}", (total,), keeps)]
+        return [*code, BlockInstruction(mnemonic, f"{{{total}}}, {{x{n}}}, {{{query}}}", (total,), keeps)]
 
     def _sums(self, pipeline: Pipeline | None) -> tuple[list[str], tuple[str, ...]]:
         """What stands before the loop over the sums, and a turn of it."""
@@ -164,7 +164,7 @@ class KeysKernel:
         registers = {name: f"%[{name}]" for name in ("k", "a", "w")} | homes
         registers |= {f"s{number}": register for number, register in enumerate(_SUMS)}
         free = tuple(vector for vector in VECTORS if vector not in homes.values())
-        code = ordered(Block(tuple(self._products), registers, free), pipeline)
+        code = ordered(InstructionBlock(tuple(self._products), registers, free), pipeline)
         held = [f"vldrw.u32 {homes[name]}, [%[w], #{VECTOR * number}]" for number, name in self._held.items()]
         return [*held, *code.entry], code.turn
 
@@ -172,32 +172,32 @@ class KeysKernel:
 
     def _finished(self, pipeline: Pipeline | None) -> tuple[list[str], tuple[str, ...]]:
         """What stands before the loop over a row's results, and a turn of it."""
-        homes, turn = dict(zip(SCALED[self.what.form], VECTORS[::-1], strict=False)), list[Instruction]()
+        homes, turn = dict(zip(SCALED[self.what.form], VECTORS[::-1], strict=False)), list[BlockInstruction]()
         for narrowed in ("even", "odd"):
             for lane in "bt":
                 turn += [
-                    Instruction("vldrw.u32", "{v}, [{a}], #16", ("v", "a"), ("a",)),
-                    Instruction("vldrw.u32", "{c}, [{z}], #16", ("c", "z"), ("z",)),
+                    BlockInstruction("vldrw.u32", "{v}, [{a}], #16", ("v", "a"), ("a",)),
+                    BlockInstruction("vldrw.u32", "{c}, [{z}], #16", ("c", "z"), ("z",)),
                     update("vsub.i32", "v", "c"),
                     update("vadd.i32", "v", "term"),
                     *self._scaled(),
                 ]
                 keeps = (narrowed,) if lane == "t" else ()
-                turn.append(Instruction(f"vqmovn{lane}.s32", f"{{{narrowed}}}, {{v}}", (narrowed,), keeps))
+                turn.append(BlockInstruction(f"vqmovn{lane}.s32", f"{{{narrowed}}}, {{v}}", (narrowed,), keeps))
         turn += [
-            Instruction("vqmovnb.s16", "{r}, {even}", ("r",)),
-            Instruction("vqmovnt.s16", "{r}, {odd}", ("r",), ("r",)),
-            Instruction("vstrb.8", "{r}, [{o}], #16", ("o",), ("o",)),
+            BlockInstruction("vqmovnb.s16", "{r}, {even}", ("r",)),
+            BlockInstruction("vqmovnt.s16", "{r}, {odd}", ("r",), ("r",)),
+            BlockInstruction("vstrb.8", "{r}, [{o}], #16", ("o",), ("o",)),
         ]
         registers = {name: f"%[{name}]" for name in ("a", "z", "o", "term", "zero")} | homes
         free = tuple(vector for vector in VECTORS if vector not in homes.values())
-        ready = ordered(Block(tuple(turn), registers, free), pipeline)
+        ready = ordered(InstructionBlock(tuple(turn), registers, free), pipeline)
         return [*(f"vdup.32 {register}, %[{name}]" for name, register in homes.items()), *ready.entry], ready.turn
 
-    def _scaled(self) -> list[Instruction]:
+    def _scaled(self) -> list[BlockInstruction]:
         """The RESCALE of `v`, and the zero point."""
         if self.what.form == "round":
-            return [Instruction("vqrdmlash.s32", "{v}, {multiplier}, {zero}", ("v",), ("v",))]
+            return [BlockInstruction("vqrdmlash.s32", "{v}, {multiplier}, {zero}", ("v",), ("v",))]
         code = [update("vqshl.s32", "v", "left")] if self.what.form == "left" else []
         return [
             *code,

@@ -22,7 +22,7 @@ How = Literal["each", "unroll", "lanes", "turn"]
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Loop(NamedTuple):
+class NestLoop(NamedTuple):
     """A loop over an axis: `extent` positions, `step` of them a turn.
 
     Args:
@@ -56,7 +56,7 @@ class Nest(NamedTuple):
         trace: the primitives that were applied.
     """
 
-    stages: Mapping[str, tuple[Loop, ...]]
+    stages: Mapping[str, tuple[NestLoop, ...]]
     at: Mapping[str, tuple[str, str]] = _NOTHING
     places: Mapping[str, str] = _NOTHING
     held: Mapping[str, int] = _NOTHING
@@ -68,9 +68,9 @@ class Nest(NamedTuple):
     @staticmethod
     def of(**stages: Mapping[str, int]) -> Nest:
         """Unscheduled stages, each with a loop per axis, by name and extent."""
-        return Nest({name: tuple(Loop(a, a, n) for a, n in axes.items()) for name, axes in stages.items()})
+        return Nest({name: tuple(NestLoop(a, a, n) for a, n in axes.items()) for name, axes in stages.items()})
 
-    def loop(self, stage: str, name: str) -> Loop:
+    def loop(self, stage: str, name: str) -> NestLoop:
         """A loop of a stage.
 
         Raises:
@@ -85,7 +85,7 @@ class Nest(NamedTuple):
         """How the list scheduler orders a stage's block."""
         return self.issued.get(stage, AS_BEST)
 
-    def with_loops(self, stage: str, loops: Iterable[Loop]) -> Nest:
+    def with_loops(self, stage: str, loops: Iterable[NestLoop]) -> Nest:
         """The same with other loops in a stage."""
         return self._replace(stages={**self.stages, stage: tuple(loops)})
 
@@ -118,7 +118,7 @@ class Nest(NamedTuple):
         return "\n".join(lines)
 
 
-class Primitive(ABC):
+class NestPrimitive(ABC):
     """A transformation of nests: a class in a file of its own, in `PRIMITIVES`."""
 
     name: ClassVar[str]
@@ -132,7 +132,7 @@ class Primitive(ABC):
         """
 
 
-PRIMITIVES: Registry[Primitive] = Registry(
+PRIMITIVES: Registry[NestPrimitive] = Registry(
     "schedule primitive", "tosaic.backends.cortex_m.nest.primitives", "tosaic.schedule_primitives"
 )
 """Every primitive: those in `primitives/`, and those that packages name in the group `tosaic.schedule_primitives`."""

@@ -20,9 +20,9 @@ from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.floats import LANES, MOST_SUMS, block
-from tosaic.backends.cortex_m.nest.nest import Loop, Nest
+from tosaic.backends.cortex_m.nest.nest import Nest, NestLoop
 from tosaic.backends.cortex_m.nest.rows import F32
 from tosaic.backends.cortex_m.nest.sketches import assigned, beginning_with
 from tosaic.backends.target import Pipeline
@@ -35,7 +35,7 @@ _BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
 @dataclass(frozen=True)
-class Product:
+class OuterProduct:
     """What is computed.
 
     Args:
@@ -84,11 +84,11 @@ class OuterKernel:
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
-    what: Product
+    what: OuterProduct
     nest: Nest
     pipeline: Pipeline | None
 
-    def _loop(self, name: str) -> Loop:
+    def _loop(self, name: str) -> NestLoop:
         return self.nest.loop("out", name)
 
     @property
@@ -258,24 +258,24 @@ class OuterKernel:
         """Whether elements are loaded two at a time."""
         return 2 * self.tile[0] <= len(_SCALARS)
 
-    def _products(self, count: int) -> list[Instruction]:
+    def _products(self, count: int) -> list[BlockInstruction]:
         """The next `count` elements of the depth: every pixel with every channel."""
-        (mr, groups), code = self.tile, list[Instruction]()
+        (mr, groups), code = self.tile, list[BlockInstruction]()
         for i in range(count):
             second = self._pairs and i % 2
             both = self._pairs and not second and i + 1 < count
             for g in range(groups):
                 step = F32.lanes * F32.element
-                code.append(Instruction(F32.load[0], f"{{w{g}}}, [{{w}}], #{step}", (f"w{g}", "w"), ("w",)))
+                code.append(BlockInstruction(F32.load[0], f"{{w{g}}}, [{{w}}], #{step}", (f"w{g}", "w"), ("w",)))
                 for r in range(mr):
                     if g == 0 and not second:
                         target = (f"e{r}_0", f"e{r}_1") if both else (f"e{r}_0",)
                         values = ", ".join(f"{{{name}}}" for name in target)
                         address = f"[{{x{r}}}], #{_ELEMENT * len(target)}"
                         load = F32.pair if both else F32.scalar
-                        code.append(Instruction(load, f"{values}, {address}", (*target, f"x{r}"), (f"x{r}",)))
+                        code.append(BlockInstruction(load, f"{values}, {address}", (*target, f"x{r}"), (f"x{r}",)))
                     total, element = f"s{r}_{g}", f"e{r}_{1 if second else 0}"
-                    code.append(Instruction(F32.more, f"{{{total}}}, {{w{g}}}, {{{element}}}", (total,), (total,)))
+                    code.append(BlockInstruction(F32.more, f"{{{total}}}, {{w{g}}}, {{{element}}}", (total,), (total,)))
         return code
 
     # What must hold.
@@ -339,7 +339,7 @@ class OuterKernel:
 
 
 @lru_cache(maxsize=256)
-def sketch(what: Product, site: Site, pipeline: Pipeline | None) -> Variant:
+def sketch(what: OuterProduct, site: Site, pipeline: Pipeline | None) -> Variant:
     """The sketch of a product, whose first schedule is the one that promises the fewest cycles at its site.
 
     Knobs: `tile`, pixels x channels of the register block; `unroll`, elements of the depth in a turn; `block`, channels
@@ -366,7 +366,7 @@ def sketch(what: Product, site: Site, pipeline: Pipeline | None) -> Variant:
     return beginning_with(best, "outer", knobs, partial(_verified, what))
 
 
-def scheduled(what: Product, schedule: Schedule, pipeline: Pipeline | None) -> OuterKernel:
+def scheduled(what: OuterProduct, schedule: Schedule, pipeline: Pipeline | None) -> OuterKernel:
     """The kernel of a schedule out of `sketch`.
 
     Raises:
@@ -376,7 +376,7 @@ def scheduled(what: Product, schedule: Schedule, pipeline: Pipeline | None) -> O
 
 
 @lru_cache(maxsize=4096)
-def _verified(what: Product, knobs: tuple[tuple[str, Choice], ...]) -> OuterKernel:
+def _verified(what: OuterProduct, knobs: tuple[tuple[str, Choice], ...]) -> OuterKernel:
     kernel = OuterKernel(what, what.scheduled(dict(knobs)), None)
     kernel.verify()
     return kernel

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -122,28 +122,28 @@ class Packing:
         four = ", ".join(load.replace("@", f"r{min(row, self.rows - 1)}") for row in range(ROWS))
         return [f"  vst4q_s8(to, (int8x16x4_t){{{{{four}}}}});"]
 
-    def _code(self, size: int) -> list[Instruction]:
+    def _code(self, size: int) -> list[BlockInstruction]:
         """The instructions of so many vectors or columns."""
         if not self.block:
             return [each for number in range(size) for each in self._four(number % 2)]
-        vectors, code = self.block // VECTOR, list[Instruction]()
+        vectors, code = self.block // VECTOR, list[BlockInstruction]()
         for number in range(size * vectors):
             code += self._four(number % 2)
             if (number + 1) % vectors == 0:
                 names = [(f"r{row}", f"step{row}") for row in range(self.rows)]
-                code += [Instruction("add.w", f"{{{r}}}, {{{r}}}, {{{by}}}", (r,), (r,)) for r, by in names]
+                code += [BlockInstruction("add.w", f"{{{r}}}, {{{r}}}, {{{by}}}", (r,), (r,)) for r, by in names]
         return code
 
-    def _four(self, number: int) -> list[Instruction]:
+    def _four(self, number: int) -> list[BlockInstruction]:
         """The instructions that interleave a vector of each row, in one of two sets of registers."""
         values = [f"x{ROWS * number + row}" for row in range(ROWS)]
         loads = [
-            Instruction("vldrb.u8", f"{{{value}}}, [{{r{row}}}], #{VECTOR}", (value, f"r{row}"), (f"r{row}",))
+            BlockInstruction("vldrb.u8", f"{{{value}}}, [{{r{row}}}], #{VECTOR}", (value, f"r{row}"), (f"r{row}",))
             for row, value in enumerate(values[: self.rows])
         ]
         four = f"{{{', '.join(f'{{{value}}}' for value in values)}}}, [{{to}}]"
-        stores = [Instruction(f"vst4{part}.8", four) for part in range(ROWS - 1)]
-        return [*loads, *stores, Instruction(f"vst4{ROWS - 1}.8", f"{four}!", ("to",), ("to",))]
+        stores = [BlockInstruction(f"vst4{part}.8", four) for part in range(ROWS - 1)]
+        return [*loads, *stores, BlockInstruction(f"vst4{ROWS - 1}.8", f"{four}!", ("to",), ("to",))]
 
     def _ordered(self, size: int, ahead: int) -> Ordered:
         # All vectors are named: what VST4 reads stands side by side.
@@ -151,5 +151,5 @@ class Packing:
         pointers = ("to", *(f"{name}{row}" for name in ("r", "step") for row in range(self.rows)))
         registers = named | {name: f"%[{name}]" for name in pointers}
         code = self._code(size)
-        block = Block(tuple(code[ahead:]), registers, VECTORS[-1:], tuple(code[:ahead]))
+        block = InstructionBlock(tuple(code[ahead:]), registers, VECTORS[-1:], tuple(code[:ahead]))
         return ordered(block, self.pipeline)

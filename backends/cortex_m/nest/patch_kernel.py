@@ -12,11 +12,11 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernel import weights_at
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up, shift_factors
-from tosaic.backends.cortex_m.nest.nest import Loop, Nest
+from tosaic.backends.cortex_m.nest.nest import Nest, NestLoop
 from tosaic.backends.cortex_m.nest.packing import Packing
 from tosaic.backends.cortex_m.nest.patch_turn import ALL_AHEAD, PatchTurn
 from tosaic.backends.cortex_m.nest.patch_weights import PatchWeights
-from tosaic.backends.cortex_m.nest.patches import PATCH, Depthwise, Patches
+from tosaic.backends.cortex_m.nest.patches import PATCH, PatchDepthwise, Patches
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -39,13 +39,13 @@ class PatchKernel:
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
-    what: Depthwise
+    what: PatchDepthwise
     nest: Nest
     pipeline: Pipeline | None
 
     # What the nest says.
 
-    def _loop(self, name: str) -> Loop:
+    def _loop(self, name: str) -> NestLoop:
         return self.nest.loop("out", name)
 
     @cached_property

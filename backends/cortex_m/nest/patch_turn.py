@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Issue, advance, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Issue, advance, ordered
 from tosaic.backends.cortex_m.nest.finish import narrowed
 from tosaic.backends.cortex_m.nest.patch_weights import PatchWeights
-from tosaic.backends.cortex_m.nest.patches import PATCH, Depthwise, Patches
+from tosaic.backends.cortex_m.nest.patches import PATCH, PatchDepthwise, Patches
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -40,7 +40,7 @@ class PatchTurn:
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
-    what: Depthwise
+    what: PatchDepthwise
     weights: PatchWeights
     pixel: int
     group_bytes: int
@@ -178,7 +178,7 @@ class PatchTurn:
                 opening = len(code) if hoisted == ALL_AHEAD else 0
                 code += self._factors_code() if walks else []
             code += self._finish_code(to)
-        block = Block(tuple(code[opening:]), registers, free, tuple(code[:opening]))
+        block = InstructionBlock(tuple(code[opening:]), registers, free, tuple(code[:opening]))
         found = ordered(block, self.pipeline, hoisted, self.issue)
         entry, leave = list(found.entry), list[str]()
         if mask:
@@ -207,23 +207,23 @@ class PatchTurn:
             "}",
         ]
 
-    def _factors_code(self) -> list[Instruction]:
+    def _factors_code(self) -> list[BlockInstruction]:
         """The instructions that load the factors of the next channel."""
         code = []
         for first in range(0, len(self.factors), 2):
             names = tuple(self.factors[first : first + 2])
             values = ", ".join(f"{{{name}}}" for name in names)
             mnemonic, operands = "ldrd" if len(names) == 2 else "ldr", f"{values}, [{{factors}}], #{4 * len(names)}"
-            code.append(Instruction(mnemonic, operands, (*names, "factors"), ("factors",)))
+            code.append(BlockInstruction(mnemonic, operands, (*names, "factors"), ("factors",)))
         return code
 
-    def _sums_code(self, step: int, skipped: int) -> list[Instruction]:
+    def _sums_code(self, step: int, skipped: int) -> list[BlockInstruction]:
         """The instructions of one turn that come to a vector of four sums: patches, products, a step (bytes) ahead.
 
         Sums of the first `skipped` columns are left out.
         """
         patches = self.patches
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         skips = [column < skipped for _, column in self._outputs]
         for tile in range(patches.per_turn):
             left_out = {cell for cell in range(len(patches.cells)) if skips[tile * len(patches.cells) + cell]}
@@ -234,38 +234,38 @@ class PatchTurn:
                 stand, distance = self.reached[self.offsets[tile * len(patches.places) + place]]
                 base = f"p{stand}"
                 if distance > _ADD_REACH:
-                    code.append(Instruction("movw", f"{{t}}, #{distance}", ("t",)))
-                    code.append(Instruction("add.w", f"{{t}}, {{t}}, {{{base}}}", ("t",), ("t",)))
+                    code.append(BlockInstruction("movw", f"{{t}}, #{distance}", ("t",)))
+                    code.append(BlockInstruction("add.w", f"{{t}}, {{t}}, {{{base}}}", ("t",), ("t",)))
                 elif distance:
-                    code.append(Instruction("addw", f"{{t}}, {{{base}}}, #{distance}", ("t",)))
+                    code.append(BlockInstruction("addw", f"{{t}}, {{{base}}}, #{distance}", ("t",)))
                 base = "t" if distance else base
-                code.append(Instruction("vldrw.u32", f"{{x}}, [{{{base}}}, {{columns}}]", ("x",)))
+                code.append(BlockInstruction("vldrw.u32", f"{{x}}, [{{{base}}}, {{columns}}]", ("x",)))
                 for number, (cell, at) in enumerate(patches.uses):
                     if at != place or cell in left_out:
                         continue
                     weights = f"w{number}"
                     if number >= self.weights.held:
                         column = self.weights.at(number)
-                        code.append(Instruction("vldrw.u32", f"{{w}}, [{{weights}}, #{column}]", ("w",)))
+                        code.append(BlockInstruction("vldrw.u32", f"{{w}}, [{{weights}}, #{column}]", ("w",)))
                         weights = "w"
                     for above in range(cell + 1) if patches.deep else (0,):
                         if above:
                             bits = 8 * patches.geometry.stride[0]
                             code.append(
-                                Instruction("vshlc", f"{{x}}, {{carry}}, #{bits}", ("x", "carry"), ("x", "carry"))
+                                BlockInstruction("vshlc", f"{{x}}, {{carry}}, #{bits}", ("x", "carry"), ("x", "carry"))
                             )
                         total, more = f"s{tile * len(patches.cells) + cell - above}", cell - above in started
                         started.add(cell - above)
                         mnemonic = "vmladava.s8" if more else "vmladav.s8"
                         operands = f"{{{total}}}, {{x}}, {{{weights}}}"
-                        code.append(Instruction(mnemonic, operands, (total,), (total,) if more else ()))
+                        code.append(BlockInstruction(mnemonic, operands, (total,), (total,) if more else ()))
         pairs = [first for first in (0, 1) if not (skips[first] and skips[first + 2])]
         for first in pairs:
             operands = f"{{v}}[{first + 2}], {{v}}[{first}], {{s{first}}}, {{s{first + 2}}}"
-            code.append(Instruction("vmov", operands, ("v",), ("v",) if first != pairs[0] else ()))
+            code.append(BlockInstruction("vmov", operands, ("v",), ("v",) if first != pairs[0] else ()))
         return code + [i for pointer in self.pointers for i in advance(pointer, step)]
 
-    def _finish_code(self, step: int) -> list[Instruction]:
+    def _finish_code(self, step: int) -> list[BlockInstruction]:
         """The instructions of one turn that finish four sums, and a step (bytes) ahead."""
         what = self.what
         code = self._with("bias", "vadd.i32", "{v}, {v}, ")
@@ -278,26 +278,26 @@ class PatchTurn:
         for instruction in narrowed(what.clamped, what.table) if what.element == 1 else []:
             bound = next((name for name in ("low", "high") if name in instruction.names), "") if self._spilled else ""
             if bound:
-                code.append(Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
+                code.append(BlockInstruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(bound)}]", ("n",)))
                 instruction = replace(instruction, operands=instruction.operands.replace(f"{{{bound}}}", "{n}"))
             code.append(instruction)
         value = "v"
         if what.table:
-            code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
+            code.append(BlockInstruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
         width = "b" if what.element == 1 else "w"
         store = f"vpst\\nvstr{width}t.32" if self.mask else f"vstr{width}.32"
-        code.append(Instruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
+        code.append(BlockInstruction(store, f"{{{value}}}, [{{o}}, {{places}}]"))
         return code + advance("o", step)
 
-    def _with(self, scalar: str, mnemonic: str, operands: str) -> list[Instruction]:
+    def _with(self, scalar: str, mnemonic: str, operands: str) -> list[BlockInstruction]:
         """An instruction that changes `v` by a scalar in a register, or one that it loads first."""
         if not self._spilled:
             return [_update(mnemonic, f"{operands}{{{scalar}}}")]
-        load = Instruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(scalar)}]", ("n",))
+        load = BlockInstruction("ldr", f"{{n}}, [{{context}}, #{4 * self._scalars.index(scalar)}]", ("n",))
         return [load, _update(mnemonic, f"{operands}{{n}}")]
 
 
-def _update(mnemonic: str, operands: str) -> Instruction:
+def _update(mnemonic: str, operands: str) -> BlockInstruction:
     """An instruction that changes `v`."""
-    return Instruction(mnemonic, operands, ("v",), ("v",))
+    return BlockInstruction(mnemonic, operands, ("v",), ("v",))

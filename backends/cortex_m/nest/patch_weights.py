@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
-from tosaic.backends.cortex_m.nest.block import Instruction, advance
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.nest.patches import PATCH, Patches
 
 _Columns = tuple[tuple[int, ...], ...]
@@ -123,15 +123,17 @@ class PatchWeights:
         """Bytes from the first stored column of a channel to a vector that is loaded."""
         return PATCH * self._words[1][number]
 
-    def code(self) -> list[Instruction]:
+    def code(self) -> list[BlockInstruction]:
         """The instructions that load the weights of the next channel."""
         code = []
         for number in sorted(range(self.held), key=lambda n: n in self._moved):
             if number in self._moved:
-                code.append(Instruction("vshl.i32", f"{{w{number}}}, {{w{self._moved[number]}}}, #8", (f"w{number}",)))
+                code.append(
+                    BlockInstruction("vshl.i32", f"{{w{number}}}, {{w{self._moved[number]}}}, #8", (f"w{number}",))
+                )
             else:
                 operands = f"{{w{number}}}, [{{weights}}, #{self.at(number)}]"
-                code.append(Instruction("vldrw.u32", operands, (f"w{number}",)))
+                code.append(BlockInstruction("vldrw.u32", operands, (f"w{number}",)))
         if self.all_held:
             code += advance("weights", self.bytes)
         return code

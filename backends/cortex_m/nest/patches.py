@@ -24,7 +24,7 @@ PATCH = 4
 
 
 @dataclass(frozen=True)
-class Depthwise:
+class PatchDepthwise:
     """What is computed: out[y, x, c] = finish(sum over a window of channel c / multiples).
 
     Args:

@@ -17,9 +17,9 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, advance, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.finish import GROUP, narrowed, update
-from tosaic.backends.cortex_m.nest.nest import Loop
+from tosaic.backends.cortex_m.nest.nest import NestLoop
 from tosaic.backends.cortex_m.nest.tiled import REACH_OF_LOOP, Tiled
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -39,7 +39,7 @@ _READ = ("w", "t", *_PARAMETERS)
 
 
 @dataclass(frozen=True)
-class Resident(Tiled):
+class ResidentKernel(Tiled):
     """A scheduled contraction of int8, ready to print.
 
     Args:
@@ -49,11 +49,11 @@ class Resident(Tiled):
 
     # What the nest says.
 
-    def _loop(self, name: str) -> Loop:
+    def _loop(self, name: str) -> NestLoop:
         return self.nest.loop("out", name)
 
     @cached_property
-    def shared(self) -> list[Loop]:
+    def shared(self) -> list[NestLoop]:
         loops = self.nest.stages["out"]
         return list(loops[: loops.index(self._loop("no"))])
 
@@ -186,13 +186,13 @@ class Resident(Tiled):
         registers |= {name: f"%q[{name}]" for name in self._constants}
         code, opening = self._code(groups)
         opening = opening if turns > 1 else 0
-        block = Block(tuple(code[opening:]), registers, self._free, tuple(code[:opening]))
+        block = InstructionBlock(tuple(code[opening:]), registers, self._free, tuple(code[:opening]))
         return ordered(block, pipeline, issue=self.nest.issue("out"))
 
-    def _code(self, groups: int) -> tuple[list[Instruction], int]:
+    def _code(self, groups: int) -> tuple[list[BlockInstruction], int]:
         """The instructions of `groups` times four sums and their results, and how many of them come before the first
         results are begun."""
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         addresses = self._addresses(groups)[1]
         opening = 0
         for group in range(groups):
@@ -230,42 +230,44 @@ class Resident(Tiled):
             found |= {key: f"[{{p{number}}}], #{self._step(groups)}" for number, key in last.items()}
         return bases, found
 
-    def _sums(self, group: int, addresses: dict[tuple[int, int, int], str]) -> list[Instruction]:
+    def _sums(self, group: int, addresses: dict[tuple[int, int, int], str]) -> list[BlockInstruction]:
         """Four sums, and the vector `v` of them."""
-        dot, (mr, nr), code = self.what.dot, self.tile, list[Instruction]()
+        dot, (mr, nr), code = self.what.dot, self.tile, list[BlockInstruction]()
         load = (dot.load_words if self.reader.words else dot.load)[0]
         for i, vector in enumerate(self.vectors):
             for r in range(mr):
                 address = addresses[group, i, r]
                 moved = (f"p{vector.row}",) if "]," in address else ()
-                code.append(Instruction(load, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
+                code.append(BlockInstruction(load, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
             for c in range(nr):
                 weights = f"w{i * nr + c}"
                 if i * nr + c >= self.held:
                     weights, at = "f", VECTOR * (i * nr + c)
-                    code.append(Instruction("vldrw.u32", f"{{f}}, [{{w}}, #{at}]", ("f",)))
+                    code.append(BlockInstruction("vldrw.u32", f"{{f}}, [{{w}}, #{at}]", ("f",)))
                 for r in range(mr):
                     total = f"s{r * nr + c}"
                     operands = f"{{{total}}}, {{x{r}}}, {{{weights}}}"
-                    code.append(Instruction(dot.more if i else dot.first, operands, (total,), (total,) if i else ()))
-        code.append(Instruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
-        code.append(Instruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
+                    code.append(
+                        BlockInstruction(dot.more if i else dot.first, operands, (total,), (total,) if i else ())
+                    )
+        code.append(BlockInstruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
+        code.append(BlockInstruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
         return code
 
-    def _finished(self) -> list[Instruction]:
+    def _finished(self) -> list[BlockInstruction]:
         """From four sums to results in memory."""
-        finish, code = self.what.finish, list[Instruction]()
+        finish, code = self.what.finish, list[BlockInstruction]()
 
         def use(mnemonic: str, factor: str, last: str = "") -> None:
             if not self._holds_factors:
                 at = VECTOR * finish.names.index(factor)
-                code.append(Instruction("vldrw.u32", f"{{{factor}}}, [{{t}}, #{at}]", (factor,)))
+                code.append(BlockInstruction("vldrw.u32", f"{{{factor}}}, [{{t}}, #{at}]", (factor,)))
             operands = f"{{v}}, {{{factor}}}, {{{last}}}" if last else f"{{v}}, {{v}}, {{{factor}}}"
-            code.append(Instruction(mnemonic, operands, ("v",), ("v",)))
+            code.append(BlockInstruction(mnemonic, operands, ("v",), ("v",)))
 
         use("vadd.i32", "bias")
         if finish.terms:
-            code.append(Instruction("ldr", "{term}, [{terms}], #4", ("term", "terms"), ("terms",)))
+            code.append(BlockInstruction("ldr", "{term}, [{terms}], #4", ("term", "terms"), ("terms",)))
             code.append(update("vadd.i32", "v", "term"))
         if finish.form == "left":
             use("vqshl.s32", "left")
@@ -278,14 +280,14 @@ class Resident(Tiled):
         code += narrowed(finish.clamped, finish.table)
         value = "v"
         if finish.table:
-            code.append(Instruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
+            code.append(BlockInstruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
         stride = self.tile[0] * self._result_stride
         if self.tile[0] > 1:
-            return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}, {{places}}]"), *advance("o", stride)]
+            return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}, {{places}}]"), *advance("o", stride)]
         if stride <= _STORE_REACH:
-            return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}], #{stride}", ("o",), ("o",))]
-        return [*code, Instruction("vstrb.32", f"{{{value}}}, [{{o}}]"), *advance("o", stride)]
+            return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}], #{stride}", ("o",), ("o",))]
+        return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}]"), *advance("o", stride)]
 
     # What must hold.
 

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.nest.assembly import VECTORS
 from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.nest import Nest
-from tosaic.backends.cortex_m.nest.resident import Resident
+from tosaic.backends.cortex_m.nest.resident import ResidentKernel
 from tosaic.backends.cortex_m.nest.sums import PAIRS, SUMS, SumsKernel
 from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.cortex_m.nest.window_reader import MOST_PADDED
@@ -71,7 +71,7 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
 
 
 @dataclass(frozen=True, order=True)
-class _Guess:
+class _NestGuess:
     """What an assignment promises: cycles, and bytes of working memory and of code."""
 
     cycles: float
@@ -136,7 +136,7 @@ def _small_first(blocks: Sequence[int]) -> tuple[int, ...]:
     return (first, *(block for block in reversed(blocks) if block != first))
 
 
-def _remembered(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
+def _remembered(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _NestGuess | None:
     """The guess of this code, from an earlier process where one has made it."""
 
     def compute() -> list | None:
@@ -144,7 +144,7 @@ def _remembered(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, 
         return [guess.cycles, guess.scratch, guess.code, dict(guess.assignment)] if guess else None
 
     known = remembered_guess("contraction", (what, name, site), compute)
-    return _Guess(*known) if known else None
+    return _NestGuess(*known) if known else None
 
 
 def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
@@ -152,13 +152,13 @@ def remembered_guess(kind: str, problem: tuple[Any, ...], compute: Callable[[], 
     return remembered(f"guesses/{kind}", [code_digest("cortex_m", "simulators"), repr(problem)], compute)
 
 
-def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _Guess | None:
+def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]], site: Site) -> _NestGuess | None:
     """A legal assignment that promises few cycles; the last choices are for less code where cycles are near."""
     knobs = {name: choices[: _MOST_GUESSED.get(name)] for name, choices in knobs.items()}
     first = {name: choices[0] for name, choices in knobs.items()}
     hoists = {name: first[name] for name in _HOISTS if name in first}
 
-    def alike(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> list[_Guess]:
+    def alike(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> list[_NestGuess]:
         """The assignments that differ in some knobs from another, legal as far as sizes tell, with what they wait for
         memory or without."""
         found = []
@@ -174,10 +174,10 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
                 if site.holds(counts):
                     cycles = estimate(counts) + waits * site.waits(kernel.walks(), what.finish.pipeline)
                     cycles *= 1 + counts["scratch"] / _DEAR_SCRATCH * (name == "resident")
-                    found.append(_Guess(cycles, counts["scratch"], counts["code"], guess))
+                    found.append(_NestGuess(cycles, counts["scratch"], counts["code"], guess))
         return found
 
-    def best(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> _Guess | None:
+    def best(around: Mapping[str, Choice], *open_knobs: str, waits: bool = True) -> _NestGuess | None:
         return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
     if name == "resident":
@@ -214,7 +214,7 @@ def _idle(kernel: Tiled) -> dict[str, Choice]:
     return {knob: 0 for knob, stage in _HOISTS.items() if kernel.nest.hoisted.get(stage) and kernel.turns[stage] < 2}
 
 
-def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[_Guess]:
+def _legal(what: Contraction, name: str, guesses: Sequence[_NestGuess]) -> Iterator[_NestGuess]:
     """Those whose vectors fit the registers, which takes long to find out."""
     for guess in guesses:
         with suppress(BackendError):
@@ -222,10 +222,10 @@ def _legal(what: Contraction, name: str, guesses: Sequence[_Guess]) -> Iterator[
             yield guess
 
 
-def _measured(what: Contraction, guess: _Guess) -> _Guess:
+def _measured(what: Contraction, guess: _NestGuess) -> _NestGuess:
     """The guess with the cycles of its turns as the core's timings have them."""
     kernel = _verified(what, "resident", assigned(guess.assignment))
-    assert isinstance(kernel, Resident)
+    assert isinstance(kernel, ResidentKernel)
     return replace(guess, cycles=guess.cycles * kernel.measured_pace / kernel.pace)
 
 
@@ -337,7 +337,7 @@ def _distinct(what: Contraction, name: str, knobs: tuple[tuple[str, Choice], ...
 @lru_cache(maxsize=4096)
 def _kernel(what: Contraction, variant: str, knobs: tuple[tuple[str, Choice], ...]) -> Tiled:
     if variant == "resident":
-        return Resident(what, _resident(what.nest, dict(knobs), what.depth), None)
+        return ResidentKernel(what, _resident(what.nest, dict(knobs), what.depth), None)
     return SumsKernel(what, _sketch(what.nest, variant, dict(knobs), what.depth), None)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, ordered
 from tosaic.backends.cortex_m.nest.finish import GROUP
-from tosaic.backends.cortex_m.nest.nest import Loop
+from tosaic.backends.cortex_m.nest.nest import NestLoop
 from tosaic.backends.cortex_m.nest.tiled import REACH_OF_LOOP, Tiled
 from tosaic.support.errors import BackendError
 
@@ -34,7 +34,7 @@ class SumsKernel(Tiled):
     # What the nest says.
 
     @cached_property
-    def shared(self) -> list[Loop]:
+    def shared(self) -> list[NestLoop]:
         """The loops around both stages, outermost first."""
         loops = self.nest.stages["out"]
         _, name = self.nest.at["sums"]
@@ -46,7 +46,7 @@ class SumsKernel(Tiled):
         return self.nest.loop("sums", "xi").extent, self.nest.loop("sums", "ni").extent
 
     @cached_property
-    def _turn(self) -> Loop:
+    def _turn(self) -> NestLoop:
         """The hardware loop of the sums."""
         return next(loop for loop in self.nest.stages["sums"] if loop.how == "turn")
 
@@ -223,14 +223,14 @@ class SumsKernel(Tiled):
     def _cell(self, r: int, c: int) -> tuple[str, ...]:
         return (f"s{r}_{c}",) if self.what.dot.registers == 1 else (f"s{r}_{c}l", f"s{r}_{c}h")
 
-    def _window(self, name: str, pointer: str, offset: int | None) -> Instruction:
+    def _window(self, name: str, pointer: str, offset: int | None) -> BlockInstruction:
         """The load of a window's vector; without an offset the pointer moves on by a vector."""
         mnemonic = (self.what.dot.load_words if self.reader.words else self.what.dot.load)[0]
         moved = (pointer,) if offset is None else ()
         address = f"[{{{pointer}}}], #{VECTOR}" if offset is None else f"[{{{pointer}}}, #{offset}]"
-        return Instruction(mnemonic, f"{{{name}}}, {address}", (name, *moved), moved)
+        return BlockInstruction(mnemonic, f"{{{name}}}, {address}", (name, *moved), moved)
 
-    def _products(self, windows: Sequence[str | Instruction], first: bool) -> list[Instruction]:
+    def _products(self, windows: Sequence[str | BlockInstruction], first: bool) -> list[BlockInstruction]:
         """One vector along the depth: every pixel with every channel.
 
         Args:
@@ -239,22 +239,22 @@ class SumsKernel(Tiled):
         """
         dot, (mr, nr) = self.what.dot, self.tile
         channels = [
-            Instruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)) for c in range(nr)
+            BlockInstruction(dot.weights, f"{{w{c}}}, [{{w}}], #{dot.lanes}", (f"w{c}", "w"), ("w",)) for c in range(nr)
         ]
-        code = list[Instruction]()
+        code = list[BlockInstruction]()
         for c, r in itertools.product(range(nr), range(mr)):
             window, cell = windows[r], self._cell(r, c)
-            loads = [load for load in (window, channels[c]) if isinstance(load, Instruction)]
+            loads = [load for load in (window, channels[c]) if isinstance(load, BlockInstruction)]
             code += [load for load in loads if load not in code]
             x = window if isinstance(window, str) else window.writes[0]
             operands = ", ".join([*(f"{{{half}}}" for half in cell), f"{{{x}}}", f"{{w{c}}}"])
-            code.append(Instruction(dot.first if first else dot.more, operands, cell, () if first else cell))
+            code.append(BlockInstruction(dot.first if first else dot.more, operands, cell, () if first else cell))
         return code
 
-    def _stores(self) -> list[Instruction]:
+    def _stores(self) -> list[BlockInstruction]:
         """Store the sums of a register block, the first pixel's last, and move to the next block."""
         (mr, nr), size, stride = self.tile, self.sum_bytes, self.sum_stride
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         pairs = size == 8 or (nr % 2 == 0 and (mr - 1) * stride + (nr - 2) * size <= _STORE_PAIR)
         step = 2 if pairs else 1
         for r in reversed(range(mr)):
@@ -263,10 +263,10 @@ class SumsKernel(Tiled):
                 values = ", ".join(f"{{{name}}}" for name in names[at : at + step])
                 if r or at:
                     offset = r * stride + 4 * at
-                    code.append(Instruction("strd" if pairs else "str.w", f"{values}, [{{a}}, #{offset}]"))
+                    code.append(BlockInstruction("strd" if pairs else "str.w", f"{values}, [{{a}}, #{offset}]"))
                 else:
                     moved = f"{values}, [{{a}}], #{nr * size}"
-                    code.append(Instruction("strd" if pairs else "str", moved, ("a",), ("a",)))
+                    code.append(BlockInstruction("strd" if pairs else "str", moved, ("a",), ("a",)))
         return code
 
     def _over_channels(self) -> list[str]:
@@ -274,7 +274,7 @@ class SumsKernel(Tiled):
         pointers, reads = self._plan()
         held = {read: f"h{number}" for number, read in enumerate(self._held)}
         windows = {read: held.get(read) or self._window(f"x{read[0]}", *at) for read, at in reads.items()}
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         for _ in range(self._repeats):
             for i in range(len(self.vectors)):
                 code += self._products([windows[r, i] for r in range(self.tile[0])], first=i == 0)
@@ -285,7 +285,7 @@ class SumsKernel(Tiled):
         registers = {**{name: f"%[{name}]" for name in (*pointers, *changes)}, **sums, **homes}
         turns = -(-self.block // self.tile[1]) // self._repeats
         hoisted = self.nest.hoisted.get("sums", 0) if turns > 1 else 0
-        found = ordered(Block(tuple(code), registers, free), self.pipeline, hoisted, self.nest.issue("sums"))
+        found = ordered(InstructionBlock(tuple(code), registers, free), self.pipeline, hoisted, self.nest.issue("sums"))
         placed = [f"const int8_t *{name} = {base} + {center};" for name, (base, center) in pointers.items()]
         entry = [self._window(name, *reads[read]).text(registers) for read, name in held.items()]
         clobbers = list(sums.values())
@@ -295,14 +295,14 @@ class SumsKernel(Tiled):
         """A hardware loop over the depth, for each register block of channels."""
         (mr, nr), sums = self.tile, self._sum_registers
         unrolled = self._turn.step // VECTOR
-        code: list[Instruction] = []
+        code: list[BlockInstruction] = []
         for _ in range(unrolled):
             code += self._products([self._window(f"x{r}", f"x_{r}", None) for r in range(mr)], first=False)
         pointers = {f"x_{r}": f"p0 + {r * self.reader.pitch}" for r in range(mr)}
         changes = ["w", "a", *pointers]
         registers = {**{name: f"%[{name}]" for name in changes}, **sums}
         turns = len(self.vectors) // unrolled
-        found = ordered(Block(tuple(code), registers, VECTORS), self.pipeline, 0, self.nest.issue("sums"))
+        found = ordered(InstructionBlock(tuple(code), registers, VECTORS), self.pipeline, 0, self.nest.issue("sums"))
         entry = [*(f"mov.w {register}, #0" for register in sums.values()), *found.entry]
         leave = [instruction.text(registers) for instruction in self._stores()]
         statement = assembly(entry, found.turn, leave, turns, changes, (), list(sums.values()))

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, lookup_o
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.contraction import Contraction
-from tosaic.backends.cortex_m.nest.nest import Loop, Nest
+from tosaic.backends.cortex_m.nest.nest import Nest, NestLoop
 from tosaic.backends.cortex_m.nest.window_reader import Vector, WindowReader, runs
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -44,7 +44,7 @@ class Tiled(ABC):
 
     @cached_property
     @abstractmethod
-    def shared(self) -> list[Loop]:
+    def shared(self) -> list[NestLoop]:
         """The loops around both stages, outermost first."""
 
     @cached_property
@@ -52,7 +52,7 @@ class Tiled(ABC):
     def tile(self) -> tuple[int, int]:
         """Pixels and channels of the register block."""
 
-    def _around(self, axis: str) -> Loop:
+    def _around(self, axis: str) -> NestLoop:
         return next(loop for loop in self.shared if loop.axis == axis)
 
     @cached_property
@@ -232,7 +232,7 @@ class Tiled(ABC):
         lines += ["  " * depth + line for line in self._tile()]
         return [*lines, *("  " * d + "}" for d in reversed(range(depth)))]
 
-    def _open(self, loop: Loop, weights: str, factors: str) -> list[str]:
+    def _open(self, loop: NestLoop, weights: str, factors: str) -> list[str]:
         if loop.axis == "n":
             block = f"{weights} + n / {self.block} * {self.block_bytes}"
             group = f"{factors} + n / {self.block} * {self.block_factors // 4}"

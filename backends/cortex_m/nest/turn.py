@@ -19,7 +19,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, is_load, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, is_load, ordered, with_late_loads
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -65,7 +65,7 @@ LANE_ROWS: Registry[LaneRow] = Registry(
 """Every row: those in `lane_rows/`, and those that packages name in the group `tosaic.lane_rows`."""
 
 
-class Memory:
+class LoopMemory:
     """Where the constants and the staged values of a kernel lie.
 
     Args:
@@ -110,7 +110,7 @@ class Memory:
         ]
 
 
-class Row:
+class LoopRow:
     """What the statements over one row of positions share: pointers that walk, and where values are read.
 
     Args:
@@ -124,7 +124,7 @@ class Row:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: LoopMemory,
         level: str,
         lanes: int,
         at: str,
@@ -182,9 +182,9 @@ class Turn:
         left: how many lanes of the only vector exist; 0 for all.
     """
 
-    def __init__(self, row: Row, left: int) -> None:
+    def __init__(self, row: LoopRow, left: int) -> None:
         self.row, self.memory, self.lanes, self.left = row, row.memory, row.lanes, left
-        self.code: list[Instruction] = []
+        self.code: list[BlockInstruction] = []
         self._ends: list[int] = []
         self.parts: dict[tuple[object, ...], str] = {}
         self.constants: dict[str, str] = {}
@@ -309,13 +309,13 @@ class Turn:
         """Write an instruction with a new result; `operands` holds `{}` for each register that it reads."""
         result = self.name()
         text = operands.format(*(f"{{{register}}}" for register in registers))
-        self.code.append(Instruction(mnemonic, f"{{{result}}}, {text}", (result,), apart=apart))
+        self.code.append(BlockInstruction(mnemonic, f"{{{result}}}, {text}", (result,), apart=apart))
         return result
 
     def change(self, mnemonic: str, target: str, operands: str, *registers: str) -> str:
         """Write an instruction that changes `target`."""
         text = operands.format(*(f"{{{register}}}" for register in registers))
-        self.code.append(Instruction(mnemonic, f"{{{target}}}, {text}", (target,), (target,)))
+        self.code.append(BlockInstruction(mnemonic, f"{{{target}}}, {text}", (target,), (target,)))
         return target
 
     def pack(self, name: str, kind: str, amount: str, halves: Sequence[str]) -> str:
@@ -333,7 +333,7 @@ class Turn:
         if left and self.row.predicates:
             prefix = "vmsr p0, %[mask]\\n" + prefix
         text = f"{{{register}}}, [{{{pointer}}}], #{step}"
-        self.code.append(Instruction(f"{prefix}{name}{suffix}{kind}", text, writes, keeps))
+        self.code.append(BlockInstruction(f"{prefix}{name}{suffix}{kind}", text, writes, keeps))
 
     def _walking(self, key: object, at: str, type_: str = "const int8_t") -> str:
         """A pointer that moves on with each vector."""
@@ -397,7 +397,7 @@ class Turn:
         if turns > 1 and 4 * len(self.code) > _REACH_OF_LOOP:
             raise BackendError(f"a loop of {len(self.code)} instructions is out of the reach of its end")
         code = with_late_loads(self.code, self._registers)
-        found = ordered(Block(tuple(code), self._registers, free), pipeline)
+        found = ordered(InstructionBlock(tuple(code), self._registers, free), pipeline)
         entry, reads, clobbers = list(found.entry), list(self._scalars), [_SPILL] if spilled else []
         lines = [f"const int32_t {name} = {at};" for name, at in self._scalars.items() if at]
         if spilled:
@@ -410,7 +410,7 @@ class Turn:
         statement = assembly(entry, found.turn, (), turns, self._changes, reads, clobbers, constants, free)
         return found.turn, ["{", *(f"  {line}" for line in [*lines, *statement]), "}"]
 
-    def _alternating(self, beside: int) -> list[Instruction]:
+    def _alternating(self, beside: int) -> list[BlockInstruction]:
         """All loads in their order, then the code of `beside` vectors in turns; each of them is stored once."""
         vectors = [self.code[start:end] for start, end in itertools.pairwise((0, *self._ends))]
         if beside == 1 or len(vectors) == 1:
@@ -431,7 +431,9 @@ class Turn:
         code = []
         for instruction in self.code:
             for name in set(instruction.reads) & set(spilled):
-                code.append(Instruction("ldr", f"{{spilled}}, [{{context}}, #{4 * spilled.index(name)}]", ("spilled",)))
+                code.append(
+                    BlockInstruction("ldr", f"{{spilled}}, [{{context}}, #{4 * spilled.index(name)}]", ("spilled",))
+                )
                 operands = instruction.operands.replace(f"{{{name}}}", "{spilled}")
                 instruction = replace(instruction, operands=operands)
             code.append(instruction)

@@ -25,8 +25,8 @@ from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, advance, cycles_of, ordered
-from tosaic.backends.cortex_m.nest.joins import Access, Code, Join, Pool, Tile
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, advance, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.joins import Code, Join, LaneAccess, PoolReduction, ReductionTile
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.sketches import (
     ISSUES,
@@ -208,9 +208,9 @@ class WindowKernel:
             found.append((starts[0], len(starts), starts[-1], lines))
         return found
 
-    def _tile(self, rows: Lines, columns: Lines) -> Tile:
+    def _tile(self, rows: Lines, columns: Lines) -> ReductionTile:
         geometry = self.what.geometry
-        return Tile(
+        return ReductionTile(
             rows,
             columns,
             geometry.kernel,
@@ -224,7 +224,7 @@ class WindowKernel:
         )
 
     @cached_property
-    def _shapes(self) -> list[tuple[Tile, int]]:
+    def _shapes(self) -> list[tuple[ReductionTile, int]]:
         """The tiles that differ, and how many there are of each in an image."""
         runs = itertools.product(self._runs(0), self._runs(1))
         return [(self._tile(y[3], x[3]), y[1] * x[1]) for y, x in runs]
@@ -336,7 +336,7 @@ class WindowKernel:
         nearest = f"(i{row} < 0 ? 0 : i{row} < {height} ? i{row} : {height - 1})"
         return [f"{here} {step} = {pixel}; {name} = in + {nearest} * {row_bytes};"]
 
-    def _function(self, name: str, tile: Tile, turns: int, rows: Sequence[int]) -> list[str]:
+    def _function(self, name: str, tile: ReductionTile, turns: int, rows: Sequence[int]) -> list[str]:
         """C of a function that computes a tile, `turns` times so many channels, given pointers to rows of the image."""
         code, bases = self._code(tile)
         constants = ["w"] if self.what.join.constant_bytes(self.what.taps) else []
@@ -353,14 +353,14 @@ class WindowKernel:
         declared = [f"{'' if pointer[0] == 'o' else 'const '}int8_t *{pointer}" for pointer in pointers]
         return ", ".join([*declared, *(f"int32_t {name}" for name in self.what.join.scalars)])
 
-    def _code(self, tile: Tile) -> tuple[list[Instruction], dict[str, int]]:
+    def _code(self, tile: ReductionTile) -> tuple[list[BlockInstruction], dict[str, int]]:
         """The instructions of a turn, and where its pointers stand."""
         join = self.what.join
         size = {"p": join.element * self._channels, "o": join.result * self._channels}
         return placed(join.code(tile), {**size, "w": join.constant_bytes(self.what.taps)})
 
     def _statement(
-        self, code: Sequence[Instruction], turns: int | str, pointers: Sequence[str], sums: Sequence[str] = ()
+        self, code: Sequence[BlockInstruction], turns: int | str, pointers: Sequence[str], sums: Sequence[str] = ()
     ) -> list[str]:
         """C of a statement that executes `turns` turns; `sums` are vectors that it changes."""
         found = self._ordered(code, turns, pointers, sums, self.pipeline)
@@ -378,7 +378,7 @@ class WindowKernel:
 
     def _ordered(
         self,
-        code: Sequence[Instruction],
+        code: Sequence[BlockInstruction],
         turns: int | str,
         pointers: Sequence[str],
         sums: Sequence[str],
@@ -387,7 +387,7 @@ class WindowKernel:
         registers = {name: f"%[{name}]" for name in (*pointers, *self.what.join.scalars)}
         registers |= {name: f"%q[{name}]" for name in sums}
         hoisted = self.nest.hoisted.get("out", 0) if turns != 1 and pipeline else 0
-        block = Block(tuple(code), registers, VECTORS[len(sums) :])
+        block = InstructionBlock(tuple(code), registers, VECTORS[len(sums) :])
         return ordered(block, pipeline, hoisted, self.nest.issue("out"))
 
     def _walk(self) -> tuple[list[str], list[str]]:
@@ -439,13 +439,13 @@ class WindowKernel:
         return [f"s{v}" for v in range(self.vectors)] if self._walks else []
 
     @property
-    def _pool(self) -> Pool:
-        if not isinstance(self.what.join, Pool):
+    def _pool(self) -> PoolReduction:
+        if not isinstance(self.what.join, PoolReduction):
             raise BackendError("only pools are walked by the hardware loop")
         return self.what.join
 
     @cached_property
-    def _walked(self) -> tuple[tuple[list[Instruction], dict[str, int]], ...]:
+    def _walked(self) -> tuple[tuple[list[BlockInstruction], dict[str, int]], ...]:
         """The instructions of a turn, and those that finish the sums, and where their pointers stand."""
         tile, join, code, leave = self._tile(((0,),), ((0,),)), self._pool, Code(), Code()
         for v in range(self.vectors):
@@ -471,7 +471,7 @@ class WindowKernel:
             self._ordered(code, 1, list(bases), (), None)
 
     @property
-    def _largest(self) -> Tile:
+    def _largest(self) -> ReductionTile:
         return max((tile for tile, _ in self._shapes), key=lambda tile: len(tile.products))
 
     def verify_sizes(self) -> None:
@@ -501,7 +501,7 @@ class WindowKernel:
         if general > _GENERAL or low > _LOW:
             raise BackendError(f"{general} general registers, {low} of them low ones, are too many")
 
-    def _scalars_and_pointers(self, tile: Tile) -> int:
+    def _scalars_and_pointers(self, tile: ReductionTile) -> int:
         """How many the code of a tile names."""
         code, bases = self._code(tile)
         named = [name for name in self.what.join.scalars if any(f"{{{name}}}" in each.operands for each in code)]
@@ -565,7 +565,7 @@ class WindowKernel:
         return (cycles_of(turn, self.pipeline, 2) - cycles_of(turn, self.pipeline, 1)) / _pace(code)
 
 
-def placed(code: Code, steps: Mapping[str, int]) -> tuple[list[Instruction], dict[str, int]]:
+def placed(code: Code, steps: Mapping[str, int]) -> tuple[list[BlockInstruction], dict[str, int]]:
     """The instructions of a turn, and where each pointer stands when it begins, as the offset of an access.
 
     Accesses of a pointer in reach of one another share a position of it; the last of them moves it on.
@@ -573,15 +573,15 @@ def placed(code: Code, steps: Mapping[str, int]) -> tuple[list[Instruction], dic
     Args:
         steps: bytes that pointers move in a turn, by the first letter of their names.
     """
-    runs: dict[str, list[list[tuple[int, Access]]]] = {}
+    runs: dict[str, list[list[tuple[int, LaneAccess]]]] = {}
     for number, access in enumerate(code):
-        if isinstance(access, Access):
+        if isinstance(access, LaneAccess):
             of_pointer = runs.setdefault(access.pointer, [[]])
             if any(abs(other.offset - access.offset) > other.reach for _, other in of_pointer[-1]):
                 of_pointer.append([])
             of_pointer[-1].append((number, access))
     bases = {pointer: of_pointer[0][-1][1].offset for pointer, of_pointer in runs.items()}
-    found: dict[int, list[Instruction]] = {}
+    found: dict[int, list[BlockInstruction]] = {}
     for pointer, of_pointer in runs.items():
         ends = [run[-1][1] for run in of_pointer]
         targets = [*(end.offset for end in ends[1:]), bases[pointer] + steps[pointer[0]]]
@@ -592,7 +592,9 @@ def placed(code: Code, steps: Mapping[str, int]) -> tuple[list[Instruction], dic
                 found[run[-1][0]] = [end.moving(distance)]
             else:
                 found[run[-1][0]] += advance(pointer, distance)
-    return [i for n, each in enumerate(code) for i in ([each] if isinstance(each, Instruction) else found[n])], bases
+    return [
+        i for n, each in enumerate(code) for i in ([each] if isinstance(each, BlockInstruction) else found[n])
+    ], bases
 
 
 def _loop(name: str, first: int, turns: int, step: int, last: int) -> list[str]:
@@ -608,12 +610,12 @@ def _loop(name: str, first: int, turns: int, step: int, last: int) -> list[str]:
 _PIPES = {"vld": "loads", "vst": "loads", "vps": "loads", "vmu": "products", "vfm": "products", "vqd": "products"}
 
 
-def _pipes(code: Iterable[Instruction]) -> Counter[str]:
+def _pipes(code: Iterable[BlockInstruction]) -> Counter[str]:
     """Instructions by what they hold up."""
     return Counter(_PIPES.get(i.mnemonic[:3], "vectors" if i.mnemonic[0] == "v" else "scalars") for i in code)
 
 
-def _pace(code: Sequence[Instruction]) -> int:
+def _pace(code: Sequence[BlockInstruction]) -> int:
     """Cycles of a turn as far as the pipes that it holds tell."""
     pipes = _pipes(code)
     return max(len(code), *(2 * pipes[name] for name in ("loads", "products", "vectors")))
@@ -628,7 +630,7 @@ def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[V
     `issue`, what is issued first in a turn. The first schedule of a variant, and the first variant, promise the fewest
     cycles at the site.
     """
-    geometry, pools = what.geometry, isinstance(what.join, Pool)
+    geometry, pools = what.geometry, isinstance(what.join, PoolReduction)
     vectors = tuple(n for n in range(1, 7) if n == 1 or n * what.lanes <= geometry.channels) if pools else (1,)
     knobs: dict[str, dict[str, tuple[Choice, ...]]] = {
         "unrolled": {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, cycles_of, ordered
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, cycles_of, ordered
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import meaning
 from tosaic.backends.cortex_m.program.row import Row
@@ -86,7 +86,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     instructions = [s for s in parts if isinstance(s, Instr)]
     places = _addresses(instructions, buffers)
     pointers, uses = dict[str, tuple[str, Affine]](), dict[str, set[str]]()
-    made = list[tuple[Row, list[Instruction]]]()
+    made = list[tuple[Row, list[BlockInstruction]]]()
     for instr in instructions:
         operands = dict[str, str]()
         target = meaning(instr.row).target.buffer
@@ -142,7 +142,7 @@ def _base(consts: Sequence[int], const: int, row: Row) -> int:
     return base
 
 
-def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> list[Instruction]:
+def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> list[BlockInstruction]:
     """A row as instructions of the list scheduler: the first one of several begins what the others change."""
     found = []
     adds = isinstance(meaning(instr.row), Reduce)
@@ -150,21 +150,21 @@ def _instructions(instr: Instr, operands: Mapping[str, str], target: str) -> lis
         mnemonic, _, text = line.strip().partition(" ")
         writes = (operands[target].strip("{}"),) if operands[target].startswith("{") else ()
         keeps = writes if adds or number else ()
-        found.append(Instruction(mnemonic, text.format(**operands), writes, keeps))
+        found.append(BlockInstruction(mnemonic, text.format(**operands), writes, keeps))
     return found
 
 
 def _side_by_side_loads(
-    made: Sequence[tuple[Row, list[Instruction]]],
-) -> tuple[tuple[Row, ...], tuple[Instruction, ...]]:
+    made: Sequence[tuple[Row, list[BlockInstruction]]],
+) -> tuple[tuple[Row, ...], tuple[BlockInstruction, ...]]:
     """The instructions in order, each with its row; of equal rows of several lines that follow each other, and of which
     none writes a register of another, first all first lines, so that their loads may pair."""
-    groups = list[list[tuple[Row, list[Instruction]]]]()
+    groups = list[list[tuple[Row, list[BlockInstruction]]]]()
     for each in made:
         if not groups or groups[-1][0][0] != each[0] or _share(groups[-1], each[1]):
             groups.append([])
         groups[-1].append(each)
-    rows, code = list[Row](), list[Instruction]()
+    rows, code = list[Row](), list[BlockInstruction]()
     for group in groups:
         for line in zip(*(lines for _, lines in group), strict=True):
             code += line
@@ -172,13 +172,13 @@ def _side_by_side_loads(
     return tuple(rows), tuple(code)
 
 
-def _share(group: Sequence[tuple[Row, list[Instruction]]], lines: Sequence[Instruction]) -> bool:
+def _share(group: Sequence[tuple[Row, list[BlockInstruction]]], lines: Sequence[BlockInstruction]) -> bool:
     """Whether some lines and a group of others write a register of each other."""
     before = [line for _, others in group for line in others]
     return _writes(before, lines) or _writes(lines, before)
 
 
-def _writes(some: Sequence[Instruction], others: Sequence[Instruction]) -> bool:
+def _writes(some: Sequence[BlockInstruction], others: Sequence[BlockInstruction]) -> bool:
     """Whether some lines write a register that is in others."""
     return not {name for line in some for name in line.writes}.isdisjoint(
         name for line in others for name in line.names
@@ -187,7 +187,11 @@ def _writes(some: Sequence[Instruction], others: Sequence[Instruction]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _allocated(
-    code: tuple[Instruction, ...], rows: tuple[Row, ...], fixed: tuple[str, ...], free: int, pipeline: Pipeline | None
+    code: tuple[BlockInstruction, ...],
+    rows: tuple[Row, ...],
+    fixed: tuple[str, ...],
+    free: int,
+    pipeline: Pipeline | None,
 ) -> tuple[list[str], list[str]]:
     """The lines of a block, and the names of the temporaries in it.
 
@@ -197,7 +201,7 @@ def _allocated(
     temporaries = [f"t{i}" for i in range(free)]
     names = {name: f"%[{name}]" for name in fixed}
     try:
-        lines = ordered(Block(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
+        lines = ordered(InstructionBlock(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
     except BackendError:
         raise RefusedError(
             f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it"

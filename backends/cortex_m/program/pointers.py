@@ -6,13 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import Instruction, advance
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import For
 
 
-class Use(NamedTuple):
+class PointerUse(NamedTuple):
     """An access of memory.
 
     Args:
@@ -50,9 +50,9 @@ class Pointers:
     starts: dict[str, tuple[str, Affine]] = field(default_factory=dict)
     moving: set[str] = field(default_factory=set)
     addresses: dict[Hashable, Address] = field(default_factory=dict)
-    advances: list[Instruction] = field(default_factory=list)
+    advances: list[BlockInstruction] = field(default_factory=list)
 
-    def still(self, buffer: str, outer: Affine, uses: Sequence[Use]) -> None:
+    def still(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
         """Accesses at constant distances: a pointer follows another as far as one instruction reaches."""
         left = sorted(uses, key=lambda use: use.where.const)
         while left:
@@ -63,7 +63,7 @@ class Pointers:
                 self.addresses[use.key] = _at(name, use.where.const - first)
             left = left[len(near) :]
 
-    def walk(self, buffer: str, outer: Affine, stride: int, uses: Sequence[Use]) -> None:
+    def walk(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> None:
         """Accesses of a turn in order, which move on by `stride` bytes each turn.
 
         The pointer goes from each access to the next where that is one step for all of them. Else the last one moves
@@ -90,7 +90,7 @@ class Pointers:
         else:
             self.advances += advance(name, stride)
 
-    def _reached(self, uses: Sequence[Use], base: int) -> Sequence[Use]:
+    def _reached(self, uses: Sequence[PointerUse], base: int) -> Sequence[PointerUse]:
         near = [use for use in uses if use.row.reach[0] <= use.where.const - base <= use.row.reach[1]]
         return uses if len(near) == len(uses) else near
 
@@ -106,9 +106,9 @@ def _at(pointer: str, distance: int) -> Address:
     return Address(f"[{{{pointer}}}, #{distance}]" if distance else f"[{{{pointer}}}]", pointer, False)
 
 
-def planned(uses: Sequence[Use], loop: For | None) -> Pointers:
+def planned(uses: Sequence[PointerUse], loop: For | None) -> Pointers:
     """The pointers of a block, given its accesses in order; `loop` is its hardware loop."""
-    groups: dict[tuple[str, Affine, int, int], list[Use]] = {}
+    groups: dict[tuple[str, Affine, int, int], list[PointerUse]] = {}
     for use in uses:
         stride = use.where[loop.var] * loop.step if loop is not None else 0
         outer = Affine(tuple(t for t in use.where.terms if loop is None or t[0] != loop.var))
@@ -122,6 +122,6 @@ def planned(uses: Sequence[Use], loop: For | None) -> Pointers:
     return found
 
 
-def bytes_ahead(use: Use, loop: For, last: Mapping[str, int]) -> int:
+def bytes_ahead(use: PointerUse, loop: For, last: Mapping[str, int]) -> int:
     """How far from the start of its buffer a load begins that is executed for a turn behind the last one."""
     return use.where.bounds({**last, loop.var: loop.last + loop.step})[1]

@@ -57,10 +57,10 @@ def pointwise(what: Elementwise, arguments: int) -> tuple[Program, dict[str, np.
     Raises:
         RefusedError: it has an operation on floats, or one that saturates by a number that is not known.
     """
-    return _Reader(what, arguments).program()
+    return _TreeReader(what, arguments).program()
 
 
-class _Reader:
+class _TreeReader:
     def __init__(self, what: Elementwise, arguments: int) -> None:
         self.what, self.arguments = what, arguments
         self.uses = Counter(operand for value in what.values for operand in value.operands)

@@ -13,7 +13,7 @@ from tosaic.backends.cortex_m.program.memory import constant_offsets, scratch_of
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.overlap import overlaps
 from tosaic.backends.cortex_m.program.rewriting import accesses, parts_of, written_out
-from tosaic.backends.cortex_m.program.thumb import Thumb, is_thumb, thumb
+from tosaic.backends.cortex_m.program.thumb import ThumbBlock, is_thumb, thumb
 from tosaic.backends.cortex_m.program.tree import (
     Access,
     Alloc,
@@ -191,7 +191,7 @@ class Printer:
         statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), '  : "memory");']
         return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
 
-    def _thumb(self, block: Thumb, pad: str) -> list[str]:
+    def _thumb(self, block: ThumbBlock, pad: str) -> list[str]:
         self._assembled(block.lines, len(block.pointers))
         pointers = [
             f'register const int8_t *{name} __asm__("{name}") = {self._pointer(*start)};'

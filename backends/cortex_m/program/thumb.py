@@ -23,7 +23,7 @@ _MOST_ADDED = 255
 
 
 @dataclass
-class Thumb:
+class ThumbBlock:
     """A block in order.
 
     Args:
@@ -44,7 +44,7 @@ def is_thumb(body: Statement) -> bool:
     return any(isinstance(s, Instr) and s.row.low for s in flat(body))
 
 
-def thumb(body: Statement, buffers: Mapping[str, Buffer]) -> Thumb:
+def thumb(body: Statement, buffers: Mapping[str, Buffer]) -> ThumbBlock:
     """The block of a turn whose loops are written out.
 
     Raises:
@@ -53,12 +53,12 @@ def thumb(body: Statement, buffers: Mapping[str, Buffer]) -> Thumb:
     parts = flat(body)
     inside = {s.buffer.name for s in parts if isinstance(s, Alloc)}
     instructions = [s for s in parts if isinstance(s, Instr)]
-    return _Writer(instructions, buffers, inside).block
+    return _ThumbWriter(instructions, buffers, inside).block
 
 
-class _Writer:
+class _ThumbWriter:
     def __init__(self, instructions: Sequence[Instr], buffers: Mapping[str, Buffer], inside: set[str]) -> None:
-        self.block, self._buffers, self._inside = Thumb(), buffers, inside
+        self.block, self._buffers, self._inside = ThumbBlock(), buffers, inside
         self._at: dict[str, int] = {}
         self._pointers: dict[tuple[str, tuple], str] = {}
         self._place: dict[str, str] = {}

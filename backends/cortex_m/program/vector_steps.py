@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.pointers import Address
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
@@ -29,7 +29,7 @@ _VECTOR_FORM = re.compile(r"^(v\w+)(\.)")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class VectorStep:
     """An instruction of a block.
 
     Args:
@@ -61,7 +61,7 @@ class Step:
         lines = [line.strip() for line in (row.first if self.begins else row.text).split(";")]
         return [_VECTOR_FORM.sub(r"vpst\\n\1t\2", line) for line in lines] if self.instr.limit else lines
 
-    def made(self, address: Address | None) -> list[Instruction]:
+    def made(self, address: Address | None) -> list[BlockInstruction]:
         """The lines of the instruction; `address` is that of its operand in memory."""
         row, operands = self.instr.row, dict[str, str]()
         for formal in row.formals:
@@ -74,23 +74,23 @@ class Step:
             operands[formal.name] = f"{{{names[0]}}}"
         if (apart := distances(self)) is not None:
             operands["o"] = f"{{{apart.name}}}"
-        targets, found = tuple(self.targets), list[Instruction]()
+        targets, found = tuple(self.targets), list[BlockInstruction]()
         moved = (address.pointer,) if address is not None and address.moves else ()
         adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
         for number, line in enumerate(self.lines):
             mnemonic, _, text = line.partition(" ")
             again = tuple(name for name in targets if name in self.sources)
             keeps = targets if adds or self.keeps or number else again
-            found.append(Instruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
+            found.append(BlockInstruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
         return found
 
 
-def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[Step]:
+def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[VectorStep]:
     """The instructions of a part; zeros that another instruction begins its sum with are none.
 
     What makes a new vector of others needs no mask: nobody wrote its other lanes.
     """
-    found, zero, started, short = list[Step](), dict[str, Step](), set[str](), dict[str, int]()
+    found, zero, started, short = list[VectorStep](), dict[str, VectorStep](), set[str](), dict[str, int]()
     made = set[str]()
     for s in part:
         if isinstance(s, Alloc):
@@ -127,10 +127,10 @@ def _adds_zeros(what: Assign | Reduce, short: bool) -> bool:
     return isinstance(value, Access) or (isinstance(value, Op) and value.name == "mul")
 
 
-def _step(s: Instr, buffers: Mapping[str, Buffer]) -> Step:
+def _step(s: Instr, buffers: Mapping[str, Buffer]) -> VectorStep:
     operands = zip(s.row.formals, s.operands, strict=True)
     names = {f.name: _registers(s, f.name, access, buffers) for f, access in operands if f.memory != "m"}
-    return Step(s, names, meaning(s.row).target.buffer)
+    return VectorStep(s, names, meaning(s.row).target.buffer)
 
 
 def _registers(s: Instr, formal: str, access: Access, buffers: Mapping[str, Buffer]) -> list[str]:
@@ -140,7 +140,7 @@ def _registers(s: Instr, formal: str, access: Access, buffers: Mapping[str, Buff
     return [register(b, each) for each in (access, *behind)]
 
 
-def names_of(steps: Sequence[Step]) -> dict[str, str]:
+def names_of(steps: Sequence[VectorStep]) -> dict[str, str]:
     """The registers of a part, each with its class."""
     found = dict[str, str]()
     for step in steps:
@@ -149,7 +149,7 @@ def names_of(steps: Sequence[Step]) -> dict[str, str]:
     return found
 
 
-def mask_of(steps: Iterable[Step]) -> tuple[int, int] | None:
+def mask_of(steps: Iterable[VectorStep]) -> tuple[int, int] | None:
     """The mask of a block: its first lanes that do something, and the bits of a lane; None where all do.
 
     Raises:
@@ -186,7 +186,7 @@ class Distances(NamedTuple):
         return f"const uint8_t {self.name} __attribute__((vector_size(16))) = {{{', '.join(map(str, data))}}};"
 
 
-def distances(step: Step) -> Distances | None:
+def distances(step: VectorStep) -> Distances | None:
     """Those of the lanes of an instruction that may lie apart; None of others."""
     row = step.instr.row
     if not row.apart:

@@ -10,10 +10,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
-from tosaic.backends.cortex_m.nest.block import Block, Instruction, Ordered, cycles_of, ordered, with_late_loads
+from tosaic.backends.cortex_m.nest.block import (
+    BlockInstruction,
+    InstructionBlock,
+    Ordered,
+    cycles_of,
+    ordered,
+    with_late_loads,
+)
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.pointers import Address, Pointers, Use, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.pointers import Address, Pointers, PointerUse, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Alloc,
@@ -23,7 +30,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
 )
-from tosaic.backends.cortex_m.program.vector_steps import Step, distances, mask_of, names_of, steps_of
+from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
@@ -166,10 +173,10 @@ class _Vectors:
             count = number if any(name.rpartition("__")[0] == ahead for name in step.targets) else count
         return count
 
-    def _late(self, steps: Sequence[Step]) -> list[Step]:
+    def _late(self, steps: Sequence[VectorStep]) -> list[VectorStep]:
         """The steps with each load right before what reads its vector."""
-        of = dict[int, Step]()
-        code = list[Instruction]()
+        of = dict[int, VectorStep]()
+        code = list[BlockInstruction]()
         for step in steps:
             made = step.made(Address("[at]", "", False))
             of.update((id(instruction), step) for instruction in made)
@@ -182,21 +189,25 @@ class _Vectors:
 
     # The code.
 
-    def _use(self, step: Step) -> Use | None:
+    def _use(self, step: VectorStep) -> PointerUse | None:
         for formal, access in zip(step.instr.row.formals, step.instr.operands, strict=True):
             if formal.memory == "m":
                 b = self.buffers[access.buffer]
                 size = BYTES[b.dtype]
-                return Use(step, b.name, b.address(access.index) * size, step.instr.row, step.instr.stride * size)
+                return PointerUse(
+                    step, b.name, b.address(access.index) * size, step.instr.row, step.instr.stride * size
+                )
         return None
 
-    def _code(self, part: int) -> list[Instruction]:
+    def _code(self, part: int) -> list[BlockInstruction]:
         return [i for step in self.parts[part] for i in step.made(self.pointers.addresses.get(step))]
 
-    def _ordered(self, body: Sequence[Instruction], opening: Sequence[Instruction] = (), hoisted: int = 0) -> Ordered:
+    def _ordered(
+        self, body: Sequence[BlockInstruction], opening: Sequence[BlockInstruction] = (), hoisted: int = 0
+    ) -> Ordered:
         fixed = {name: f"%[{name}]" for name in (*self.pointers.starts, *self.read)}
         fixed |= {each.name: f"%q[{each.name}]" for each in self.distances}
-        block = Block(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
+        block = InstructionBlock(tuple(body), {**fixed, **self.homes, **self.held}, self.free, tuple(opening))
         try:
             return ordered(block, self.pipeline, hoisted)
         except BackendError as error:
@@ -238,10 +249,10 @@ class _Vectors:
                 return True
         return False
 
-    def _ahead(self, hoisted: int) -> list[Step]:
+    def _ahead(self, hoisted: int) -> list[VectorStep]:
         """The steps that the list scheduler lets run ahead: the first that start vectors from registers as a turn finds
         them."""
-        found, changed = list[Step](), set[str]()
+        found, changed = list[VectorStep](), set[str]()
         fixed = {*self.homes, *self.held, *self.read}
         for step in self.parts[1]:
             address = self.pointers.addresses.get(step)

@@ -13,8 +13,15 @@ from golden_files import assert_golden
 from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
 from tosaic.backends.cortex_m.kernels import conv2d, depthwise, matmul
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.nest.block import PRIORITIES, Block, Instruction, Issue, ordered, with_late_loads
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, Primitive, parse_trace, print_trace
+from tosaic.backends.cortex_m.nest.block import (
+    PRIORITIES,
+    BlockInstruction,
+    InstructionBlock,
+    Issue,
+    ordered,
+    with_late_loads,
+)
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Nest, NestPrimitive, parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.sketches import ISSUES, scheduled
 from tosaic.backends.cortex_m.nest.tiled import Tiled
 from tosaic.backends.simulators.cycle_model import decoder, issue_cycles
@@ -89,7 +96,7 @@ def test_compute_at_shrinks_a_stage_to_what_its_consumer_reads():
 
 
 def test_a_new_primitive_is_one_class():
-    class Reverse(Primitive):
+    class Reverse(NestPrimitive):
         name = "reverse"
 
         def apply(self, nest, *arguments):
@@ -173,12 +180,12 @@ def test_weights_stay_in_registers_or_the_verifier_says_why_not(knobs, message, 
 
 
 def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other():
-    opening = (Instruction("vldrw.u32", "{v}, [{p}], #16", ("v", "p"), ("p",)),)
+    opening = (BlockInstruction("vldrw.u32", "{v}, [{p}], #16", ("v", "p"), ("p",)),)
     body = (
-        Instruction("vadd.i32", "{v}, {v}, {v}", ("v",), ("v",)),
-        Instruction("vstrw.32", "{v}, [{o}], #16", ("o",), ("o",)),
+        BlockInstruction("vadd.i32", "{v}, {v}, {v}", ("v",), ("v",)),
+        BlockInstruction("vstrw.32", "{v}, [{o}], #16", ("o",), ("o",)),
     )
-    found = ordered(Block(body, {"p": "r0", "o": "r1"}, VECTORS, opening), PIPELINE)
+    found = ordered(InstructionBlock(body, {"p": "r0", "o": "r1"}, VECTORS, opening), PIPELINE)
     assert found.entry == ("vldrw.u32 q0, [r0], #16",)
     assert set(found.last) == {"vadd.i32 q0, q0, q0", "vstrw.32 q0, [r1], #16"}
     assert found.turn == (*found.last, *found.entry)
@@ -192,7 +199,7 @@ def test_counts_are_those_of_the_loops():
     assert counts["finished"] == 12 * 32
 
 
-def _register_block(vectors: int) -> Block:
+def _register_block(vectors: int) -> InstructionBlock:
     """Three pixels times two channels over all of a depth of `vectors`."""
     sums = {f"s{r}{c}": f"r{2 * (2 * r + c)}" for r in range(3) for c in range(2)}
     code = []
@@ -200,16 +207,17 @@ def _register_block(vectors: int) -> Block:
         for c in range(2):
             if c == 0:
                 code += [
-                    Instruction("vldrw.u32", f"{{x{r}}}, [{{p}}, #{64 * r + 16 * k}]", (f"x{r}",)) for r in range(3)
+                    BlockInstruction("vldrw.u32", f"{{x{r}}}, [{{p}}, #{64 * r + 16 * k}]", (f"x{r}",))
+                    for r in range(3)
                 ]
-            code.append(Instruction("vldrb.u8", f"{{w{c}}}, [{{w}}], #16", (f"w{c}", "w"), ("w",)))
+            code.append(BlockInstruction("vldrb.u8", f"{{w{c}}}, [{{w}}], #16", (f"w{c}", "w"), ("w",)))
             for r in range(3):
                 cell = f"s{r}{c}"
                 mnemonic = "vmladava.s8" if k else "vmladav.s8"
                 keeps = (cell,) if k else ()
-                code.append(Instruction(mnemonic, f"{{{cell}}}, {{x{r}}}, {{w{c}}}", (cell,), keeps))
-    code += [Instruction("strd", f"{{s{r}0}}, {{s{r}1}}, [{{a}}, #{256 * r}]") for r in range(3)]
-    return Block(tuple(code), {**sums, "p": "r1", "w": "r3", "a": "r5"}, VECTORS)
+                code.append(BlockInstruction(mnemonic, f"{{{cell}}}, {{x{r}}}, {{w{c}}}", (cell,), keeps))
+    code += [BlockInstruction("strd", f"{{s{r}0}}, {{s{r}1}}, [{{a}}, #{256 * r}]") for r in range(3)]
+    return InstructionBlock(tuple(code), {**sums, "p": "r1", "w": "r3", "a": "r5"}, VECTORS)
 
 
 @pytest.mark.parametrize("vectors", [1, 4, 9])
@@ -230,15 +238,15 @@ def test_the_order_of_a_register_block_keeps_the_multiplier_busy(vectors):
 def test_what_is_issued_first_is_a_choice(priority, first):
     """A store could start at once, and so could a product that two more wait for."""
     code = (
-        Instruction("vstrw.32", "{x}, [{o}]"),
-        Instruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
-        Instruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
-        Instruction("vstrw.32", "{y}, [{o}, #16]"),
+        BlockInstruction("vstrw.32", "{x}, [{o}]"),
+        BlockInstruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
+        BlockInstruction("vmul.i32", "{y}, {y}, {y}", ("y",), ("y",)),
+        BlockInstruction("vstrw.32", "{y}, [{o}, #16]"),
     )
     registers = {"x": "q0", "y": "q1", "o": "r0"}
-    found = ordered(Block(code, registers, VECTORS[2:]), PIPELINE, issue=Issue(priority))
+    found = ordered(InstructionBlock(code, registers, VECTORS[2:]), PIPELINE, issue=Issue(priority))
     assert found.turn[0] == first
-    assert sorted(found.turn) == sorted(ordered(Block(code, registers, VECTORS[2:]), None).turn)
+    assert sorted(found.turn) == sorted(ordered(InstructionBlock(code, registers, VECTORS[2:]), None).turn)
 
 
 def test_a_small_window_keeps_the_order_that_is_given():
@@ -285,30 +293,30 @@ def test_every_order_of_a_convolution_computes_the_same(tmp_path):
 
 
 def test_vectors_that_do_not_fit_are_refused():
-    loads = [Instruction("vldrw.u32", f"{{x{i}}}, [{{p}}, #{16 * i}]", (f"x{i}",)) for i in range(9)]
-    sums = [Instruction("vadd.i32", f"{{x0}}, {{x0}}, {{x{i}}}", ("x0",), ("x0",)) for i in range(8, 0, -1)]
+    loads = [BlockInstruction("vldrw.u32", f"{{x{i}}}, [{{p}}, #{16 * i}]", (f"x{i}",)) for i in range(9)]
+    sums = [BlockInstruction("vadd.i32", f"{{x0}}, {{x0}}, {{x{i}}}", ("x0",), ("x0",)) for i in range(8, 0, -1)]
     with pytest.raises(BackendError, match="the vectors of a turn do not fit the registers"):
-        ordered(Block((*loads, *sums), {"p": "r0"}, VECTORS), None)
+        ordered(InstructionBlock((*loads, *sums), {"p": "r0"}, VECTORS), None)
 
 
 def test_a_gather_gets_a_register_apart_from_its_offsets():
     code = (
-        Instruction("vldrb.u8", "{x}, [{p}]", ("x",)),
-        Instruction("vldrb.u8", "{y}, [{t}, {x}]", ("y",), apart=True),
-        Instruction("vstrb.8", "{y}, [{o}]"),
+        BlockInstruction("vldrb.u8", "{x}, [{p}]", ("x",)),
+        BlockInstruction("vldrb.u8", "{y}, [{t}, {x}]", ("y",), apart=True),
+        BlockInstruction("vstrb.8", "{y}, [{o}]"),
     )
-    found = ordered(Block(code, {"p": "r0", "t": "r1", "o": "r2"}, VECTORS), PIPELINE)
+    found = ordered(InstructionBlock(code, {"p": "r0", "t": "r1", "o": "r2"}, VECTORS), PIPELINE)
     target, offsets = found.turn[1].removeprefix("vldrb.u8 ").rstrip("]").split(", [r1, ")
     assert target != offsets
 
 
 def test_hoisted_loads_are_those_of_the_next_turn():
     code = (
-        Instruction("vldrw.u32", "{x}, [{p}], #16", ("x", "p"), ("p",)),
-        Instruction("vadd.i32", "{x}, {x}, {x}", ("x",), ("x",)),
-        Instruction("vstrw.32", "{x}, [{o}], #16", ("o",), ("o",)),
+        BlockInstruction("vldrw.u32", "{x}, [{p}], #16", ("x", "p"), ("p",)),
+        BlockInstruction("vadd.i32", "{x}, {x}, {x}", ("x",), ("x",)),
+        BlockInstruction("vstrw.32", "{x}, [{o}], #16", ("o",), ("o",)),
     )
-    found = ordered(Block(code, {"p": "r0", "o": "r1"}, VECTORS), PIPELINE, 1)
+    found = ordered(InstructionBlock(code, {"p": "r0", "o": "r1"}, VECTORS), PIPELINE, 1)
     assert len(found.entry) == 1
     assert found.turn[-1] == found.entry[0] == "vldrw.u32 q0, [r0], #16"
 
@@ -328,11 +336,11 @@ def test_the_c_of_one_schedule_stays_what_it_is(family, tmp_path):
 
 
 def test_late_loads_stand_where_they_are_read_and_keep_the_order_of_a_pointer():
-    def load(to: str, pointer: str) -> Instruction:
-        return Instruction("vldrw.u32", f"{{{to}}}, [{{{pointer}}}], #16", (to, pointer), (pointer,))
+    def load(to: str, pointer: str) -> BlockInstruction:
+        return BlockInstruction("vldrw.u32", f"{{{to}}}, [{{{pointer}}}], #16", (to, pointer), (pointer,))
 
-    def add(to: str, *operands: str) -> Instruction:
-        return Instruction("vadd.i32", f"{{{to}}}, " + ", ".join(f"{{{name}}}" for name in operands), (to,))
+    def add(to: str, *operands: str) -> BlockInstruction:
+        return BlockInstruction("vadd.i32", f"{{{to}}}, " + ", ".join(f"{{{name}}}" for name in operands), (to,))
 
     code = [load("a", "p"), load("b", "p"), load("c", "r"), add("d", "c", "c"), add("e", "d", "b"), add("f", "e", "a")]
     late = with_late_loads(code, {"p", "r"})

@@ -15,8 +15,7 @@ from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels import pool
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.pool import Pool
-from tosaic.backends.cortex_m.nest.joins import Access, Code, Tile
-from tosaic.backends.cortex_m.nest.joins import Pool as Join
+from tosaic.backends.cortex_m.nest.joins import Code, LaneAccess, PoolReduction, ReductionTile
 from tosaic.backends.cortex_m.nest.nest import parse_trace, print_trace
 from tosaic.backends.cortex_m.nest.windows import placed, scheduled
 from tosaic.support.errors import BackendError
@@ -61,13 +60,13 @@ def test_the_c_of_one_depthwise_convolution_stays_what_it_is():
 
 def test_neighbors_share_what_their_windows_have_in_common():
     """Two windows of 3 x 3 side by side: 12 loads, 2 joins in each of 4 columns, and 3 of the columns."""
-    tile = Tile(((0, 1, 2),), ((0, 1, 2), (0, 1, 2)), (3, 3), (1, 1), (1, 1), (16, 16))
-    code = [each.mnemonic for each in Join(1, 1).code(tile)]
+    tile = ReductionTile(((0, 1, 2),), ((0, 1, 2), (0, 1, 2)), (3, 3), (1, 1), (1, 1), (16, 16))
+    code = [each.mnemonic for each in PoolReduction(1, 1).code(tile)]
     assert {name: code.count(name) for name in set(code)} == {"vldrw.u32": 12, "vmax.s8": 11, "vstrb.8": 2}
 
 
 def test_accesses_in_reach_share_a_position_of_their_pointer():
-    code: Code = [Access("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
+    code: Code = [LaneAccess("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
     instructions, bases = placed(code, {"p": 16})
     assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
         "vldrb.u8 {v0}, [{p0}, #-100]",

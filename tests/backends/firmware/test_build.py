@@ -14,7 +14,7 @@ from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.firmware.build import Firmware, build_firmware
-from tosaic.backends.firmware.program import Buffer, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import CallSequence, Interface, KernelCall, NpuCall, Port, TensorBuffer
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu
@@ -56,13 +56,13 @@ ADD = KernelSource(
 OFFSETS = np.arange(64, dtype=np.int8)
 
 
-def two_kernels() -> Program:
+def two_kernels() -> CallSequence:
     buffers = {
-        "x": Buffer((8, 8), INT8),
-        "flat": Buffer((64,), INT8),
-        "scaled": Buffer((64,), INT8),
-        "offsets": Buffer((64,), INT8, OFFSETS),
-        "y": Buffer((64,), INT8),
+        "x": TensorBuffer((8, 8), INT8),
+        "flat": TensorBuffer((64,), INT8),
+        "scaled": TensorBuffer((64,), INT8),
+        "offsets": TensorBuffer((64,), INT8, OFFSETS),
+        "y": TensorBuffer((64,), INT8),
     }
     calls = (
         KernelCall(SCALE, ("flat",), ("scaled",), "model.py:3 aten.mul"),
@@ -72,7 +72,7 @@ def two_kernels() -> Program:
         (Interface("image", "x", HALVES),),
         (Interface("score", "y"), Interface("middle", "scaled")),
     )
-    return Program(interfaces[0], interfaces[1], buffers, calls, {"flat": "x"})
+    return CallSequence(interfaces[0], interfaces[1], buffers, calls, {"flat": "x"})
 
 
 def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -185,15 +185,15 @@ def test_a_kernel_that_does_not_compile_is_named(tmp_path):
         build_firmware(replace(program, calls=(program.calls[0], broken)), BOARD, tmp_path)
 
 
-def with_npu() -> Program:
+def with_npu() -> CallSequence:
     """x -> (NPU: y = x + weights, in its scratch) -> add -> (NPU: z = -y, bound to the buffers) -> z"""
-    buffers = {name: Buffer((64,), INT8) for name in ("x", "a", "b", "z")}
+    buffers = {name: TensorBuffer((64,), INT8) for name in ("x", "a", "b", "z")}
     copied = NpuCall(
         "plus", b"STREAM-0" * 2, bytes(range(64)), 256, 32, (Port("x", 1, 64),), (Port("a", 1, 128),), "model.py:9 conv"
     )
     bound = NpuCall("minus", b"STREAM-1" * 2, b"", 0, 0, (Port("b", 3, 0),), (Port("z", 4, 0),))
     calls = (copied, KernelCall(ADD, ("a", "a"), ("b",)), bound)
-    return Program((Interface("x", "x"),), (Interface("z", "z"),), buffers, calls)
+    return CallSequence((Interface("x", "x"),), (Interface("z", "z"),), buffers, calls)
 
 
 def execute(number: int, regions: dict[int, bytearray]) -> None:

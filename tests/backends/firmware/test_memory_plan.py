@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.placing import ALIGNMENT, PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
-from tosaic.backends.firmware.program import Buffer, Copy, Interface, KernelCall, NpuCall, Port, Program
+from tosaic.backends.firmware.program import CallSequence, Copy, Interface, KernelCall, NpuCall, Port, TensorBuffer
 from tosaic.backends.target import Layout, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
 
@@ -36,9 +36,9 @@ def kernel(inputs, outputs, scratch=0, in_place=()) -> KernelCall:
     return KernelCall(source, tuple(inputs), tuple(outputs))
 
 
-def program(sizes, calls, inputs=("x",), outputs=("y",), aliases=None) -> Program:
-    buffers = {name: Buffer((size,), INT8) for name, size in sizes.items()}
-    made = Program(
+def program(sizes, calls, inputs=("x",), outputs=("y",), aliases=None) -> CallSequence:
+    buffers = {name: TensorBuffer((size,), INT8) for name, size in sizes.items()}
+    made = CallSequence(
         tuple(Interface(f"in_{name}", name) for name in inputs),
         tuple(Interface(f"out_{name}", name) for name in outputs),
         buffers,
@@ -50,7 +50,7 @@ def program(sizes, calls, inputs=("x",), outputs=("y",), aliases=None) -> Progra
 
 
 @st.composite
-def programs(draw, sharing: bool = True) -> Program:
+def programs(draw, sharing: bool = True) -> CallSequence:
     sizes = {"x": draw(st.integers(1, 3000))}
     calls, written = [], ["x"]
     for number in range(draw(st.integers(1, 12))):
@@ -210,7 +210,7 @@ def test_the_npus_fast_memory_has_the_first_claim_on_the_fastest():
 
 def test_constants_are_not_in_the_arena():
     made = program({"x": 16, "w": 1600, "y": 16}, [kernel(["x", "y"], ["y"])], inputs=("x", "y"))
-    value = Buffer((1600,), INT8, np.zeros(1600, np.int8))
+    value = TensorBuffer((1600,), INT8, np.zeros(1600, np.int8))
     made = replace(
         made, buffers={**made.buffers, "w": value}, calls=(kernel(["x", "w"], ["y"]),), inputs=made.inputs[:1]
     )
@@ -283,10 +283,10 @@ def test_streams_over_each_others_tensors_leave_no_gap(file, bytes_):
     assert plan.arena_bytes == bytes_
 
 
-def keeping(copies) -> Program:
+def keeping(copies) -> CallSequence:
     """x is added to a state; the result is the next one."""
-    buffers = {name: Buffer((64,), INT8) for name in ("x", "sum", "y", "z")}
-    made = Program(
+    buffers = {name: TensorBuffer((64,), INT8) for name in ("x", "sum", "y", "z")}
+    made = CallSequence(
         (Interface("x", "x"),),
         (Interface("z", "z"),),
         buffers,
@@ -314,6 +314,10 @@ def test_a_state_keeps_its_place():
 ])  # fmt: skip
 def test_copies_that_cannot_be(copies, why):
     made = keeping(())
-    buffers = {**made.buffers, "other": Buffer((64,), INT8), "half": Buffer((32,), INT8, np.zeros(32, np.int8))}
+    buffers = {
+        **made.buffers,
+        "other": TensorBuffer((64,), INT8),
+        "half": TensorBuffer((32,), INT8, np.zeros(32, np.int8)),
+    }
     with pytest.raises(BackendError, match=why):
         replace(made, buffers=buffers, copies=copies).check()

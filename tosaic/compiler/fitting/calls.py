@@ -10,7 +10,7 @@ from tosaic.backends.cortex_m.streams.across import stage_across
 from tosaic.backends.cortex_m.streams.stage import Stage, stage_of
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.memory_plan import lifetimes
-from tosaic.backends.firmware.program import KernelCall, Program
+from tosaic.backends.firmware.program import CallSequence, KernelCall
 from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.tuning import Tuner
@@ -56,7 +56,7 @@ class Calls:
     def __len__(self) -> int:
         return len(self.names)
 
-    def assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> Program:
+    def assembled(self, module: ir.Module, sources: Mapping[str, KernelSource]) -> CallSequence:
         """The program of a placed module, with the names of its interface numbered."""
         main = functions(module)["main"]
         inputs = [f"input_{i}" for i in range(len(body_of(main).arguments))]

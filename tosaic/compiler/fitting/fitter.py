@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.firmware.build import build_firmware, out_of_flash
 from tosaic.backends.firmware.fragmentation import Fragmented, fragmented
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
-from tosaic.backends.firmware.program import Program
+from tosaic.backends.firmware.program import CallSequence
 from tosaic.backends.target import Target
 from tosaic.compiler.chosen import AnyTask
 from tosaic.compiler.fitting.calls import Calls
@@ -232,7 +232,7 @@ class Fitter:
             self._conflicts.append(self._conflict(fit, self._program_of(fitted), size))
         return None
 
-    def _conflict(self, fit: Fit, program: Program, size: int) -> Conflict:
+    def _conflict(self, fit: Fit, program: CallSequence, size: int) -> Conflict:
         """Which segments have no plan together: those that leave gaps, or all."""
         found = fragmented(program, size) or Fragmented(0, (0,) * len(fit.segments))
         segments = fit.segments[found.first : found.first + len(found.surplus)]
@@ -292,6 +292,6 @@ class Fitter:
         layout = self._tuner.target.layout
         return replace(self._tuner.target, layout=replace(layout, arena=(replace(layout.arena[0], size=_ROOM),)))
 
-    def _program_of(self, fitted: Fitted) -> Program:
+    def _program_of(self, fitted: Fitted) -> CallSequence:
         sources = {name: chosen.source for name, chosen in self._tuner.choose(fitted.tasks).items()}
         return self._calls.assembled(fitted.module, sources)

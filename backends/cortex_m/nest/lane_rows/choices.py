@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.lane_rows.plain import Plain
 from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
@@ -26,12 +26,12 @@ class Compare(LaneRow):
         result = turn.name()
         text = f"{{{result}}}, #0\\nvcmp.{kind}{form.valid} {condition}, {{{a}}}, {{{b}}}\\nvpst\\n"
         text += f"vmovt.i{form.valid} {{{result}}}, #1"
-        turn.code.append(Instruction(f"vmov.i{form.valid}", text, (result,), apart=True))
+        turn.code.append(BlockInstruction(f"vmov.i{form.valid}", text, (result,), apart=True))
         return result
 
 
 @LANE_ROWS.register
-class Select(Plain):
+class SelectRow(Plain):
     """One of two values: VCMP and VPSEL."""
 
     name = "select"
@@ -42,5 +42,5 @@ class Select(Plain):
         condition, a, b = (turn.fetch(v, part, form) for v in value.operands)
         result = turn.name()
         text = f"ne, {{{condition}}}, zr\\nvpsel {{{result}}}, {{{a}}}, {{{b}}}"
-        turn.code.append(Instruction(f"vcmp.i{form.valid}", text, (result,)))
+        turn.code.append(BlockInstruction(f"vcmp.i{form.valid}", text, (result,)))
         return result

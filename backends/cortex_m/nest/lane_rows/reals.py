@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.nest.block import Instruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction
 from tosaic.backends.cortex_m.nest.lanes import RELATIONS, Value
 from tosaic.backends.cortex_m.nest.turn import LANE_ROWS, Form, LaneRow, Turn
 
@@ -127,7 +127,7 @@ class Larger(Real):
         text = f"{{{result}}}, {{{a}}}\\nvpt.f32 gt, {{{greater}}}, {{{less}}}\\nvmovt {{{result}}}, {{{b}}}"
         if value.operands[1].number is None:
             text += f"\\nvpt.f32 ne, {{{b}}}, {{{b}}}\\nvmovt {{{result}}}, {{{b}}}"
-        turn.code.append(Instruction("vmov", text, (result,), apart=True))
+        turn.code.append(BlockInstruction("vmov", text, (result,), apart=True))
         return result
 
 
@@ -151,5 +151,5 @@ class CompareReals(Real):
         a, b = (turn.fetch(v, part, _WORD) for v in value.operands)
         condition, result = RELATIONS[value.numbers[0]], turn.name()
         text = f"{{{result}}}, #0\\nvcmp.f32 {condition}, {{{a}}}, {{{b}}}\\nvpst\\nvmovt.i32 {{{result}}}, #1"
-        turn.code.append(Instruction("vmov.i32", text, (result,), apart=True))
+        turn.code.append(BlockInstruction("vmov.i32", text, (result,), apart=True))
         return result

@@ -66,7 +66,7 @@ class Sum(LaneRow):
 
 
 @LANE_ROWS.register
-class Product(LaneRow):
+class ProductRow(LaneRow):
     """a * b: VMULL of narrower lanes where they hold both, else VMUL."""
 
     name = "mul"

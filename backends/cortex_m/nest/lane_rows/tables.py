@@ -32,7 +32,7 @@ class Table(LaneRow):
 
 
 @LANE_ROWS.register
-class Lookup(LaneRow):
+class LookupRow(LaneRow):
     """Entries of a TABLE of 513 int16, by segment."""
 
     name = "lookup"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class ComputeAt(Primitive):
+class NestComputeAt(NestPrimitive):
     """`compute_at(stage, consumer, loop)`: a stage is computed inside that loop, for what the loops below it read.
 
     It comes before the stage's own loops are split: their extents shrink to one turn of the consumer's.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Fuse(Primitive):
+class NestFuse(NestPrimitive):
     """`fuse(stage, outer, inner)`: two whole loops, one right inside the other, become one over both, named `inner`."""
 
     name = "fuse"

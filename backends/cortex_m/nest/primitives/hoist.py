@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Hoist(Primitive):
+class NestHoist(NestPrimitive):
     """`hoist(stage, loads)`: software pipelining: so many loads of a turn are executed at the end of the one before."""
 
     name = "hoist"

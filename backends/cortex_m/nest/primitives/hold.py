@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 
 
 @PRIMITIVES.register
-class Hold(Primitive):
+class Hold(NestPrimitive):
     """`hold(operand, vectors)`: so many vectors of an operand stay in registers; others are loaded where used."""
 
     name = "hold"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Interleave(Primitive):
+class Interleave(NestPrimitive):
     """`interleave(stage, vectors)`: the code of so many unrolled vectors alternates, so that one runs while another
     waits."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tosaic.backends.cortex_m.nest.block import PRIORITIES, Issue
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class IssueBy(Primitive):
+class IssueBy(NestPrimitive):
     """`issue(stage, priority, window)`: list scheduling of a stage's block: what goes first of the instructions that
     can start at once, of so many that stand next."""
 

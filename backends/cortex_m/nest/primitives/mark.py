@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, How, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, How, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
-class _Mark(Primitive):
+class _Mark(NestPrimitive):
     how: ClassVar[How]
 
     def apply(self, nest: Nest, *arguments: Argument) -> Nest:
@@ -27,7 +27,7 @@ class _Mark(Primitive):
 
 
 @PRIMITIVES.register
-class Unroll(_Mark):
+class NestUnroll(_Mark):
     """`unroll(stage, loop, ...)`: code for every position."""
 
     name, how = "unroll", "unroll"
@@ -41,7 +41,7 @@ class Lanes(_Mark):
 
 
 @PRIMITIVES.register
-class Turn(_Mark):
+class NestTurn(_Mark):
     """`turn(stage, loop)`: a hardware loop around the block of all loops inside."""
 
     name, how = "turn", "turn"

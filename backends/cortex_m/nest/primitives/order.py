@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Order(Primitive):
+class Order(NestPrimitive):
     """`order(stage, loop, ...)`: the loops of a stage, outermost first; all of them are named.
 
     The parts of one axis stay in their order: the outer before the inner.

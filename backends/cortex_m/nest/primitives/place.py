@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Place(Primitive):
+class NestPlace(NestPrimitive):
     """`place(operand, where)`: where an operand is read from, e.g. `in_place` or `windows` side by side in scratch."""
 
     name = "place"

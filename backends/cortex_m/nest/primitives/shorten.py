@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Shorten(Primitive):
+class Shorten(NestPrimitive):
     """`shorten(stage, loop)`: the last turn of a split loop ends with the extent: a shorter one, with code of its own.
 
     Without it that turn starts early, and computes some positions twice.

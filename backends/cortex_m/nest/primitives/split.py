@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Loop, Nest, Primitive
+from tosaic.backends.cortex_m.nest.nest import PRIMITIVES, Argument, Nest, NestLoop, NestPrimitive
 from tosaic.support.errors import BackendError
 
 
 @PRIMITIVES.register
-class Split(Primitive):
+class NestSplit(NestPrimitive):
     """`split(stage, loop, inner, factor)`: `for i in N` becomes `for i in N by factor: for inner in factor`.
 
     Where the factor does not divide the extent, the last turn starts early enough to be whole.
@@ -23,6 +23,6 @@ class Split(Primitive):
             raise BackendError(f"`{name}` of {loop.extent} cannot be split by {factor}")
         if loop.how != "each" or any(other.name == inner for other in nest.stages[stage]):
             raise BackendError(f"`{name}` cannot be split into `{inner}`", why=f"the nest is\n{nest}")
-        parts = (loop._replace(step=width), Loop(inner, loop.axis, width, loop.step))
+        parts = (loop._replace(step=width), NestLoop(inner, loop.axis, width, loop.step))
         loops = [part for other in nest.stages[stage] for part in (parts if other is loop else (other,))]
         return nest.with_loops(stage, loops)

@@ -64,7 +64,7 @@ def _in_whole_registers(b: Buffer) -> Buffer:
 
 
 @PRIMITIVES.register
-class Stage(Primitive):
+class StageWindow(Primitive):
     """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
     `scratch`, as i32; what the turn writes is copied back.
 
@@ -134,7 +134,7 @@ def _copied(to: Access, source: Access, extents: Mapping[str, int], names: Mappi
 
 
 @PRIMITIVES.register
-class Place(Primitive):
+class PlaceBuffer(Primitive):
     """`place(S, r)`: a buffer of scratch memory lies in registers."""
 
     name = "place"

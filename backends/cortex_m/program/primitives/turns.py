@@ -76,7 +76,7 @@ class Hoist(Primitive):
 
 
 @PRIMITIVES.register
-class Pipeline(Primitive):
+class PipelineLoop(Primitive):
     """`pipeline(x, T)`: of a turn of a hardware loop, all up to where it has made `T` is executed in the turn before,
     beside the end of that."""
 
