@@ -36,8 +36,10 @@ def _conv(shape=(1, 8, 8, 16), channels=32, kernel=(3, 3), **options):
 
 
 def _kernel(layer, **knobs) -> Tiled:
-    what = conv2d._contraction(layer.workload(Conv2d()), CORE)
-    default = next(first for each in layer.space(Conv2d()).variants if each.assignments > 1 and (first := each.first()))
+    family, workload = Conv2d(), layer.workload(Conv2d())
+    what = conv2d._contraction(workload, CORE)
+    firsts = (each.first() for each in layer.space(family).variants if each.assignments > 1)
+    default = next(first for first in firsts if first and not family.is_program(workload, first, CORE))
     schedule = replace(default, knobs=tuple(sorted({**dict(default.knobs), **knobs}.items())))
     return scheduled(what, schedule, CORE)
 
