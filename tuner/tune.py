@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -286,7 +287,8 @@ def _coverable(tasks: Sequence[Task], trials: int) -> bool:
     """Whether the budget measures every space whole."""
     if sum(min(ENUMERABLE + 1, task.space.assignments) for task in tasks) > ENUMERABLE:
         return False
-    return sum(sum(1 for _ in task.space.schedules()) for task in tasks) <= trials
+    schedules = itertools.chain.from_iterable(task.space.schedules() for task in tasks)
+    return sum(1 for _ in itertools.islice(schedules, trials + 1)) <= trials
 
 
 def _cost_model(seed: int) -> CostModel:

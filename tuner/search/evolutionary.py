@@ -50,9 +50,11 @@ class Evolutionary(Search):
         self._population: list[Schedule] = []
 
     def choose(self, count: int) -> Iterable[Schedule]:
+        starters = [schedule for schedule in self._starters if schedule not in self._seen][:count]
+        if len(starters) == count:
+            return starters
         if self._unseen is not None and len(self._unseen) <= count:
             return list(self._unseen)
-        starters = [schedule for schedule in self._starters if schedule not in self._seen][:count]
         by_chance = sum(self.rng.random() < RANDOM_SHARE for _ in range(count - len(starters)))
         guided = self._guided(count - len(starters) - by_chance, starters)
         chosen = dict.fromkeys([*starters, *guided])
