@@ -35,7 +35,8 @@ def folder(tmp_path_factory) -> Path:
 def _compiled(folder: Path, model: str) -> dict:
     """The manifest of a build whose runs are exact, with what it lost against float."""
     paths = [str(folder), str(ROOT)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "data")}
+    settings = {"PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "data"), "PYTHONFAULTHANDLER": "1"}
+    environment = os.environ | settings
     for words in (["compile", model, "--target", "corstone-300", "-o", "build"], ["run", "build", "--random", "2"]):
         command = [sys.executable, "-m", "tosaic", *words, "--json"]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
