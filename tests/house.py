@@ -44,13 +44,14 @@ FILES = [(room, path) for room, folder in FOLDERS.items() for path in files(fold
 HALL = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for room, path in FILES if room == "tosaic"}
 
 
+def _module(name: str) -> str:
+    """The module of the hall that an imported name is, or comes from; empty for one of no module of it."""
+    return next((known for known in (name, name.rpartition(".")[0]) if known in HALL), "")
+
+
 def imported_in_the_hall(module: str) -> set[str]:
     """The modules of the hall that a module imports."""
-    found = {
-        next((known for known in (name, name.rpartition(".")[0]) if known in HALL), "")
-        for name in imports_of_ours(HALL[module])
-    }
-    return found - {"", module}
+    return set(map(_module, imports_of_ours(HALL[module]))) - {"", module}
 
 
 def wing(module: str) -> str:
@@ -63,8 +64,8 @@ def _place(name: str) -> str:
     folder = name.split(".")[1] if "." in name else ""
     if f"tosaic.{folder}" in FOLDERS:
         return folder
-    module = name if name in HALL else name.rpartition(".")[0]
-    return wing(module) if "." in module else ""
+    module = _module(name)
+    return wing(module) if module else ""
 
 
 def _arrows() -> dict[str, set[str]]:

@@ -73,7 +73,7 @@ class _File:
     def _region(self, op: Any) -> NpuRegion:
         """The operands are command stream, constants, working memory, fast working memory, then the inputs."""
         commands, constants, scratch, fast, *inputs = op.InputsAsNumpy().tolist()
-        stream, base = self._content(commands), self._offset(scratch)
+        stream, base = self._content(commands), self._offsets[scratch]
         return NpuRegion(
             accelerator=_accelerator(stream),
             options=USUAL,
@@ -91,7 +91,7 @@ class _File:
 
     def _port(self, value: int, base: int) -> NpuPort:
         tensor = self._value(value)
-        return NpuPort(_SCRATCH, self._offset(value) - base, _bytes(tensor), tensor.shape, tensor.dtype)
+        return NpuPort(_SCRATCH, self._offsets[value] - base, _bytes(tensor), tensor.shape, tensor.dtype)
 
     def _value(self, value: int) -> FileValue:
         tensor = self._graph.Tensors(value)
@@ -106,11 +106,8 @@ class _File:
         """Whether a tensor is a constant, or a variable that its op keeps."""
         return bool(self._graph.Tensors(value).IsVariable() or self._content(value))
 
-    def _offset(self, value: int) -> int:
-        """Where a tensor lies in the arena of the whole file."""
-        return self._offsets[value]
-
     def _planned(self) -> list[int]:
+        """Where each tensor lies in the arena of the whole file."""
         for i in range(self._model.MetadataLength()):
             entry = self._model.Metadata(i)
             if entry.Name() == _OFFSETS:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-
-FILES = Path(__file__).parents[1] / "frontend" / "tflite"
+from compiled_by_vela import FILES
+from compiled_by_vela import compiled as made_by_vela
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("vela")
-    command = [sys.executable, "-m", "ethosu.vela", FILES / "conv.tflite", "--accelerator-config", "ethos-u55-128"]
-    subprocess.run([*command, "--output-dir", folder], check=True, capture_output=True)
-    return folder / "conv_vela.tflite"
+    return made_by_vela("conv", "ethos-u55-128", tmp_path_factory.mktemp("vela"))
 
 
 @pytest.fixture

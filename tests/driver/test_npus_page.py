@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from drop_in import describe, tosaic_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "npus.md").read_text()
 BLOCKS = dict(
@@ -27,23 +25,10 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("npus")
     for name in ("toy.py", "toy_npu.c", "net.py"):
         (folder / name).write_text(BLOCKS[name])
-    information = folder / "toy-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    group = BLOCKS["entry_points.txt"].replace('project.entry-points."tosaic.npus"', "tosaic.npus")
-    (information / "entry_points.txt").write_text(group.replace('"', ""))
+    describe("toy", BLOCKS["entry_points.txt"], folder)
     board = ("--target", "corstone-300", "--accelerator", "toy-8")
-    _tosaic(folder, "compile", "net.py:net", *board, "-o", "build", "--verify-each")
+    tosaic_in(folder, "compile", "net.py:net", *board, "-o", "build", "--verify-each")
     return folder
-
-
-def _tosaic(folder: Path, *words: str) -> str:
-    paths = [str(folder), str(Path(__file__).parents[2])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "data")}
-    command = [sys.executable, "-m", "tosaic", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_it_takes_what_it_says_and_the_build_is_exact(folder):
@@ -52,13 +37,13 @@ def test_it_takes_what_it_says_and_the_build_is_exact(folder):
     assert on["CONV2D"] == "npu" and on["MAX_POOL2D"] == "cpu"
     (pool,) = [op for op in manifest["ops"] if op["op"] == "MAX_POOL2D"]
     assert pool["reason"] == "toy-8 has no MAX_POOL2D"
-    run = json.loads(_tosaic(folder, "run", "build", "--random", "3", "--json"))
+    run = json.loads(tosaic_in(folder, "run", "build", "--random", "3", "--json"))
     assert run["exact"] and run["npu_cycles"] == sum(region["cycles"] for region in manifest["regions"])
 
 
 def test_its_streams_and_its_ops_are_printed(folder):
-    assert "CONV2D  # aten.conv2d.default" in _tosaic(folder, "npu", "disasm", "build")
-    shown = _tosaic(folder, "npu", "ops")
+    assert "CONV2D  # aten.conv2d.default" in tosaic_in(folder, "npu", "disasm", "build")
+    shown = tosaic_in(folder, "npu", "ops")
     assert "U55, U65" in shown and re.search(r"CLAMP +int8", shown)
 
 

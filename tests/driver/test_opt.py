@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import NETS
+from drop_in import describe
 
 from tosaic.backends.reference import evaluate
 from tosaic.passes import PASSES, random_inputs
@@ -177,10 +178,7 @@ def test_a_new_file_that_does_not_import_is_named(new_pass, refused, tmp_path):
 def test_an_installed_package_adds_a_pass_by_its_entry_point(tmp_path):
     """In a process of its own: a distribution on the path, as pip leaves it."""
     (tmp_path / "theirs.py").write_text(PASS)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tosaic.passes]\ndrop-clamps = theirs:DropClamps\n")
+    describe("theirs", "[tosaic.passes]\ndrop-clamps = theirs:DropClamps\n", tmp_path)
     code = textwrap.dedent("""
         from tosaic.passes import parse_pipeline
         print(*parse_pipeline("drop-clamps{fail=true}"))

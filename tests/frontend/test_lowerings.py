@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from drop_in import describe
 from torch import nn
 
 from tosaic.backends.reference import evaluate
@@ -85,10 +86,7 @@ def drop(afresh, monkeypatch, tmp_path):
 @pytest.fixture
 def install(afresh, monkeypatch, tmp_path):
     """Put a distribution of one module on the path, as pip leaves it."""
-    information = tmp_path / "theirs-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[tosaic.lowerings]\nbessel = theirs\n")
+    describe("theirs", "[tosaic.lowerings]\nbessel = theirs\n", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return lambda source: (tmp_path / "theirs.py").write_text(source)
 

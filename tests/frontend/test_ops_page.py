@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
+from drop_in import ROOT, describe, tosaic_in
 from pages import named_blocks
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ops.md").read_text()
 
 
@@ -23,25 +20,15 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ops")
     for name, text in named_blocks(PAGE, "python").items():
         (folder / name).write_text(text)
-    information = folder / "mine-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (groups,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
-    groups = re.sub(r'project\.entry-points\."(.*?)"', r"\1", groups).replace('"', "")
-    (information / "entry_points.txt").write_text(groups)
+    describe("mine", groups, folder)
     return folder
 
 
 def _compiled(folder: Path, model: str) -> dict:
     """The manifest of a build whose runs are exact, with what it lost against float."""
-    paths = [str(folder), str(ROOT)]
-    settings = {"PYTHONPATH": os.pathsep.join(paths), "XDG_DATA_HOME": str(folder / "data"), "PYTHONFAULTHANDLER": "1"}
-    environment = os.environ | settings
-    for words in (["compile", model, "--target", "corstone-300", "-o", "build"], ["run", "build", "--random", "2"]):
-        command = [sys.executable, "-m", "tosaic", *words, "--json"]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["exact"]
+    tosaic_in(folder, "compile", model, "--target", "corstone-300", "-o", "build")
+    assert json.loads(tosaic_in(folder, "run", "build", "--random", 2, "--json"))["exact"]
     return json.loads((folder / "build" / "manifest.json").read_text())
 
 

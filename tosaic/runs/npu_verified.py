@@ -93,12 +93,12 @@ def read_compiled(path: Path) -> CompiledFile:
         Error: there is none, or no NPU's compiler made it.
     """
     try:
-        found = (file for family in families() if (file := family.read(path)))
-        return next(found)
+        found = next((file for family in families() if (file := family.read(path))), None)
     except OSError as error:
         raise Error(f"cannot read `{path}`", why=str(error.strerror)) from error
-    except StopIteration:
-        raise Error(f"`{path}` has no NPU region", hint="a .tflite file that Vela has compiled") from None
+    if found is None:
+        raise Error(f"`{path}` has no NPU region", hint="a .tflite file that Vela has compiled")
+    return found
 
 
 def run_compiled(file: CompiledFile, inputs: Sequence[np.ndarray], core: _CoreStep) -> Arrays:

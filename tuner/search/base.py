@@ -6,7 +6,6 @@ import itertools
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -42,14 +41,15 @@ class Search(ABC):
         self.space, self.rng, self.score, self.hints = space, rng, score, hints
         self.costs: dict[Schedule, float] = {}
         self._seen: dict[Schedule, None] = {}
+        self._left: dict[Schedule, None] | None = None
         self._scan = space.scan()
 
-    @cached_property
+    @property
     def _unseen(self) -> dict[Schedule, None] | None:
         """What is left of a small space, whose legality is looked at when it is first asked for."""
-        if self.space.assignments > ENUMERABLE:
-            return None
-        return dict.fromkeys(schedule for schedule in self.space.schedules() if schedule not in self._seen)
+        if self._left is None and self.space.assignments <= ENUMERABLE:
+            self._left = dict.fromkeys(schedule for schedule in self.space.schedules() if schedule not in self._seen)
+        return self._left
 
     def observe(self, schedule: Schedule, cost: float) -> None:
         """Learn the cost of a schedule, infinity for a failed trial."""
@@ -71,8 +71,8 @@ class Search(ABC):
     def _mark(self, schedules: Iterable[Schedule]) -> None:
         for schedule in schedules:
             self._seen[schedule] = None
-            if (left := self.__dict__.get("_unseen")) is not None:
-                left.pop(schedule, None)
+            if self._left is not None:
+                self._left.pop(schedule, None)
 
     def _in_order(self, count: int) -> list[Schedule]:
         """Up to `count` that no proposal has reached, in the order of the space, which is walked once in all."""

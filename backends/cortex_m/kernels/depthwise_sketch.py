@@ -42,7 +42,7 @@ class DepthwiseSketch:
         block or as C reads a `channel`; `pixels` of it;
         `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
         g, isas = self.geometry, tuple(sets_of(core))
-        paired = ("row", "column") if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
+        paired = _PAIRS if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
         return {
             "isa": isas,
             "tile": (*paired, "words", "channel"),

@@ -151,9 +151,9 @@ def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str, tr
     lines = [
         *([] if functions[: len(COPY.splitlines())] == COPY.splitlines() else COPY.splitlines()),
         *functions,
-        *row_sum(what.depth),
+        *_row_sum(what.depth),
         *(_pack_rows(kernel) if transposed else _pack(kernel)),
-        f"void @SYMBOL@({signature(transposed)}, int8_t *restrict results,",
+        f"void @SYMBOL@({_signature(transposed)}, int8_t *restrict results,",
         "              const int8_t *restrict params, int8_t *restrict scratch)",
         "{",
         "  const int32_t *range = (const int32_t *)params;",
@@ -171,13 +171,13 @@ def _kernel(batch: int, kernel: Tiled, order: int, factors: int, lookup: str, tr
     return "\n".join(lines), round_up(seeds + kernel.factor_bytes, VECTOR)
 
 
-def signature(transposed: bool) -> str:
+def _signature(transposed: bool) -> str:
     """C of the operands of a kernel in the order of its function's arguments."""
     names = ("b", "a") if transposed else ("a", "b")
     return ", ".join(f"const int8_t *restrict {name}" for name in names)
 
 
-def row_sum(depth: int) -> list[str]:
+def _row_sum(depth: int) -> list[str]:
     """C of `row_sum`: the sum of one row of `a`."""
     whole, rest = divmod(depth, VECTOR)
     lines = ["INLINE int32_t row_sum(const int8_t *row)", "{", "  int32_t sum = 0;"]

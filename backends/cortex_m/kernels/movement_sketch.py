@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox, loops_of_box, movement
-from tosaic.backends.cortex_m.program.sketches.movement import FILL, MovedBox, moved
+from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box, movement
+from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, moved
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice

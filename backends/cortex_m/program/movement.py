@@ -10,6 +10,9 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.tree import Access, Alloc, Assign, Buffer, Program
 
+FILL = "fill"
+"""Where that lies which boxes are filled with."""
+
 
 @dataclass(frozen=True)
 class CopyAxis:
@@ -71,12 +74,12 @@ def movement(boxes: Sequence[CopyBox], sizes: Sequence[int], size: int, dtype: s
         names, source, result = loops_of_box(number, box), Affine.of(box.source), Affine.of(box.result)
         for name, axis in zip(names, box.axes, strict=True):
             source, result = source + Affine.of(name) * axis.source, result + Affine.of(name) * axis.result
-        value = Access("fill") if box.argument is None else Access(f"a{box.argument}", (source,))
+        value = Access(FILL) if box.argument is None else Access(f"a{box.argument}", (source,))
         extents = {name: axis.extent for name, axis in zip(names, box.axes, strict=True)}
         parts.append(nested(Assign(Access("out", (result,)), value), **{f"b{number}": 1, **extents}))
     body = seq(*parts)
     if fill is not None:
-        body = Alloc(Buffer("fill", "i32", (), "scratch"), seq(Assign(Access("fill"), fill), body))
+        body = Alloc(Buffer(FILL, "i32", (), "scratch"), seq(Assign(Access(FILL), fill), body))
     return Program(tuple(arguments), body)
 
 

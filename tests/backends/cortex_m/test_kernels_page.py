@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from drop_in import describe
 from family_cases import outcomes_of, task_of
 from tosa_graphs import Graph
 
@@ -33,12 +34,7 @@ def installed(tmp_path, monkeypatch):
     (groups,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.S)
     for name, source in blocks.items():
         (tmp_path / f"difference_{name}.py").write_text(source)
-    points = groups.replace("project.entry-points.", "").replace('"', "")
-    (tmp_path / "difference-1.0.dist-info").mkdir()
-    (tmp_path / "difference-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: difference\nVersion: 1.0\n"
-    )
-    (tmp_path / "difference-1.0.dist-info" / "entry_points.txt").write_text(points)
+    describe("difference", groups, tmp_path)
     for registry in (FAMILIES, LANE_ROWS):
         monkeypatch.setattr(registry, "_known", registry.known())
         monkeypatch.setattr(registry, "_complete", False)

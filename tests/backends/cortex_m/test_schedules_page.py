@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from board import M4
-from drop_in import install
+from drop_in import describe, install
 from pages import assert_as_printed, executed, named_blocks
 from tosa_graphs import Graph
 
@@ -64,10 +64,7 @@ def installed(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(source)
         monkeypatch.delitem(sys.modules, name, raising=False)  # of a test before
     (groups,) = re.findall(r"```toml\n(.*?)```", OWN, re.S)
-    information = tmp_path / "page-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: page\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(groups.replace("project.entry-points.", "").replace('"', ""))
+    describe("page", groups, tmp_path)
     for registry in (ISAS, PRIMITIVES, FAMILIES):
         monkeypatch.setattr(registry, "_known", registry.known())
         monkeypatch.setattr(registry, "_complete", False)

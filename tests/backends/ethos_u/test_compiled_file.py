@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from compiled_by_vela import FILES, compiled
 
 from tosaic.backends.ethos_u.compiled_file import read_compiled_file
 from tosaic.runs.npu_verified import Arrays, read_compiled, run_compiled
 from tosaic.support.errors import BackendError, Error
-
-FILES = Path(__file__).parents[2] / "frontend" / "tflite"
-
-
-def compiled(name: str, accelerator: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "ethosu.vela", FILES / f"{name}.tflite", "--accelerator-config", accelerator]
-    subprocess.run([*command, "--output-dir", folder], check=True, capture_output=True)
-    return folder / f"{name}_vela.tflite"
 
 
 def recorded(name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-FILL = "fill"
-"""Where that lies which boxes are filled with."""
+from tosaic.backends.cortex_m.program.movement import FILL
+
 _MANY = 12
 """Vectors along an axis that a hardware loop turns over."""
 
