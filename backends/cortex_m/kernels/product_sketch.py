@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches import matmuls, products
-from tosaic.backends.cortex_m.program.sketches.products import Tile
+from tosaic.backends.cortex_m.program.sketches.products import ThumbTile, Tile
 from tosaic.backends.cortex_m.program.thumb import HIGH
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -38,7 +38,7 @@ _TILES = (
     "1x2",
     "1x1",
 )
-_UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
+_UNROLLED = (8, 16, 24, 32, 64, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ def _scales(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> tuple[st
 
 def _tile(pixels: int, channels: int, columns: int, depth: int, knobs: Knobs) -> Tile:
     isa = str(knobs["isa"])
-    return Tile(pixels, channels, columns, depth, int(knobs["unroll"]), isa, extends(isa, "dsp"))
+    made = ThumbTile if extends(isa, "thumb") else Tile
+    return made(pixels, channels, columns, depth, int(knobs["unroll"]), isa, extends(isa, "dsp"))
 
 
 def is_small(constants: Mapping[str, np.ndarray]) -> bool:

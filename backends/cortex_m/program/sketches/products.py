@@ -43,11 +43,15 @@ class Tile:
     def cost(self) -> float:
         """About the cycles of a product: its share of loads, which take one more where they stand alone, and of what a
         last tile repeats."""
-        repeated = -(-self.columns // self.pixels) * self.pixels / self.columns
         most, least = max(self.pixels, self.channels), min(self.pixels, self.channels)
         alone = 0 if self.halves or self.held else most
         loads = (most + 2 * least * self.halves + least + alone) / (self.pixels * self.channels)
-        return repeated * (1 + loads + 1 / self.unroll) / (2 if self.halves else 1)
+        return self.repeated * (1 + loads + 1 / self.unroll) / (2 if self.halves else 1)
+
+    @property
+    def repeated(self) -> float:
+        """How often a product is computed: what a last tile repeats, twice."""
+        return -(-self.columns // self.pixels) * self.pixels / self.columns
 
     @property
     def outer(self) -> str:
@@ -81,6 +85,23 @@ class Tile:
         extent = max(self.pixels, self.channels)
         if extent > 2 and extent % 2 == 0:
             yield f"split({self.outer}, sp, 2)"
+
+
+class ThumbTile(Tile):
+    """A tile whose sums lie in high registers; a product takes the place of a pixel, of which all channels but the last
+    multiply a copy."""
+
+    @property
+    def cost(self) -> float:
+        """About the cycles of a product: one LDM of all pixels, LDRB and SXTB of a weight, products and sums, and what
+        a block begins and ends with, when sums move to high registers and back."""
+        sums = self.pixels * self.channels
+        loads, copies = 1 + self.pixels + 3 * self.channels, self.pixels * (self.channels - 1)
+        return self.repeated * (loads + copies + 2 * sums + (2 * sums + _TURN) / self.unroll) / sums
+
+
+_TURN = 20
+"""Cycles of a turn of a loop of C around a block, where the registers of the block are saved."""
 
 
 def finished(tile: Tile, high: bool) -> Iterator[str]:
