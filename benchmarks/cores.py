@@ -65,6 +65,12 @@ def layers() -> Iterator[Layer]:
     yield Layer("1x1 48x24x8->16", conv2d((1, 48, 24, 8), 16, (1, 1)), 1152 * 8 * 16)
     yield Layer("depthwise 3x3 25x5x64", mve_layers.depthwise(draw, (1, 25, 5, 64), (3, 3), pad=one), 125 * 64 * 9)
     yield Layer("fully connected 640->96", conv2d((1, 1, 1, 640), 96, (1, 1)), 640 * 96)
+    int16 = partial(mve_layers.conv2d_i16, draw)
+    yield Layer("1x1 25x5x64->64, int16", int16((1, 25, 5, 64), 64, (1, 1)), 125 * 64 * 64)
+    yield Layer("3x3 16x16x32->32, int16", int16((1, 16, 16, 32), 32, (3, 3), pad=one), 256 * 288 * 32)
+    yield Layer(
+        "depthwise 3x3 25x5x64, int16", mve_layers.depthwise_i16(draw, (1, 25, 5, 64), (3, 3), pad=one), 125 * 64 * 9
+    )
     yield Layer("matmul 4x32x16 by 32", mve_layers.matmul(draw, 4, 32, 16, 32), 4 * 32 * 16 * 32)
 
 

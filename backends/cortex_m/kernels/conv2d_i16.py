@@ -1,7 +1,7 @@
-"""CONV2D (and with it fully connected layers) on int16 activations on MVE.
+"""CONV2D (and with it fully connected layers) on int16 activations.
 
 Weights stay int8 in the params and are widened as they are loaded. Sums that fit int32 accumulate there; where weights
-and biases do not promise that, in register pairs of 64 bits.
+and biases do not promise that, with MVE in register pairs of 64 bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelFamily, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
 from tosaic.backends.cortex_m.kernels.mve_i16 import INT16, is_wide, match_epilogue_i16, widened
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -21,10 +21,14 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     number,
     workload,
 )
+from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
+from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.nest.contraction import Contraction
 from tosaic.backends.cortex_m.nest.finish import Finish
 from tosaic.backends.cortex_m.nest.rows import DOTS
 from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
+from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
@@ -33,10 +37,10 @@ from tosaic.tuner.space import Schedule, Variant
 
 
 @FAMILIES.register
-class Conv2dI16(KernelFamily):
+class Conv2dI16(ProgramFamily):
     """CONV2D, int16 times constant int8, RESCALE of the i48 sums to int16, optional CLAMP, or to int32; zero points 0.
 
-    Its variants are the sketches of `nest.sketches`.
+    Its variants are the sketches of `nest.sketches` with MVE, else those of a program where sums fit int32.
     """
 
     name = "conv2d_i16"
@@ -59,12 +63,19 @@ class Conv2dI16(KernelFamily):
         attributes = {**vars(geometry), "out_channels": len(weights), "form": form, "clamped": epilogue.clamped}
         if epilogue.element != INT16:
             attributes["result"] = epilogue.element.name
-        return workload(self.name, attributes, {"weights": weights, "bias": bias, **epilogue.constants})
+        constants = {"weights": weights, "bias": bias, "input_zero_point": operands[2], **epilogue.constants}
+        return workload(self.name, attributes, constants)
 
-    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self.site) if core.mve else ()
+    def sketch(self, workload: Workload) -> Sketched | None:
+        if workload.attributes["form"] == "wide":
+            return None
+        geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload, "int16")
+        return Conv2dSketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload), "i16")
 
-    def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
+    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        return sketches(_contraction(workload, core), self.site)
+
+    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants
         kernel = scheduled(what, schedule, core)
         scale = constants["multiplier"], constants["shift"]
@@ -72,10 +83,10 @@ class Conv2dI16(KernelFamily):
         weights = kernel.pack_weights(constants["weights"].reshape(what.channels, -1))
         return kernel.source("conv2d_i16", np.append(constants["range"], 0).astype(np.int32), weights, factors, None)
 
-    def trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
+    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
         return scheduled(_contraction(workload, core), schedule, core).nest.trace
 
-    def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
+    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         kernel = scheduled(_contraction(workload, core), schedule, core)
         counts = kernel.counts()
         return self.site.priced(counts, estimate(counts), kernel.walks(), core.pipeline)

@@ -26,15 +26,20 @@ _PIXELS = (1, 2, 3, 4, 5, 6, 8)
 
 @dataclass(frozen=True)
 class DepthwiseSketch:
-    """DEPTHWISE_CONV2D of int8 to int8."""
+    """DEPTHWISE_CONV2D.
+
+    Args:
+        element: the type of the input.
+    """
 
     geometry: Geometry
     multiples: int
     epilogue: Epilogue
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    element: str = "i8"
 
     def program(self) -> Program:
-        return algorithms.depthwise(self.geometry, self.multiples, self.epilogue)
+        return algorithms.depthwise(self.geometry, self.multiples, self.epilogue, self.element)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `rows` of results whose part of the image is copied together; `tile`, where the
@@ -42,7 +47,8 @@ class DepthwiseSketch:
         block or as C reads a `channel`; `pixels` of it;
         `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
         g, isas = self.geometry, tuple(sets_of(core))
-        paired = _PAIRS if any(extends(isa, "dsp") for isa in isas) and g.channels % 4 == 0 else ()
+        halves = any(extends(isa, "dsp") for isa in isas)
+        paired = _PAIRS if halves and g.channels % 4 == 0 and self.element == "i8" else ()
         return {
             "isa": isas,
             "tile": (*paired, "words", "channel"),
@@ -74,7 +80,7 @@ class DepthwiseSketch:
         if knobs["tile"] == "words":
             return depthwise.word_depthwise(self.geometry, self.multiples, strip, high, extends(strip.isa, "thumb"))
         if extends(strip.isa, "dsp"):
-            return depthwise.dsp_depthwise(self.geometry, self.multiples, strip, high)
+            return depthwise.dsp_depthwise(self.geometry, self.multiples, strip, high, self.element == "i8")
         return depthwise.scalar_depthwise(self.geometry, self.multiples, strip, high)
 
     def cost(self, knobs: Knobs) -> float:

@@ -43,15 +43,20 @@ _UNROLLED = (8, 16, 24, 32, 64, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 
 @dataclass(frozen=True)
 class Conv2dSketch:
-    """CONV2D of int8 to int8."""
+    """CONV2D.
+
+    Args:
+        element: the type of the input.
+    """
 
     geometry: Geometry
     channels: int
     epilogue: Epilogue
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+    element: str = "i8"
 
     def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue, self.element)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in registers; `unroll`, steps of the depth
@@ -64,7 +69,7 @@ class Conv2dSketch:
             "unroll": _UNROLLED,
             "scale": _scales(self.epilogue, self.constants),
             "windows": ("copied", "in place") if pointwise else ("copied",),
-            "weights": ("pairs", "bytes") if is_small(self.constants) else ("bytes",),
+            "weights": ("pairs", "bytes") if self.element == "i8" and is_small(self.constants) else ("bytes",),
         }
 
     def tile(self, knobs: Knobs) -> Tile:
@@ -83,7 +88,13 @@ class Conv2dSketch:
                     raise RefusedError("pairs are no whole blocks")
                 made = products.carried_dense if tile.pixels == 1 else products.carried_conv2d
                 return made(tile, copied)
-            if not copied or tile.unroll > -(-tile.depth // 4):
+            if tile.unroll > -(-tile.depth // 4):
+                raise RefusedError(f"a depth of {tile.depth} has no {tile.unroll} steps of four")
+            if self.element == "i16":
+                if not copied and (tile.depth % (4 * tile.unroll) or g.stride != (1, 1)):
+                    raise RefusedError("pixels where they lie are no whole blocks")
+                return products.half_conv2d(tile, high, copied)
+            if not copied:
                 raise RefusedError("halves are made of copies")
             return products.dsp_conv2d(tile, high, g.channels % 4 == 0, any(g.pad))
         if tile.depth % tile.unroll or knobs["weights"] == "pairs":

@@ -14,10 +14,11 @@ from tosaic.backends.cortex_m.program.rules import DERIVED
 _ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
 
 
-def epilogue_of(workload: Workload) -> Epilogue:
-    """How a sum becomes a result."""
-    clamped, table = bool(workload.attributes["clamped"]), bool(workload.attributes["table"])
-    return Epilogue(clamped, table, _ELEMENTS[str(workload.attributes.get("result", "int8"))])
+def epilogue_of(workload: Workload, result: str = "int8") -> Epilogue:
+    """How a sum becomes a result, of a type that is `result` where the workload names none."""
+    attributes = workload.attributes
+    clamped, table = bool(attributes["clamped"]), bool(attributes.get("table"))
+    return Epilogue(clamped, table, _ELEMENTS[str(attributes.get("result", result))])
 
 
 def scales(constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:

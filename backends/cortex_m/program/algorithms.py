@@ -64,13 +64,14 @@ class Epilogue:
         return Op("lookup", (Access("table", (Affine.of(128),)), value)) if self.table else value
 
 
-def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
-    """CONV2D of int8 with constant weights (TOSA 1.0, 2.3.2), to the epilogue's type.
+def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str = "i8") -> Program:
+    """CONV2D of int8 weights (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type.
 
     `bias` has the input's zero point folded in; `edge` is that zero point, which lies outside of the image.
 
     Args:
         channels: of the output.
+        element: the type of the input.
     """
     g = geometry
     outer, window = (g.batch, g.rows, g.columns), (*g.kernel, g.channels)
@@ -87,7 +88,7 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
     result = Assign(_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
     arguments = (
-        Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", epilogue.element, (*outer, channels), "out"),
         Buffer("w", "i8", (channels, *window), "const"),
         Buffer("bias", "i32", (channels,), "const"),
@@ -95,13 +96,17 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
         *epilogue.constants((channels,)),
     )
     body = Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
-    return _used(Program(arguments, Alloc(Buffer("P", "i8", (*outer, *window), "scratch"), seq(windows, body))))
+    return _used(Program(arguments, Alloc(Buffer("P", element, (*outer, *window), "scratch"), seq(windows, body))))
 
 
-def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program:
-    """DEPTHWISE_CONV2D of int8 with constant weights (channels, multiples, rows, columns) (TOSA 1.0, 2.3.4), to int8.
+def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: str = "i8") -> Program:
+    """DEPTHWISE_CONV2D of int8 weights (channels, multiples, rows, columns) (TOSA 1.0, 2.3.4) and sums that fit int32,
+    to the epilogue's type.
 
     `P` is the image with its padding, a channel after the other.
+
+    Args:
+        element: the type of the input.
     """
     g = geometry
     height = (g.rows - 1) * g.stride[0] + g.span[0]
@@ -118,15 +123,15 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue) -> Program
     finish = nested(result, **results)
     image = nested(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
-        Buffer("a", "i8", (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", "i8", (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
+        Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
         Buffer("w", "i8", (g.channels, multiples, *g.kernel), "const"),
         Buffer("bias", "i32", (g.channels, multiples), "const"),
         Buffer("edge", "i32", (), "const"),
         *epilogue.constants((g.channels, multiples)),
     )
     body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
-    copy = Buffer("P", "i8", (g.batch, g.channels, height, width), "scratch")
+    copy = Buffer("P", element, (g.batch, g.channels, height, width), "scratch")
     return _used(Program(arguments, Alloc(copy, seq(image, body))))
 
 

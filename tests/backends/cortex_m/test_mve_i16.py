@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import mve_layers
 import numpy as np
@@ -12,7 +11,6 @@ from board import run_cases
 from golden_files import assert_golden
 from tosa_graphs import Graph
 
-from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
@@ -160,14 +158,6 @@ def _function(element="i16", bias=0, shift=22):
 def test_what_it_cannot_do_exactly_it_does_not_match(changes):
     function, _graph = _function(**changes)
     assert CONV2D.match(function) is None
-
-
-def test_a_core_without_mve_gets_no_variant():
-    function, _graph = _function()
-    workload = CONV2D.match(function)
-    assert workload is not None
-    assert CONV2D.variants(workload, replace(CORTEX_M55, isa=("dsp", "fp"))) == ()
-    assert CONV2D.variants(workload, CORTEX_M55)
 
 
 def test_the_c_of_one_schedule_stays_what_it_is():

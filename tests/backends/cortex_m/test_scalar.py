@@ -12,7 +12,9 @@ from board import M0, M3, M4, Bench, run_cases
 from golden_files import assert_golden_text
 
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
+from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
+from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
 from tosaic.backends.cortex_m.kernels.sketch_constants import normalized
 from tosaic.backends.cortex_m.program.kernel import of_schedule
@@ -47,6 +49,31 @@ def test_convolutions_are_exact(tmp_path, bench):
     cases = [case for layer in layers for case in _cases(layer, Conv2d(), bench, rng)]
     for outcome in run_cases(cases, tmp_path, bench=bench):
         assert outcome.exact, outcome
+
+
+@BENCHES
+def test_layers_of_int16_are_exact(tmp_path, bench):
+    draw, rng, one = np.random.default_rng(1), random.Random(1), (1, 1, 1, 1)
+    families = {Conv2dI16(): mve_layers.conv2d_i16, DepthwiseI16(): mve_layers.depthwise_i16}
+    conv2d, depthwise = ([family, layer] for family, layer in families.items())
+    layers = [
+        (*conv2d, ((1, 5, 5, 16), 24, (1, 1)), {}),
+        (*conv2d, ((1, 6, 5, 8), 6, (3, 3)), {"pad": one, "clamp": (-3000, 9000)}),
+        (*conv2d, ((2, 7, 6, 5), 3, (3, 2)), {"dilation": (2, 1), "shifts": (12, 18)}),
+        (*conv2d, ((1, 1, 1, 37), 10, (1, 1)), {"per_channel": False, "shifts": (45, 62)}),
+        (*conv2d, ((1, 4, 4, 8), 4, (1, 1)), {"element": "i32", "shifts": (16, 18)}),
+        (*depthwise, ((1, 6, 5, 8), (3, 3)), {"pad": one}),
+        (*depthwise, ((1, 9, 9, 5), (3, 2)), {"stride": (2, 1), "clamp": (-3000, 9000)}),
+        (*depthwise, ((2, 7, 7, 3), (3, 3)), {"dilation": (2, 2), "shifts": (12, 18)}),
+    ]
+    drawn = ((family, layer(draw, *shape, **options)) for family, layer, shape, options in layers)
+    cases = [case for family, layer in drawn for case in _cases(layer, family, bench, rng)]
+    assert [str(outcome) for outcome in run_cases(cases, tmp_path, bench=bench) if not outcome.exact] == []
+
+
+def test_sums_of_int16_beyond_int32_have_no_program():
+    layer = mve_layers.conv2d_i16(np.random.default_rng(2), (1, 3, 3, 8), 4, (1, 1), largest_bias=1 << 33)
+    assert layer.space(Conv2dI16(), M4.core).variants == ()
 
 
 def test_weights_in_pairs_serve_several_pixels(tmp_path):

@@ -124,14 +124,18 @@ def _readers(g: Geometry, strip: Strip) -> list[int]:
     return [read.count(place) for place in sorted(set(read))]
 
 
-def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool) -> Iterator[str]:
+def dsp_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool, widens: bool) -> Iterator[str]:
     """Products of neighboring halves of a row, of an even number of pixels.
 
     With an odd stride, the windows of two results are one, and the weights of each lie in it where that result's window
     does. A word of packed weights holds four bytes: of two results, or of two words of a window.
+
+    Args:
+        widens: whether the image is of bytes.
     """
     g, skewed = geometry, geometry.stride[1] % 2 == 1
-    yield "widen(P, i16)"
+    if widens:
+        yield "widen(P, i16)"
     yield from _walked(g, multiples, strip, high)
     loop = "m" if multiples > 1 or strip.rows < g.rows else "n"
     yield from _constants(strip, high, loop)

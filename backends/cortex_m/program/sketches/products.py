@@ -161,12 +161,33 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
             are widened two by two.
         padded: whether the image has padding.
     """
-    depth = -(-tile.depth // (4 * tile.unroll)) * 4 * tile.unroll
     yield from ("fuse(ky, kx)", "fuse(kx, k)", "widen(P, i16)")
+    yield from _of_halves(tile, high, "P", whole, padded)
+
+
+def half_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
+    """CONV2D of int16 with products of halves, as they lie in windows.
+
+    Args:
+        high: whether the RESCALE is made of high words.
+        copied: whether windows are copied first; else they are pixels, which are read where they lie.
+    """
+    yield from _windows(copied)
+    yield from _of_halves(tile, high, "P" if copied else "a", False, False)
+
+
+def _windows(copied: bool) -> Iterator[str]:
+    """Windows as rows of a copy, or pixels where they lie."""
+    yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
+
+
+def _of_halves(tile: Tile, high: bool, left: str, whole: bool, padded: bool) -> Iterator[str]:
+    """Products of halves: weights, and of `left` the windows."""
+    depth = -(-tile.depth // (4 * tile.unroll)) * 4 * tile.unroll
     if depth > tile.depth:
         yield f"pad(k, {4 * tile.unroll})"
     yield from finished(tile, high)
-    yield from summed(tile, "P")
+    yield from summed(tile, left.replace("a", ""))
     channels = tile.channels > 1
     yield from ("split(k, kl, 4)", "split(kl, ke, 2)")
     phase, lane = ("ke", "kl") if whole else ("kl", "ke")
@@ -183,7 +204,7 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
     if whole:
         yield from _whole_words(tile, padded)
         yield from tile.pairs()
-    yield from tile.operands(phase, "stage(w, @, wh, r, i16)", "stage(P, @, ph, r)")
+    yield from tile.operands(phase, "stage(w, @, wh, r, i16)", f"stage({left}, @, ph, r)")
     yield f"write_out({phase})"
     yield from blocked(tile, depth // 4)
     yield from constants(tile, high)
@@ -191,7 +212,7 @@ def dsp_conv2d(tile: Tile, high: bool, whole: bool, padded: bool) -> Iterator[st
 
 def _carried(copied: bool) -> Iterator[str]:
     """Weights two in a half; windows are copied before their bytes become factors, or pixels are read in place."""
-    yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
+    yield from _windows(copied)
     yield "carry(k, V, w16)"
 
 
@@ -272,7 +293,7 @@ def scalar_conv2d(tile: Tile, high: bool, copied: bool) -> Iterator[str]:
         high: whether the RESCALE is made of high words.
         copied: whether windows are copied first; else they are pixels, which are read where they lie.
     """
-    yield from ("fuse(ky, kx)", "fuse(kx, k)") if copied else ("inline(P)", "drop(ky)", "drop(kx)")
+    yield from _windows(copied)
     yield from finished(tile, high)
     yield from summed(tile, "P" if copied else "")
     yield from tile.turned()
