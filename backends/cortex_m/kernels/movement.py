@@ -111,17 +111,17 @@ def _concatenation(op: ir.Operation, data: Sequence[ir.Value], arguments: Sequen
 
 
 def _padding(argument: int, extents: Sequence[int], amounts: Sequence[int], shape: Sequence[int]) -> list[CopyBox]:
-    """The input in the middle, and for each axis what lies before and after it, as wide as the axes behind it."""
+    """The input in the middle, and for each axis, the last one first, what lies before and after it, as wide as the axes
+    behind it."""
     targets = _strides(shape)
     before, after = amounts[::2], amounts[1::2]
-    start = sum(n * stride for n, stride in zip(before, targets, strict=True))
+    start = corner = sum(n * stride for n, stride in zip(before, targets, strict=True))
     boxes = [CopyBox.of(argument, 0, start, list(map(CopyAxis, extents, _strides(extents), targets)))]
-    corner = 0
-    for axis, stride in enumerate(targets):
+    for axis, stride in reversed([*enumerate(targets)]):
+        corner -= before[axis] * stride
         for thick, place in ((before[axis], 0), (after[axis], before[axis] + extents[axis])):
             if thick:
                 widths = [*extents[:axis], thick, *shape[axis + 1 :]]
                 axes = [CopyAxis(width, 0, to) for width, to in zip(widths, targets, strict=True)]
                 boxes.append(CopyBox.of(None, 0, corner + place * stride, axes))
-        corner += before[axis] * stride
     return boxes

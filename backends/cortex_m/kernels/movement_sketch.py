@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box, movement
-from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, moved
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program
+from tosaic.backends.cortex_m.program.sketches.movement import MovedBox, alike, moved, written_out
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
 _WALKS = ("scatter", "gather")
+_WRITTEN_OUT = (8, 16, 4, 1)
 _STRIPS = (4096, 1024, 256, 64)
 _UNROLLED = (1, 2, 4)
 """Those first that are compared first: where cycles are near, less code is preferred."""
@@ -53,13 +54,29 @@ class PlainMovement(_Movement):
     """On cores without vectors: loops of C, which the compiler knows well."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        return {}
+        """The numbers that are open: `unroll`, elements of a row in a turn; where there are several boxes, whether
+        their `loops` are one where they are alike."""
+        found: dict[str, tuple[Choice, ...]] = {"unroll": _WRITTEN_OUT}
+        return found | ({"loops": ("together", "apart")} if len(self.boxes) > 1 else {})
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        return self.placed()
+        pairs = [*alike(self.boxes)] if knobs.get("loops") == "together" else []
+        yield from self.placed()
+        yield from (f"merge({first}, {second})" for first, second in pairs)
+        yield from self._rows({name for pair in pairs for name in pair}, int(knobs["unroll"]))
+
+    def _rows(self, merged: Container[str], count: int) -> Iterator[str]:
+        """Rows of so many elements written out, and of longer ones what the compiler does not know as copies."""
+        rows = [(loops_of_box(n, box)[-1], box) for n, box in enumerate(self.boxes) if box.axes]
+        chosen = [(name, box.axes[-1].extent) for name, box in rows if count >= box.axes[-1].extent or not box.run]
+        chosen = [(name, extent) for name, extent in chosen if count > 1 and name not in merged]
+        if count > 1 and not chosen:
+            raise RefusedError(f"there are no rows of {count}")
+        for name, extent in chosen:
+            yield from written_out(name, extent, count)
 
     def cost(self, knobs: Knobs) -> float:
-        return 0.0
+        return _WRITTEN_OUT.index(int(knobs["unroll"])) / 4 + (knobs.get("loops") == "apart")
 
 
 class VectorMovement(_Movement):

@@ -62,14 +62,15 @@ class PoolSketch:
         yield from ("compute_at(S, n)", "place(S, r)")
         if knobs["taps"] == "loops":
             return
-        suffix = ""
+        suffix, taken = "", {""}
         if any(self.geometry.pad):
             for name, count, (first, end) in zip("yx", (self.geometry.rows, self.geometry.columns), whole, strict=True):
                 if first:
                     yield f"cut({name}{suffix}, {first})"
-                    suffix += "_t"
+                    suffix = _behind(suffix, taken)
                 if end < count:
                     yield f"cut({name}{suffix}, {end - first})"
+                    _behind(suffix, taken)
             yield f"decide(x{suffix})"
         for name, taps in zip("yx", self.geometry.kernel, strict=True):
             if taps > 1:
@@ -94,6 +95,15 @@ def constants_of(geometry: Geometry, constants: Mapping[str, np.ndarray], by_pla
     multiplier, shift = normalized(multiplier, shift)
     zero = np.array(constants["zero_point"].item(), np.int32)
     return {"multiplier": multiplier, "shift": shift, "offset": offset.astype(np.int32), "zero": zero}
+
+
+def _behind(suffix: str, taken: set[str]) -> str:
+    """How the names of loops in the second part of a loop end that is cut, as `cut` names them."""
+    suffix += "_t"
+    while suffix in taken:
+        suffix += "_t"
+    taken.add(suffix)
+    return suffix
 
 
 def _whole(taps: int, stride: int, before: int, extent: int) -> tuple[int, int]:

@@ -7,10 +7,11 @@ where these are many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.program.movement import FILL
+from tosaic.backends.cortex_m.program.movement import FILL, CopyAxis, CopyBox, loops_of_box
 
 _MANY = 12
 """Vectors along an axis that a hardware loop turns over."""
@@ -49,6 +50,32 @@ class MovedBox:
     def extent(self) -> int:
         """Of the loop along which vectors lie, within a strip."""
         return self.strip or self.extents[self.loops.index(self.along)]
+
+
+def alike(boxes: Sequence[CopyBox]) -> Iterator[tuple[str, str]]:
+    """Loops of the first box, and of another, that turn over the same places, if those around them do, and those of all
+    boxes between them: so one nest may be of several boxes."""
+    yield from (("b0", f"b{number}") for number in range(1, len(boxes)))
+    first, beside = boxes[0], list(enumerate(boxes))[1:]
+    for depth, axis in enumerate(first.axes[:-1]):
+
+        def is_alike(each: tuple[int, CopyBox], depth: int = depth, axis: CopyAxis = axis) -> bool:
+            axes = each[1].axes
+            return depth < len(axes) and (axes[depth].extent, axes[depth].result) == (axis.extent, axis.result)
+
+        beside = list(itertools.takewhile(is_alike, beside))
+        for number, box in beside:
+            yield loops_of_box(0, first)[depth], loops_of_box(number, box)[depth]
+
+
+def written_out(loop: str, extent: int, count: int) -> Iterator[str]:
+    """So many elements of a row in a turn, the rest one by one."""
+    if count < extent:
+        if extent % count:
+            yield f"cut({loop}, {extent - extent % count})"
+        yield f"split({loop}, {loop}u, {count})"
+        loop += "u"
+    yield f"unroll({loop})"
 
 
 def moved(m: MovedBox) -> Iterator[str]:
