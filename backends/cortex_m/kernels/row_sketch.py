@@ -63,7 +63,7 @@ class RowSketch:
             "repeats": (1, 2),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(dict.fromkeys(min(vectors, n) for n in (_MOST_HELD, 4, 2, 0))),
-            "finish": (2, 1) if whole > LANES else (1,),
+            "finish": (2, 4, 1) if whole > LANES else (1,),
             "ahead": (1, 2, 0),
             "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
         }
@@ -106,7 +106,7 @@ class RowSketch:
 
     def cost(self, knobs: Knobs) -> float:
         s = self.row(knobs)
-        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2) + (self._blocks(s) == 1)
+        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
         return self._cycles(s) * (1 + unlikely / 100)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:

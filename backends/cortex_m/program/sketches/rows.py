@@ -135,6 +135,8 @@ def _sums(part: RowPart, cuts: int) -> Iterator[str]:
     yield f"stage({total}, {inner}, {part.own('R')}, r)"
     if each:
         yield f"distribute({each})"
+    if part.width in (4, 6):
+        yield f"split({part.own('R')}0, {part.own('rp')}, 2)"
     around = int(part.inner != part.loop)
     dims = (around, around + 1) if packed else (0, 3)
     yield from _products(part, loop, inner, f"{each}b" if each else "", cuts, dims)
