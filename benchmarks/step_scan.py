@@ -34,6 +34,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
+from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -116,6 +117,9 @@ def shipped_schedules() -> Iterator[Shipped]:
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     kinds = {
         **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}),
+        "row": RowSketch(
+            Geometry(1, 1, 1, 20, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 18, activated, "doubled", {}
+        ),
         "rows": RowsSketch("max", "i8", 6, 21, -128),
         "vectors": VectorsSketch("add", "i16", 3, 21, 5),
         "movement": VectorMovement(*moved),

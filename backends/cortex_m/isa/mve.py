@@ -62,14 +62,34 @@ def _both(name: str, meaning: str, dtype: str, kind: str) -> Row:
     """An operation of two vectors."""
     q = f"{dtype} q"
     lanes = REGISTERS["q"] // BYTES[dtype]
-    return Row(f"{name}.{dtype}", lanes, meaning, formals(d=q, a=q, b=q), f"{name}.{kind} {{d}}, {{a}}, {{b}}")
+    operands, text = formals(d=q, a=q, b=q), f"{name}.{kind} {{d}}, {{a}}, {{b}}"
+    return Row(f"{name}.{dtype}", lanes, meaning, operands, text, masks=True)
 
 
 def _number(name: str, meaning: str, dtype: str, kind: str) -> Row:
     """An operation of a vector and a number."""
     q, lanes = f"{dtype} q", REGISTERS["q"] // BYTES[dtype]
     operands = formals(d=q, a=q, b="i32 r")
-    return Row(f"{name}.{dtype}.r", lanes, meaning, operands, f"{name}.{kind} {{d}}, {{a}}, {{b}}")
+    return Row(f"{name}.{dtype}.r", lanes, meaning, operands, f"{name}.{kind} {{d}}, {{a}}, {{b}}", masks=True)
+
+
+def _shifted(bits: int) -> Iterator[Row]:
+    """A word up by so many bits with saturation, and down."""
+    operands = formals(d="i32 q", a="i32 q")
+    up, down = (f"vqshl.s32 {{d}}, {{a}}, #{bits}", f"vshr.s32 {{d}}, {{a}}, #{bits}")
+    yield Row(f"vqshl.{bits}", 4, f"d[l] = sat_shl(a[l], {bits})", operands, up, masks=True)
+    yield Row(f"vshr.{bits}", 4, f"d[l] = asr(a[l], {bits})", operands, down, masks=True)
+
+
+def _looked_up() -> Iterator[Row]:
+    """Bytes of a table that bytes without a sign, or words that hold them, count."""
+    texts = ("vldrb.u8 {d}, [{t}, {i}]", "vldrb.s32 {d}, [{t}, {i}]")
+    bytes_, words = formals(d="i8 q", t="i8 m", i="i8 q"), formals(d="i32 q", t="i8 m", i="i32 q")
+    meaning = "d[l] = lookup(t, bit_and(i[l], 255))"
+    yield Row("vldrb.i8.table", 16, meaning, bytes_, texts[0], masks=True, gathers="t")
+    yield Row("vldrb.i32.table", 4, "d[l] = lookup(t, i[l])", words, texts[1], masks=True, gathers="t")
+    low = "vmovlb.u8 {d}, {a}; vmovlb.u16 {d}, {d}"
+    yield Row("vmovlb.i8", 4, "d[l] = bit_and(a[l], 255)", formals(d="i32 q", a="i32 q"), low, masks=True)
 
 
 def _narrowed(wide: str, narrow: str) -> Iterator[Row]:
@@ -149,11 +169,12 @@ class Mve(Isa):
             "d[l] = round_high_add(d[l], a[l], b)",
             formals(d="i32 q", a="i32 q", b="i32 r"),
             "vqrdmlash.s32 {d}, {a}, {b}",
+            masks=True,
         ),
         _both("vrshl", "d[l] = round_shift(a[l], b[l])", "i32", "s32"),
         _both("vqshl", "d[l] = sat_shl(a[l], b[l])", "i32", "s32"),
-        Row("vqshl.24", 4, "d[l] = sat_shl(a[l], 24)", formals(d="i32 q", a="i32 q"), "vqshl.s32 {d}, {a}, #24"),
-        Row("vshr.24", 4, "d[l] = asr(a[l], 24)", formals(d="i32 q", a="i32 q"), "vshr.s32 {d}, {a}, #24"),
+        *(row for bits in (24, 16) for row in _shifted(bits)),
+        *_looked_up(),
         *_narrowed("i32", "i16"),
         *_narrowed("i16", "i8"),
     )

@@ -18,6 +18,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
+from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.nest.contraction import Contraction
@@ -37,8 +38,8 @@ from tosaic.tuner.space import Schedule, Variant
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
-    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.vector_sketch`,
-    and beside these those of `nest.sketches`.
+    Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
+    one pixel, and of others `kernels.vector_sketch` beside those of `nest.sketches`.
     """
 
     name = "conv2d"
@@ -72,12 +73,15 @@ class Conv2d(ProgramFamily):
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         geometry, epilogue = Geometry.of(workload.attributes).flattened, epilogue_of(workload)
+        row = row_sketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
+        if row is not None:
+            return {"row": row}
         if epilogue.element != "i8":
             return {}
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_contraction(workload, core), self.site)
+        return () if "row" in self.vector_sketches(workload) else sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

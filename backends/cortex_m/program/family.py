@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, cheapest_first, of_schedule
+from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, cheapest_first, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
@@ -75,7 +75,7 @@ class ProgramFamily(KernelFamily):
         what = self._program(workload, schedule, core)
         if what is None:
             return self.vector_features(workload, schedule, core)
-        return of_schedule(what, schedule, core).priced(self.site, core)
+        return features_of(what, schedule, core, self.site)
 
     def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
         what = self.sketch(workload)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import Walk
 from tosaic.backends.cortex_m.kernel import STEPS, KernelSource, Site
 from tosaic.backends.cortex_m.kernels.mve import with_symbol
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -30,6 +31,8 @@ from tosaic.tuner.space import Choice, Schedule, Variant
 
 # Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
 _COMPARED = 8
+# Lines of code of those that are built, beyond which no other is: long turns take long to order.
+_MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
@@ -76,6 +79,19 @@ class Sketched(Hashable, Protocol):
     @property
     def constants(self) -> Mapping[str, np.ndarray]:
         """The constants that the program names."""
+        ...
+
+
+@runtime_checkable
+class Promising(Sketched, Protocol):
+    """A sketch that tells what its schedules cost without their trees, so that a search may look at many."""
+
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """Features of a schedule as of `Built.features`, about.
+
+        Raises:
+            RefusedError: there is none with these numbers.
+        """
         ...
 
 
@@ -140,6 +156,24 @@ def of_schedule(what: Sketched, schedule: Schedule, core: Core) -> Built:
     return built(what, schedule.knobs, core)
 
 
+def features_of(what: Sketched, schedule: Schedule, core: Core, site: Site) -> Mapping[str, float]:
+    """The features of a schedule, with what it waits for memory at a site.
+
+    Raises:
+        RefusedError: it is not legal.
+    """
+    if schedule.variant == STEPS or not isinstance(what, Promising):
+        return of_schedule(what, schedule, core).priced(site, core)
+    counts = what.promise(dict(schedule.knobs))
+    return site.priced(counts, counts["estimate"], _walked(what) if site.waits_for_memory else [], core.pipeline)
+
+
+@lru_cache(maxsize=64)
+def _walked(what: Sketched) -> list[Walk]:
+    """What an algorithm reads and writes, whatever its schedule is."""
+    return walks(what.program())
+
+
 def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     """A program after a schedule, checked and printed.
 
@@ -181,7 +215,10 @@ class _Guess(NamedTuple):
 def _legal(what: Sketched, core: Core) -> Callable[[Knobs], bool]:
     def legal(knobs: Knobs) -> bool:
         try:
-            built(what, assigned(knobs), core)
+            if isinstance(what, Promising):
+                what.promise(knobs)
+            else:
+                built(what, assigned(knobs), core)
         except RefusedError:
             return False
         return True
@@ -207,7 +244,7 @@ def _first(
                 counts = built(what, assigned(each), core).priced(site, core)
                 if site.holds(counts):
                     found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
-            if len(found) == _COMPARED:
+            if len(found) == _COMPARED or sum(guess.code for guess in found) > _MOST_LINES:
                 break
         if not found:
             return None

@@ -36,6 +36,7 @@ class Row:
         masks: whether a mask may keep lanes from it.
         apart: its memory operand, where lanes of that may lie any number of elements apart; `{o}` in the text is the
             vector of their distances in bytes.
+        gathers: its memory operand, of which data say what is read.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     first: str = ""
     masks: bool = False
     apart: str = ""
+    gathers: str = ""
 
     @property
     def instructions(self) -> int:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.tree import Access, Op, Value
 
 Change = tuple[Value, Mapping[str, Sequence[Value]]]
@@ -93,6 +94,42 @@ def _narrow(v: Op) -> Change | None:
     return None
 
 
+def _shifted(v: Op) -> Change | None:
+    """As `doubled`, of shifts that leave less than 31 bits to go: these shift up first."""
+    match v:
+        case Op("scale32", (value, multiplier, Access() as shift)):
+            left, rest = Access("left", shift.index), Access("rest", shift.index)
+            high = Op("doubled_high", (Op("sat_shl", (value, left)), multiplier))
+            return Op("round_shift", (high, rest)), {"left": (shift,), "rest": (shift,)}
+    return None
+
+
+def _bounds(v: Op) -> Change | None:
+    """Bounds of a byte, one after the other."""
+    match v:
+        case Op("clamp", (value, Access() as low, Access() as upper)):
+            least, most = Access("least", low.index), Access("most", upper.index)
+            return Op("min", (Op("max", (value, least)), most)), {"least": (low,), "most": (upper,)}
+    return None
+
+
+def _half_lanes(v: Op) -> Change | None:
+    """A saturated half of a word: shifted up with saturation, then down."""
+    match v:
+        case Op("sat16", (value,)):
+            return Op("asr", (Op("sat_shl", (value, 16)), 16)), {}
+    return None
+
+
+def _indexed(v: Op) -> Change | None:
+    """A table in the order of its index as a byte without a sign."""
+    match v:
+        case Op("lookup", (Access(index=(Affine(terms=(), const=128),)) as table, value)):
+            rolled = Access("rolled", (Affine(),))
+            return Op("lookup", (rolled, Op("bit_and", (value, 255)))), {"rolled": (table,)}
+    return None
+
+
 _RULES = (
     Rule("high", _high),
     Rule("doubled", _doubled),
@@ -101,6 +138,10 @@ _RULES = (
     Rule("narrow", _narrow),
     Rule("rounded", _rounded),
     Rule("halves", _halves),
+    Rule("shifted", _shifted),
+    Rule("bounds", _bounds),
+    Rule("half_lanes", _half_lanes),
+    Rule("indexed", _indexed),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _RULES})
 """Every identity, by name."""
@@ -152,6 +193,19 @@ def _whole(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
     return None if (shift < 31).any() or (multiplier % rest).any() else multiplier // rest
 
 
+def _left(shift: np.ndarray) -> np.ndarray | None:
+    """How far values are shifted up so that 32 bits of a shift are left; the specification promises them room."""
+    return None if (shift < 2).any() else np.maximum(0, 32 - shift)
+
+
+def _rest(shift: np.ndarray) -> np.ndarray | None:
+    return None if (shift > 62).any() else 31 - np.maximum(shift, 32)
+
+
+def _rolled(table: np.ndarray) -> np.ndarray | None:
+    return np.roll(table, 128) if table.shape == (256,) else None
+
+
 def _byte(value: np.ndarray) -> np.ndarray | None:
     return value if ((value >= -128) & (value < 128)).all() else None
 
@@ -162,6 +216,9 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "right": _right,
         "down": _down,
         "whole": _whole,
+        "left": _left,
+        "rest": _rest,
+        "rolled": _rolled,
         "least": _byte,
         "most": _byte,
         "zero_half": _byte,

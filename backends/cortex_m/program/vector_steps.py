@@ -67,7 +67,7 @@ class VectorStep:
         for formal in row.formals:
             if formal.memory == "m":
                 assert address is not None
-                operands[formal.name] = f"{{{address.pointer}}}" if row.apart else address.text
+                operands[formal.name] = f"{{{address.pointer}}}" if row.apart or row.gathers else address.text
                 continue
             names = self.registers[formal.name]
             operands |= {f"{formal.name}{i}": f"{{{name}}}" for i, name in enumerate(names)}
@@ -81,7 +81,8 @@ class VectorStep:
             mnemonic, _, text = line.partition(" ")
             again = tuple(name for name in targets if name in self.sources)
             keeps = targets if adds or self.keeps or number else again
-            found.append(BlockInstruction(mnemonic, text.format(**operands), (*targets, *moved), (*keeps, *moved)))
+            writes, kept = (*targets, *moved), (*keeps, *moved)
+            found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=bool(row.gathers)))
         return found
 
 

@@ -86,7 +86,6 @@ def test_other_layers_are_left_to_generators():
     others = [
         pixels(9, 24, 16),
         pixels(9, 16, 6),
-        pixels(1, 64, 64),
         pixels(9, 16, 16, clamp=(-100, 90)),
         pixels(9, 16, 16, table=True),
         pixels(9, 16, 16, shifts=(20, 31)),

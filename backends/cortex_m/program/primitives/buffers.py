@@ -1,4 +1,4 @@
-"""Primitives on where data lies and when it is computed: stage, place, compute_at, inline."""
+"""Primitives on where data lies and when it is computed: stage, place, compute_at, inline; see `lifetimes`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def whole_registers(b: Buffer) -> None:
         raise RefusedError(f"{list(b.shape)} of {b.dtype} is no whole register `{b.memory}`")
 
 
-def _in_whole_registers(b: Buffer) -> Buffer:
+def in_whole_registers(b: Buffer) -> Buffer:
     """A buffer whose last dimension has lanes of vectors behind it, which nothing uses, up to a whole one.
 
     Raises:
@@ -101,7 +101,7 @@ class StageWindow(Primitive):
         kept = [dim for dim, window in enumerate(windows) if window.extent > 1]
         if not kept and memory == "q" and b.shape:
             kept = [len(b.shape) - 1]
-        buffer = _in_whole_registers(Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory))
+        buffer = in_whole_registers(Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory))
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, *names.values())
         if memory in REGISTERS and any(not w.dense for w in windows):

@@ -1,4 +1,4 @@
-"""Primitives on constants that the host lays out: pack, pad, skew."""
+"""Primitives on constants that the host lays out: pack, apart, pad, skew."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import uses
-from tosaic.backends.cortex_m.program.primitives.dims import dimension, relaid
+from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
-from tosaic.backends.cortex_m.program.rewriting import loops_of, own_buffers, tables_of, touches, under
+from tosaic.backends.cortex_m.program.rewriting import (
+    loops_of,
+    own_buffers,
+    tables_of,
+    touches,
+    under,
+    with_accesses,
+)
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -56,6 +63,29 @@ class PackConstant(Primitive):
         return repacked(moved, b, shape, where)
 
 
+@PRIMITIVES.register
+class Apart(Primitive):
+    """`apart(bias, bias_t, n_t)`: what loop `n_t` reads of a constant is a constant of its own, a copy as yet."""
+
+    name = "apart"
+    takes = ("buffer", "name", "loop")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b, new, loop = program.buffer(str(arguments[0])), str(arguments[1]), program.loop(str(arguments[2]))
+        fresh(program, new)
+        if b.memory != "const" or b.name in tables_of(program.body):
+            raise RefusedError(f"{b.name} is no constant that loops read")
+        inside = sum(access.buffer == b.name for _, access in touches(loop.body))
+        if inside in (0, len(uses_of(program, b.name))):
+            raise RefusedError(f"`{loop.var}` reads all, or nothing, of {b.name}")
+        not_held(loop.body, b.name)
+        changed = with_accesses(loop, lambda a: Access(new, a.index) if a.buffer == b.name else a)
+        found = with_loop(program, loop, changed)
+        where = tuple(Affine.of(f"v{i}") for i in range(len(b.shape)))
+        copy = Pack(new, b.name, b.shape, b.shape, where)
+        return replace(found, arguments=(*found.arguments, replace(b, name=new)), host=(*found.host, copy))
+
+
 def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]:
     """The accesses of a buffer, each with the loops around it."""
     return [
@@ -71,7 +101,8 @@ def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]
 class Pad(Primitive):
     """`pad(k, 4)`: a loop that adds products gets as many turns as 4 divides.
 
-    The host fills its constant factor with zeros; the other one, in scratch memory, holds anything there.
+    The host fills its constant factor, whose end the loop reaches, with zeros; the other one, in scratch memory or in
+    lanes of registers, holds anything there.
     """
 
     name = "pad"
@@ -98,7 +129,7 @@ class Pad(Primitive):
     def _zeros(self, program: Program, value: object, loop: For) -> bool:
         if not isinstance(value, Access) or program.buffers[value.buffer].memory != "const":
             return False
-        return Affine.of(loop.var) in value.index
+        return any((i - loop.var).terms == () for i in value.index)
 
     def _longer(self, program: Program, b: Buffer, loop: For, extent: int) -> Program:
         found = uses_of(program, b.name)
@@ -109,9 +140,10 @@ class Pad(Primitive):
         if more:
             raise RefusedError(f"`{loop.var}` counts two dimensions of {b.name}")
         if b.memory == "const":
-            if b.shape[dim] != loop.extent or len(found) != 1:
-                raise RefusedError(f"`{loop.var}` does not count one dimension of {b.name} alone")
-            shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
+            (first,) = {access.index[dim].const for access, _ in found if access.index[dim][loop.var]}
+            if b.shape[dim] != first + loop.extent:
+                raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
+            shape = (*b.shape[:dim], first + extent, *b.shape[dim + 1 :])
             longer = relaid(program, b.name, shape, lambda i, _: i)
             return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
         ends = [
@@ -119,6 +151,8 @@ class Pad(Primitive):
             for access, loops in found
             if access.index[dim][loop.var]
         ]
+        if b.in_registers and max(ends) < b.shape[dim]:
+            return program
         return lengthened(program, b, dim, max(*ends, b.shape[dim] - 1) + 1)
 
 

@@ -1,4 +1,4 @@
-"""Primitives on loops: split, reorder, fuse, distribute, cut, unroll, write_out, block."""
+"""Primitives on loops: split, reorder, fuse, distribute, cut, unroll, write_out."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Prim
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     Alloc,
-    Assign,
     For,
     If,
-    Instr,
     Program,
-    Reduce,
     RefusedError,
     Seq,
     Statement,
@@ -137,10 +134,14 @@ class Reorder(Primitive):
 @PRIMITIVES.register
 class Distribute(Primitive):
     """`distribute(x)`: a loop over several statements becomes a loop over each, one over a condition a condition with a
-    loop in each branch; the loops behind the first are named `xb`, `xc` ..."""
+    loop in each branch; the loops behind the first are named `xb`, `xc` ...
+
+    `distribute(x, 2)`: over the first two statements, and over the others.
+    """
 
     name = "distribute"
-    takes = ("loop",)
+    takes = ("loop", "number")
+    optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         var = str(arguments[0])
@@ -153,8 +154,15 @@ class Distribute(Primitive):
                 if any(c[var] for c in conditions):
                     raise RefusedError(f"a condition in `{var}` is on its turns")
                 parts = (then, otherwise)
+                if len(arguments) > 1:
+                    raise RefusedError(f"`{var}` holds a condition, not statements")
             case _:
                 raise RefusedError(f"`{var}` holds one statement")
+        if len(arguments) > 1:
+            first = int(arguments[1])
+            if not 0 < first < len(parts) or len(parts) == 2:
+                raise RefusedError(f"{len(parts)} statements in `{var}` have no first {first}")
+            parts = (seq(*parts[:first]), seq(*parts[first:]))
         free = (name for letter in "bcdefghijklmnopqrstuvwxyz" if (name := var + letter) not in program.loops)
         names = [var, *itertools.islice(free, len(parts) - 1)]
         fresh(program, *names[1:])
@@ -243,14 +251,15 @@ class Unroll(Primitive):
 _MOST_TURNS = 64
 
 
-def _holds(outer: For, loop: For) -> bool:
+def holds(outer: For, loop: For) -> bool:
+    """Whether a loop stands in another one."""
     return any(s is loop for s in walk(outer.body))
 
 
 def _inside_of_unrolled(program: Program, loop: For) -> bool:
     """Whether writing `loop` out would write out more than `_MOST_TURNS` turns in all."""
     inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
-    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and _holds(s, loop)]
+    around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and holds(s, loop)]
     turns = loop.turns
     for other in (*inner, *around):
         turns *= other.turns
@@ -273,27 +282,3 @@ class WriteOut(Primitive):
             turn = at(loop.body, {loop.var: position})
             parts.append(renamed(program, turn, f"_{number}") if number else turn)
         return with_loop(program, loop, seq(*parts))
-
-
-@PRIMITIVES.register
-class Block(Primitive):
-    """`block(k)`: a turn of a loop is one block of assembly, in which loops are written out."""
-
-    name = "block"
-    takes = ("loop",)
-
-    def apply(self, program: Program, *arguments: Argument) -> Program:
-        loop = plain(program.loop(str(arguments[0])))
-        if any(isinstance(s, Assign | Reduce | If) for s in walk(loop.body)):
-            raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
-        if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
-            raise RefusedError(f"`{loop.var}` holds a block")
-        if any(isinstance(s, For) and s.kind in BLOCKS and _holds(s, loop) for s in program.statements):
-            raise RefusedError(f"`{loop.var}` is in a block")
-
-        def unrolled(s: Statement) -> Statement:
-            return replace(s, kind="unroll") if isinstance(s, For) and s.kind == "each" else s
-
-        if not any(isinstance(s, Instr) for s in walk(loop.body)):
-            raise RefusedError(f"`{loop.var}` holds no instruction")
-        return with_loop(program, loop, replace(loop, body=mapped(loop.body, unrolled), kind="block"))

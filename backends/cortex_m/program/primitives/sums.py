@@ -86,7 +86,20 @@ class Postpone(Primitive):
 
 
 _HELD = {"sat8": "i8", "sat16": "i16"}
-"""The narrowest type that holds what an operation gives; of others, it is i32."""
+
+
+def _held(value: Value, program: Program) -> str:
+    """The narrowest type that is known to hold a value."""
+    match value:
+        case Access():
+            return program.buffers[value.buffer].dtype
+        case Op("max" | "min", args):
+            return max((_held(arg, program) for arg in args), key=lambda dtype: BYTES[dtype])
+        case Op("lookup", (table, _)):
+            return _held(table, program)
+        case Op(name):
+            return _HELD.get(name, "i32")
+    return "i32"
 
 
 @PRIMITIVES.register
@@ -113,7 +126,7 @@ class Part(Primitive):
         if not parts or (parts[0] is statement.value and len(parts) > 2):
             raise RefusedError(f"no one `{op}` makes {target}")
         value = next((v for v in parts if v is not statement.value), parts[0])
-        if BYTES.get(dtype, 0) < BYTES[_HELD.get(op, "i32")] or memory not in ("scratch", *REGISTERS):
+        if BYTES.get(dtype, 0) < BYTES[_held(value, program)] or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
         read = {a.buffer for a in accesses(value)}
         if read & (own_buffers(loop.body) | written_by(loop.body)):
@@ -135,8 +148,8 @@ class Part(Primitive):
 
 @PRIMITIVES.register
 class Unfold(Primitive):
-    """`unfold(ni, v, q)`: what the four turns of loop `ni` assign is computed operation by operation in registers `v0`,
-    `v1` ...; what a turn alone reads is brought there first."""
+    """`unfold(ni, v, q)`: what the turns of loop `ni`, four at most, assign is computed operation by operation in
+    registers `v0`, `v1` ...; what a turn alone reads is brought there first."""
 
     name = "unfold"
     takes = ("loop", "name", "memory")
@@ -145,7 +158,7 @@ class Unfold(Primitive):
         loop, name, memory = plain(program.loop(str(arguments[0]))), str(arguments[1]), str(arguments[2])
         body = loop.body
         lanes = REGISTERS.get(memory, 0) // BYTES["i32"]
-        if not isinstance(body, Assign) or lanes < 2 or (loop.extent, loop.step) != (lanes, 1):
+        if not isinstance(body, Assign) or lanes < 2 or loop.extent > lanes or loop.step != 1:
             raise RefusedError(f"`{loop.var}` does not assign the lanes of a register `{memory}`")
         if body.target.buffer in {a.buffer for a in accesses(body.value)}:
             raise RefusedError(f"`{loop.var}` reads what it writes")
@@ -155,6 +168,8 @@ class Unfold(Primitive):
             """The register of an operation, which is that of the first one that it takes."""
             args = v.args if isinstance(v, Op) else ()
             taken = [a for a in args if isinstance(a, Access) and any(a.buffer == b.name for b in vectors)]
+            if isinstance(v, Op) and v.name == LOOKUP:
+                taken = []
             if not taken:
                 vectors.append(Buffer(f"{name}{len(vectors)}", "i32", (lanes,), memory))
                 taken = [Access(vectors[-1].name, (Affine.of(loop.var),))]
@@ -183,7 +198,7 @@ class Unfold(Primitive):
         for number, (target, v) in enumerate(made):
             var = Affine.of(f"{name}l{number}")
             step = Assign(Access(target, (var,)), _at(v, loop.var, var))
-            parts.append(For(f"{name}l{number}", lanes, step))
+            parts.append(For(f"{name}l{number}", loop.extent, step))
         found: Statement = seq(*parts, replace(loop, body=Assign(body.target, last)))
         for b in reversed(vectors):
             found = Alloc(b, found)

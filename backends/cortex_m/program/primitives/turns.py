@@ -1,10 +1,10 @@
-"""Primitives on loops that a core turns by itself: hardware_loop, hoist, pipeline."""
+"""Primitives on loops of assembly: block, and those that a core turns by itself: hardware_loop, hoist, pipeline."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.primitives.loops import holds, plain, with_loop
 from tosaic.backends.cortex_m.program.rewriting import mapped, touches, under, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
@@ -19,6 +19,30 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
     walk,
 )
+
+
+@PRIMITIVES.register
+class Block(Primitive):
+    """`block(k)`: a turn of a loop is one block of assembly, in which loops are written out."""
+
+    name = "block"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if any(isinstance(s, Assign | Reduce | If) for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds what is no instruction: select some first")
+        if any(isinstance(s, For) and s.kind == "block" for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds a block")
+        if any(isinstance(s, For) and s.kind in BLOCKS and holds(s, loop) for s in program.statements):
+            raise RefusedError(f"`{loop.var}` is in a block")
+
+        def unrolled(s: Statement) -> Statement:
+            return replace(s, kind="unroll") if isinstance(s, For) and s.kind == "each" else s
+
+        if not any(isinstance(s, Instr) for s in walk(loop.body)):
+            raise RefusedError(f"`{loop.var}` holds no instruction")
+        return with_loop(program, loop, replace(loop, body=mapped(loop.body, unrolled), kind="block"))
 
 
 @PRIMITIVES.register

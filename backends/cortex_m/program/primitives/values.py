@@ -1,22 +1,37 @@
-"""Primitives on values: rewrite."""
+"""Primitives on values: rewrite, spread."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Derive
-from tosaic.backends.cortex_m.program.rewriting import mapped, touches
+from tosaic.backends.cortex_m.program.primitives.buffers import in_whole_registers
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import (
+    exchanged,
+    mapped,
+    seq,
+    touches,
+    with_accesses,
+    written_by,
+)
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    REGISTERS,
     Access,
+    Alloc,
     Assign,
     Buffer,
+    For,
     Op,
     Program,
     RefusedError,
     Statement,
     Value,
+    walk,
 )
 
 
@@ -24,11 +39,13 @@ from tosaic.backends.cortex_m.program.tree import (
 class Rewrite(Primitive):
     """`rewrite(out, high)`: an identity turns the value of a buffer into one that instructions have.
 
-    The host makes new constants for it, and checks that they lie where the identity holds.
+    The host makes new constants for it, and checks that they lie where the identity holds. `rewrite(out, lanes, n_t)`
+    changes what loop `n_t` assigns alone.
     """
 
     name = "rewrite"
-    takes = ("buffer", "rule")
+    takes = ("buffer", "rule", "loop")
+    optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, rule = program.buffer(str(arguments[0])), RULES.get(str(arguments[1]))
@@ -52,19 +69,51 @@ class Rewrite(Primitive):
                     raise RefusedError(f"`{rule.name}` wants constants of one index")
                 buffers = [program.buffers[s.buffer] for s in accesses]
                 derived = Derive(name, name, tuple(b.name for b in buffers), tuple(b.shape for b in buffers))
-                new[derived] = replace(buffers[0], name=name, dtype="i32")
+                new[derived] = replace(buffers[0], name=name)
             return result
 
         def one(s: Statement) -> Statement:
             return replace(s, value=change(s.value)) if isinstance(s, Assign) and s.target.buffer == b.name else s
 
-        body = mapped(program.body, one)
+        if len(arguments) > 2:
+            loop = program.loop(str(arguments[2]))
+            body = exchanged(program.body, loop, mapped(loop, one))
+        else:
+            body = mapped(program.body, one)
         if body == program.body:
             raise RefusedError(f"`{rule.name}` finds nothing in {b.name}")
         if len({derived.name for derived in new}) < len(new):
             raise RefusedError(f"`{rule.name}` finds several constants in {b.name}")
-        fresh(program, *(derived.name for derived in new))
-        found = replace(program, arguments=(*program.arguments, *new.values()), body=body, host=(*program.host, *new))
+        known = {derived for derived in new if derived in program.host and new[derived] in program.arguments}
+        fresh(program, *(derived.name for derived in new if derived not in known))
+        made = {derived: b for derived, b in new.items() if derived not in known}
+        found = replace(program, arguments=(*program.arguments, *made.values()), body=body, host=(*program.host, *made))
         used = {a.buffer for _, a in touches(found.body)}
         kept = tuple(a for a in found.arguments if a.memory != "const" or a.name in used)
         return replace(found, arguments=kept)
+
+
+@PRIMITIVES.register
+class Spread(Primitive):
+    """`spread(zl, n, ql, q, i8, ni)`: before each turn of loop `n` a number is written to all lanes of a register, and
+    loop `ni` in it, of so many turns, reads its own lane."""
+
+    name = "spread"
+    takes = ("buffer", "loop", "name", "memory", "dtype", "loop")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        name, var, new, memory, dtype, lanes = map(str, arguments)
+        b, loop, inner = program.buffer(name), program.loop(var), plain(program.loop(lanes))
+        fresh(program, new, f"{new}0")
+        if b.shape or memory not in REGISTERS or dtype not in BYTES or name in written_by(loop.body):
+            raise RefusedError(f"{name} is no number that stays in `{var}` and fills registers `{memory}`")
+        buffer = in_whole_registers(Buffer(new, dtype, (inner.extent,), memory))
+        if not any(s is inner for s in walk(loop.body)) or inner.step != 1:
+            raise RefusedError(f"`{lanes}` does not count lanes in `{var}`")
+        lane = Access(new, (Affine.of(lanes),))
+        changed = with_accesses(inner, lambda a: lane if a.buffer == name else a)
+        if changed is inner:
+            raise RefusedError(f"`{lanes}` does not read {name}")
+        filled = For(f"{new}0", inner.extent, Assign(Access(new, (Affine.of(f"{new}0"),)), Access(name)))
+        body = Alloc(buffer, seq(filled, exchanged(loop.body, inner, changed)))
+        return with_loop(program, loop, replace(loop, body=body))

@@ -37,6 +37,8 @@ APART = 3
 """Elements from lane to lane, where these may lie apart."""
 SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32)}
 """The amounts that shifts by a vector are tested with."""
+ENTRIES = 256
+"""Of a table."""
 BENCHES = (M0, M3, M4, M55)
 
 
@@ -57,6 +59,8 @@ def moved(dtype: str, memory: str, *, load: bool) -> Row:
 
 def elements(row: Row, formal: Formal) -> int:
     """How many elements of an operand an instruction touches, whole registers."""
+    if formal.name == row.gathers:
+        return ENTRIES
     what = meaning(row)
     found = [a.index for a in (*accesses(what.value), what.target) if a.buffer == formal.name]
     last = max((index[0].bounds({"l": row.lanes - 1})[1] for index in found if index), default=0)
@@ -79,7 +83,7 @@ class RowProgram:
     def __init__(self, row: Row, kind: Kind = "block", walks: bool = False) -> None:
         self.row, self.walks, self.arguments = row, walks, list[Buffer]()
         what, parts, homes = meaning(row), list[Statement](), list[Buffer]()
-        several = any(formal.memory == "m" for formal in row.formals) and not walks and not row.apart
+        several = any(f.memory == "m" for f in row.formals) and not (walks or row.apart or row.gathers)
         for time in range(3 if several else 1):
             operands, after = list[Access](), list[Statement]()
             for formal in row.formals:
@@ -173,6 +177,8 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
                 low, most = low // 2, most // 2
             if isinstance(what.value, Op) and what.value.name in SHIFTS and b.name.startswith("b"):
                 low, most = SHIFTS[what.value.name]
+            if row.gathers and b.dtype == "i32":
+                low, most = 0, ENTRIES
             found[b.name] = rng.integers(low, most, b.shape).astype(f"int{8 * BYTES[b.dtype]}")
     return found
 

@@ -1,0 +1,143 @@
+"""CONV2D of one pixel, with the numbers that its schedules on cores with vectors leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.rules import DERIVED
+from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowResult, row_parts
+from tosaic.backends.cortex_m.program.sketches.rows import one_row
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_FEW_SUMS, _MOST_SUMS = 64, 256
+"""In scratch memory at a time: at first, and at most."""
+_BLOCKS = 3
+"""Sizes that are looked at."""
+_AHEAD, _FINISH_AHEAD = 1, 3
+"""Loads that most often run a turn ahead of the sums, and of the finish."""
+_MOST_INSTRUCTIONS = 720
+"""Of a turn, so that it is in the reach of its end."""
+_MOST_HELD = 6
+"""Vectors that stay, so that others find registers."""
+_ENTRY = 20
+"""Cycles of a block around its hardware loop."""
+
+
+@dataclass(frozen=True)
+class RowSketch:
+    """CONV2D of int8 whose window is all of its image; see `sketches.rows`."""
+
+    geometry: Geometry
+    channels: int
+    epilogue: Epilogue
+    form: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> RowResult:
+        """How sums become results."""
+        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
+
+    def program(self) -> Program:
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open, as of `OneRow`."""
+        depth, one = self.geometry.depth, self.epilogue.element == "i8"
+        vectors, whole = depth // LANES, self.channels // LANES * LANES if one else self.channels
+        blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
+        blocks = sorted(blocks, key=lambda n: (n > _FEW_SUMS, abs(n - _FEW_SUMS)))
+        return {
+            "width": tuple(n for n in (4, 5, 3, 6, 2, 7, 1) if any(block % n == 0 for block in blocks)),
+            "block": tuple(blocks[:_BLOCKS]),
+            "repeats": (1, 2),
+            "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
+            "held": tuple(dict.fromkeys(min(vectors, n) for n in (_MOST_HELD, 4, 2, 0))),
+            "finish": (2, 4, 1) if whole > LANES else (1,),
+            "ahead": (1, 2, 0),
+            "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
+        }
+
+    def row(self, knobs: Knobs) -> OneRow:
+        """The numbers of a schedule.
+
+        Raises:
+            RefusedError: there is none with these.
+        """
+        width, block, repeats, unroll, held, finish, ahead, finish_ahead = (
+            int(knobs[name])
+            for name in ("width", "block", "repeats", "unroll", "held", "finish", "ahead", "finish_ahead")
+        )
+        depth = self.geometry.depth
+        vectors = -(-depth // LANES)
+        if block % width:
+            raise RefusedError(f"blocks of {block} channels have no {width} together")
+        if block % (repeats * width) and repeats > 1:
+            raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
+        lanes = LANES if self.epilogue.element == "i8" else FOUR
+        if block % (lanes * finish) and finish > 1:
+            raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
+        if unroll and (held or repeats > 1):
+            raise RefusedError("where a hardware loop goes over the depth, no vector stays")
+        instructions = (unroll or vectors) * (2 * width + 1) * repeats
+        if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
+            raise RefusedError(f"a turn of {instructions} instructions is too long")
+        turns = depth // LANES // unroll if unroll else block // (width * repeats)
+        if (ahead and turns < 2) or (finish_ahead and block <= lanes * max(finish, LANES // lanes)):
+            raise RefusedError("there is no further turn of which loads could run ahead")
+        if held + ahead > _MOST_HELD + 1:
+            raise RefusedError(f"{held} vectors that stay leave no registers")
+        return OneRow(
+            self.channels, depth, self.result, width, block, repeats, unroll, held, finish, ahead, finish_ahead
+        )
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return one_row(self.row(knobs))
+
+    def cost(self, knobs: Knobs) -> float:
+        s = self.row(knobs)
+        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
+        return self._cycles(s) * (1 + unlikely / 100)
+
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """The cycles of the core, bytes of working memory, and instructions."""
+        s = self.row(knobs)
+        scratch = 4 * max(part.block for part in row_parts(s)) + SLACK
+        code = (s.unroll or -(-s.depth // LANES)) * (2 * s.width + 1) * s.repeats + 40 * s.finish
+        return {"estimate": self._cycles(s), "scratch": -(-scratch // LANES) * LANES, "code": code}
+
+    def _blocks(self, s: OneRow) -> int:
+        return max(1, s.channels // s.block)
+
+    def _cycles(self, s: OneRow) -> float:
+        """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
+        vectors = -(-s.depth // LANES)
+        loads = vectors * (s.width + 1) - s.held
+        turn = 2 * max(vectors * s.width, loads) + s.width / 2 + 3 / s.repeats + (s.ahead == 0)
+        if s.unroll:
+            turn = 2 * loads + _ENTRY + 4 * vectors / s.unroll
+        finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
+        return s.channels / s.width * turn + finish + self._blocks(s) * (2 * _ENTRY + 2 * s.held)
+
+
+def row_sketch(
+    geometry: Geometry, channels: int, epilogue: Epilogue, constants: Mapping[str, np.ndarray]
+) -> RowSketch | None:
+    """The sketch; None where there are several pixels, or a window is not all of its image."""
+    if geometry.pixels > 1 or not geometry.dense:
+        return None
+    multiplier, shift = (constants[name].astype(np.int64) for name in ("multiplier", "shift"))
+    form = "shifted" if DERIVED["down"](shift) is None else "doubled"
+    if DERIVED["whole"](multiplier, shift) is not None and epilogue.element != "i32":
+        form = "rounded"
+    return RowSketch(geometry, channels, epilogue, form, constants)
