@@ -36,6 +36,7 @@ _SPAN = 6.0  # where tanh is 1 but for less than such a unit
 _FINEST = 18  # bits behind the point of a sum: a hundredth of the step between two entries of a gate's table
 _ROOM = 0.5  # of an accumulator, for the bias
 _MOST_REMEMBERED = 22
+_KEPT = 11  # bits of a factor behind its first
 _COARSEST = 12  # of these: what a table reads is scaled up by no more than a third, and has no step above 2**-12
 
 _Values: TypeAlias = Sequence["ir.Value"]
@@ -135,11 +136,11 @@ class _Product:
         operands = [row, constant(self.kernel), offsets_of(self.offsets, kind), *points]
         window = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1), "acc_type": element(kind)}
         total = emit("conv2d", operands, (shape_of(row)[0], 1, 1, outputs), kind, **window)
-        units = self.units
-        if kind == "i32":  # whose factors below a shift of 31 keep their upper 16 bits
-            finest = 2.0 ** -(bits + 15)
-            units = (np.maximum(np.rint(np.divide(units, finest)), 1) * finest).tolist()
-        return requantize(total, units, Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
+        units = np.asarray(self.units)
+        if kind == "i32":  # whose factors below a shift of 31 keep their upper 16 bits, but small ones twelve of theirs
+            finest = np.minimum(2.0 ** -(bits + 15), 2.0 ** (np.floor(np.log2(units)) - _KEPT))
+            units = np.rint(units / finest) * finest
+        return requantize(total, units.tolist(), Quantization.per_tensor("i32", 2.0**-bits, 0), largest=self.largest)
 
 
 def _memory(op: ir.Operation, kind: str, steps: int) -> Quantization:

@@ -36,6 +36,14 @@ def made(kind, *states, **options):
     return Layer(getattr(nn, kind)(WIDTH, H, **options)).eval(), (ROWS, *states)
 
 
+def without_weights_of_states(kind):
+    """A layer in which the biases alone say how fine the sums of states are."""
+    model, inputs = made(kind)
+    with torch.no_grad():
+        model.layer.weight_hh_l0.zero_()
+    return model, inputs
+
+
 STATE, CELL = torch.randn(1, N, H).tanh(), 3 * torch.randn(1, N, H)
 MODELS = {
     "gru": (made("GRU"), 1),
@@ -49,6 +57,7 @@ MODELS = {
     "states and cells given": (made("LSTM", STATE, CELL), 1),
     "projected": (made("LSTM", proj_size=5), 0),
     "two samples": ((made("GRU", batch_first=False)[0], (ROWS.reshape(T, N, WIDTH).repeat(1, 2, 1),)), 1),
+    "biases alone": (without_weights_of_states("LSTM"), 1),
     "one step": ((made("LSTM")[0], (ROWS[:, :1],)), 0),
 }
 
