@@ -25,8 +25,10 @@ _BLOCKS = 3
 """Sizes that are looked at."""
 _AHEAD, _FINISH_AHEAD = 1, 3
 """Loads that most often run a turn ahead of the sums, and of the finish."""
-_MOST_INSTRUCTIONS = 720
+_MOST_INSTRUCTIONS = 960
 """Of a turn, so that it is in the reach of its end."""
+_MOST_WIDTH = 7
+"""Sums that registers hold."""
 _MOST_HELD = 6
 """Vectors that stay, so that others find registers."""
 _ENTRY = 20
@@ -58,7 +60,7 @@ class RowSketch:
         blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
         blocks = sorted(blocks, key=lambda n: (n > _FEW_SUMS, abs(n - _FEW_SUMS)))
         return {
-            "width": tuple(n for n in (4, 5, 3, 6, 2, 7, 1) if any(block % n == 0 for block in blocks)),
+            "width": tuple(n for n in (4, 6, _MOST_WIDTH, 5, 3, 2, 1) if n <= min(blocks)),
             "block": tuple(blocks[:_BLOCKS]),
             "repeats": (1, 2),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
@@ -80,9 +82,9 @@ class RowSketch:
         )
         depth = self.geometry.depth
         vectors = -(-depth // LANES)
-        if block % width:
-            raise RefusedError(f"blocks of {block} channels have no {width} together")
-        if block % (repeats * width) and repeats > 1:
+        if width == _MOST_WIDTH and depth % LANES:
+            raise RefusedError(f"{width} sums leave no register for a mask")
+        if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
         lanes = LANES if self.epilogue.element == "i8" else FOUR
         if block % (lanes * finish) and finish > 1:
@@ -92,7 +94,7 @@ class RowSketch:
         instructions = (unroll or vectors) * (2 * width + 1) * repeats
         if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
             raise RefusedError(f"a turn of {instructions} instructions is too long")
-        turns = depth // LANES // unroll if unroll else block // (width * repeats)
+        turns = depth // LANES // unroll if unroll else block // width // repeats
         if (ahead and turns < 2) or (finish_ahead and block <= lanes * max(finish, LANES // lanes)):
             raise RefusedError("there is no further turn of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
@@ -116,18 +118,21 @@ class RowSketch:
         code = (s.unroll or -(-s.depth // LANES)) * (2 * s.width + 1) * s.repeats + 40 * s.finish
         return {"estimate": self._cycles(s), "scratch": -(-scratch // LANES) * LANES, "code": code}
 
-    def _blocks(self, s: OneRow) -> int:
-        return max(1, s.channels // s.block)
-
     def _cycles(self, s: OneRow) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
-        vectors = -(-s.depth // LANES)
-        loads = vectors * (s.width + 1) - s.held
-        turn = 2 * max(vectors * s.width, loads) + s.width / 2 + 3 / s.repeats + (s.ahead == 0)
-        if s.unroll:
-            turn = 2 * loads + _ENTRY + 4 * vectors / s.unroll
+        turns, rest = divmod(s.block, s.width)
+        block = turns * self._turn(s, s.width) + (self._turn(s, rest) + _ENTRY if rest else 0) + 2 * (_ENTRY + s.held)
         finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
-        return s.channels / s.width * turn + finish + self._blocks(s) * (2 * _ENTRY + 2 * s.held)
+        return s.channels / s.block * block + finish
+
+    def _turn(self, s: OneRow, width: int) -> float:
+        """Cycles of the sums of so many channels."""
+        vectors = -(-s.depth // LANES)
+        loads = vectors * (width + 1)
+        if s.unroll:
+            return 2 * loads + _ENTRY + 4 * vectors / s.unroll
+        loads -= s.held * (width == s.width)
+        return 2 * max(vectors * width, loads) + width / 2 + 3 / s.repeats + (s.ahead == 0)
 
 
 def row_sketch(

@@ -29,8 +29,9 @@ from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
-# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
-_COMPARED = 8
+# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap; fewer where it
+# promises cycles.
+_COMPARED, _FEW = 8, 3
 # Lines of code of those that are built, beyond which no other is: long turns take long to order.
 _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
@@ -244,7 +245,10 @@ def _first(
                 counts = built(what, assigned(each), core).priced(site, core)
                 if site.holds(counts):
                     found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
-            if len(found) == _COMPARED or sum(guess.code for guess in found) > _MOST_LINES:
+            if (
+                len(found) == (_FEW if isinstance(what, Promising) else _COMPARED)
+                or sum(guess.code for guess in found) > _MOST_LINES
+            ):
                 break
         if not found:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -51,6 +52,18 @@ class Pointers:
     moving: set[str] = field(default_factory=set)
     addresses: dict[Hashable, Address] = field(default_factory=dict)
     advances: list[BlockInstruction] = field(default_factory=list)
+
+    def along(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
+        """Accesses that happen once, in order: one pointer goes from each to the next where one instruction does not
+        reach all, and that is one step for all of them."""
+        consts = [use.where.const for use in uses]
+        steps = {after - before for before, after in itertools.pairwise(consts)}
+        reached = max(consts) - min(consts) <= min(use.row.reach[1] for use in uses)
+        if reached or len(steps) != 1 or abs(step := steps.pop()) > min(use.row.moves for use in uses):
+            self.still(buffer, outer, uses)
+            return
+        name = self._named(buffer, outer + consts[0], moving=True)
+        self.addresses.update((use.key, Address(f"[{{{name}}}], #{step}", name, True)) for use in uses)
 
     def still(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
         """Accesses at constant distances: a pointer follows another as far as one instruction reaches."""
@@ -117,6 +130,8 @@ def planned(uses: Sequence[PointerUse], loop: For | None) -> Pointers:
     for (buffer, outer, stride, _), group in groups.items():
         if stride:
             found.walk(buffer, outer, stride, group)
+        elif loop is None:
+            found.along(buffer, outer, group)
         else:
             found.still(buffer, outer, group)
     return found

@@ -67,6 +67,8 @@ def test_schedules_of_a_space_are_exact(tmp_path):
     "changed",
     [
         {"width": 1},
+        {"width": 5},
+        {"width": 6, "unroll": 1, "held": 0},
         {"repeats": 2, "finish": 2, "finish_ahead": 0},
         {"held": 4, "ahead": 2},
         {"held": 0, "ahead": 0},

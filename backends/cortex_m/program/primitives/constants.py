@@ -57,7 +57,10 @@ class PackConstant(Primitive):
             raise RefusedError(f"turns of a loop overlap in {b.name}")
         names = {f.var: Affine.of(f"v{i}") for i, f in enumerate(used)}
         shape, where = tuple(f.extent for f in used), tuple(i.at(names) for i in access.index)
-        if b.address(where) == replace(b, shape=shape).address(tuple(Affine.of(f"v{i}") for i in range(len(shape)))):
+        packed = replace(b, shape=shape)
+        if packed.size == b.size and b.address(where) == packed.address(
+            tuple(Affine.of(f"v{i}") for i in range(len(shape)))
+        ):
             raise RefusedError(f"{b.name} lies in that order")
         moved = relaid(program, b.name, shape, lambda i, _: tuple(Affine.of(f.var) for f in used))
         return repacked(moved, b, shape, where)

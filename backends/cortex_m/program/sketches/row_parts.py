@@ -6,6 +6,8 @@ all of wider results.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 LANES = 16
@@ -82,6 +84,11 @@ class OneRow:
         """Whole vectors of a window."""
         return self.depth // LANES
 
+    @property
+    def short(self) -> int:
+        """Bytes of the last vector of a window where it is not whole."""
+        return self.depth % LANES
+
 
 @dataclass(frozen=True)
 class RowPart:
@@ -91,6 +98,7 @@ class RowPart:
         loop, depth: the loops over them, and over a window.
         behind: what the names of its buffers end in.
         channels: how many they are; whole vectors of results where nothing is behind the names of the first part.
+        loops: how many loops over a window, or a part of it, there are before it is scheduled.
     """
 
     s: OneRow
@@ -98,6 +106,7 @@ class RowPart:
     depth: str
     behind: str
     channels: int
+    loops: int
 
     @property
     def whole(self) -> bool:
@@ -115,16 +124,6 @@ class RowPart:
         return self.loop if self.block == self.channels else f"{self.loop}m"
 
     @property
-    def width(self) -> int:
-        """Channels whose sums lie in registers."""
-        return next(n for n in range(min(self.s.width, self.block), 0, -1) if self.block % n == 0)
-
-    @property
-    def repeats(self) -> int:
-        """Of these in a turn."""
-        return self.s.repeats if self.block % (self.width * self.s.repeats) == 0 else 1
-
-    @property
     def finish(self) -> int:
         """Vectors of results in a turn."""
         return self.s.finish if self.block % (LANES * self.s.finish) == 0 else 1
@@ -138,43 +137,91 @@ class RowPart:
         return self.s.finish if vectors % self.s.finish == 0 else 1
 
     @property
-    def short(self) -> int:
-        """Bytes of the last vector of a window where it is not whole."""
-        return self.s.depth % LANES
+    def groups(self) -> list[SumGroup]:
+        """The channels of a block as they are added up: as many together as the schedule says, then what is left."""
+        width = min(self.s.width, self.block)
+        names = (f"k{'_t' * n}" for n in itertools.count(self.loops))
+        loop, rest = "si" if self.whole else self.inner, self.block % width
+        kinds = [(loop, self.depth, "", self.block - rest, width)]
+        if rest:
+            kinds.append((f"{loop}_t", next(names), "x", rest, rest))
+        return [self._group(names, *kind) for kind in kinds]
 
-    @property
-    def held(self) -> int:
-        """Whole vectors of a window that stay in registers."""
-        return min(self.s.held, self.s.vectors)
-
-    @property
-    def cuts(self) -> int:
-        """Times that the loop over a window is cut."""
-        return (self.short > 0 and self.s.vectors > 0) + (0 < self.held < self.s.vectors)
-
-    @property
-    def turns(self) -> int:
-        """Of the hardware loop of the sums."""
-        return self.s.vectors // self.s.unroll if self.s.unroll else self.block // (self.width * self.repeats)
-
-    @property
-    def turned(self) -> str:
-        """The hardware loop of the sums."""
-        return self.depth if self.s.unroll else self.own("sj")
+    def _group(self, names: Iterator[str], loop: str, depth: str, behind: str, channels: int, width: int) -> SumGroup:
+        held = 0 if behind else min(self.s.held, self.s.vectors)
+        last = next(names) if self.s.short and self.s.vectors else depth
+        left = next(names) if 0 < held < self.s.vectors else depth
+        return SumGroup(self, loop, depth, last, left, behind, channels, width, held)
 
     def named(self, name: str) -> str:
         """A buffer that other parts have, too, by its name in this one."""
         return f"{name}{self.behind}"
 
+
+@dataclass(frozen=True)
+class SumGroup:
+    """Channels of a block that are added up in one hardware loop.
+
+    Args:
+        loop, depth: the loops over them, and over a window.
+        last: the loop over the last vector of a window where it is short.
+        left: the loop over whole vectors of a window that do not stay in registers, where others do.
+        behind: what names end in.
+        channels, width: how many there are, and in registers.
+        held: vectors of a window that stay.
+    """
+
+    part: RowPart
+    loop: str
+    depth: str
+    last: str
+    left: str
+    behind: str
+    channels: int
+    width: int
+    held: int
+
+    @property
+    def repeats(self) -> int:
+        """Times as many sums as there are in registers in a turn."""
+        return self.part.s.repeats if self.channels % (self.width * self.part.s.repeats) == 0 else 1
+
+    @property
+    def turns(self) -> int:
+        """Of its hardware loop."""
+        s = self.part.s
+        return s.vectors // s.unroll if s.unroll else self.channels // (self.width * self.repeats)
+
+    @property
+    def turned(self) -> str:
+        """Its hardware loop."""
+        return self.depth if self.part.s.unroll else self.own("sj")
+
+    @property
+    def around(self) -> str:
+        """The loop of which a turn is one block."""
+        return self.own("sj") if self.part.s.unroll else self.loop
+
+    @property
+    def weights(self) -> str:
+        """The constant that it reads."""
+        return f"{self.part.named('w')}{self.behind}"
+
+    @property
+    def loops(self) -> int:
+        """Loops over a window, or a part of it, that it adds."""
+        return (self.behind != "") + (self.last != self.depth) + (self.left != self.depth)
+
     def own(self, name: str) -> str:
-        """A new name of the part."""
-        return f"{name}u" if self.behind else name
+        """A new name."""
+        return f"{name}{'u' * (self.part.behind != '')}{self.behind}"
 
 
 def row_parts(s: OneRow) -> list[RowPart]:
     """The parts of a row, whole vectors of results first."""
-    parts = [RowPart(s, "n", "k", "", s.whole)] if s.whole else []
+    both = bool(s.whole and s.rest)
+    parts = [RowPart(s, "n", "k", "", s.whole, 1 + both)] if s.whole else []
     if s.rest:
-        behind = "_t" if s.whole else ""
-        parts.append(RowPart(s, f"n{behind}", f"k{behind}", behind, s.rest))
+        behind, loops = "_t" if both else "", sum(g.loops for part in parts for g in part.groups)
+        parts.append(RowPart(s, f"n{behind}", f"k{behind}", behind, s.rest, 1 + both + loops))
     return parts

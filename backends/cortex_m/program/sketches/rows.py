@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowPart, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
 
 _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 """The identity that saturates a result in a word."""
@@ -27,10 +28,8 @@ def one_row(s: OneRow) -> Iterator[str]:
     if len(parts) > 1:
         yield from (f"apart({name}, {name}_t, n_t)" for name in ("w", *s.result.factors))
     yield from _numbers(s)
-    cuts = len(parts)
     for part in parts:
-        yield from _scheduled(part, cuts)
-        cuts += part.cuts
+        yield from _scheduled(part)
     for part in parts:
         yield from _selected(part)
     # What runs ahead comes last: schedules that differ in that alone share all trees before.
@@ -61,19 +60,19 @@ def _values(part: RowPart) -> Iterator[str]:
         yield f"rewrite(out, indexed, {part.loop})"
 
 
-def _scheduled(part: RowPart, cuts: int) -> Iterator[str]:
-    """Its sums and its finish; the loop over a window was cut `cuts` - 1 times."""
+def _scheduled(part: RowPart) -> Iterator[str]:
+    """Its sums and its finish."""
     if part.inner != part.loop:
         yield f"split({part.loop}, {part.inner}, {part.block})"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}, 2)")
     yield from _narrowed(part) if part.whole else _fours(part)
-    yield from _sums(part, cuts)
+    yield from row_sums(part)
 
 
 def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
-    around = "si" if part.whole else part.inner
-    yield from _block(part.own("sj") if part.s.unroll else around, part.turned, part.turns)
+    for group in part.groups:
+        yield from _block(group.around, group.turned, group.turns)
     finished = f"{part.inner}b"
     if part.whole:
         yield "write_out(eq)"
@@ -95,113 +94,15 @@ def _block(around: str, turn: str, turns: int) -> Iterator[str]:
 
 def _hoisted(part: RowPart) -> Iterator[str]:
     """Loads that run ahead."""
-    if part.s.ahead and part.turns > 1:
-        yield f"hoist({part.turned}, {part.s.ahead})"
+    for group in part.groups:
+        if part.s.ahead and group.turns > 1:
+            yield f"hoist({group.turned}, {part.s.ahead})"
     if part.whole:
         finish, turns = "nf", part.block // (LANES * part.finish)
     else:
         finish, turns = "nq", part.block // (FOUR * part.fours)
     if part.s.finish_ahead and turns > 1:
         yield f"hoist({finish}, {part.s.finish_ahead})"
-
-
-def _sums(part: RowPart, cuts: int) -> Iterator[str]:
-    """The sums, in the order in which they are finished."""
-    loop, w, total = part.inner, part.named("w"), part.named("S")
-    packed = True
-    if part.whole:
-        yield from (f"split({loop}, sh, 2)", f"split({loop}, sq, 2)", f"split({loop}, si, 4)")
-        if part.block > LANES:
-            yield from (f"divide_dim({total}, 0, {LANES})", f"divide_dim({total}, 1, 4)")
-            yield from (f"divide_dim({total}, 2, 2)", f"reorder_dims({total}, d03214567)")
-        else:
-            yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
-            yield f"reorder_dims({total}, d2103456)"
-        yield from ("reorder(sq, sh)", "reorder(si, sh)", "reorder(si, sq)", f"pack({w})")
-        yield from (f"fuse({loop}, sh)", "fuse(sh, sq)", "fuse(sq, si)")
-        loop = "si"
-    elif part.behind:
-        yield f"pack({w})"
-    else:
-        packed = False
-    turn = inner = part.own("sj")
-    yield f"split({loop}, {turn}, {part.block})"
-    if part.repeats > 1:
-        inner = part.own("sr")
-        yield f"split({turn}, {inner}, {part.repeats * part.width})"
-    each = part.own("sc") if part.width > 1 else ""
-    if each:
-        yield f"split({inner}, {each}, {part.width})"
-    yield f"stage({total}, {inner}, {part.own('R')}, r)"
-    if each:
-        yield f"distribute({each})"
-    if part.width in (4, 6):
-        yield f"split({part.own('R')}0, {part.own('rp')}, 2)"
-    around = int(part.inner != part.loop)
-    dims = (around, around + 1) if packed else (0, 3)
-    yield from _products(part, loop, inner, f"{each}b" if each else "", cuts, dims)
-
-
-def _products(part: RowPart, loop: str, inner: str, each: str, cuts: int, dims: tuple[int, int]) -> Iterator[str]:
-    """All of the depth for the channels that `each` counts, or one; `dims` of the weights count channels and
-    depth."""
-    s, k, w = part.s, part.depth, part.named("w")
-    if part.short:
-        loop = part.own("sj") if s.unroll else loop
-        last, each_last = k, each
-        if s.vectors:
-            cuts, last, each_last = cuts + 1, f"k{'_t' * cuts}", f"{each}b" if each else ""
-            yield f"cut({k}, {LANES * s.vectors})"
-            if each:
-                yield f"distribute({each})"
-            yield f"stage(a, {loop}, {part.own('vs')}, q, i8, {last})"
-        else:
-            yield f"stage(a, {loop}, {part.own('vs')}, q)"
-        yield f"pad({last}, {LANES})"
-    if s.vectors:
-        yield f"split({k}, {part.own('kl')}, {LANES})"
-        if each:
-            yield f"reorder({each}, {k})"
-    yield from _laid_out(part, *dims)
-    if part.short:
-        within = f", i8, {last}" if s.vectors and not each else ""
-        yield f"stage({w}, {each_last or inner}, {part.own('vz')}, q{within})"
-    if not s.vectors:
-        return
-    if s.unroll:
-        yield f"split({k}, {part.own('ku')}, {s.unroll})"
-        yield from (f"stage({name}, {part.own('ku')}, {part.own('va')}{name}, q)" for name in ("a", w))
-        return
-    left = "" if part.held == s.vectors else k
-    if part.held:
-        if left:
-            left = f"k{'_t' * cuts}"
-            yield f"cut({k}, {part.held})"
-        within = f", i8, {k}" if part.held < s.vectors or part.short else ""
-        yield f"stage(a, {loop}, {part.own('vh')}, q{within})"
-        if part.held > 1:
-            yield f"split({part.own('vh')}0, {part.own('hl')}, {LANES})"
-        yield f"stage({w}, {k}, {part.own('vw')}, q)"
-    if left:
-        yield f"stage(a, {left}, {part.own('va')}, q)"
-        yield f"stage({w}, {left}, {part.own('vx')}, q)"
-
-
-def _laid_out(part: RowPart, channel: int, depth: int) -> Iterator[str]:
-    """The weights in the order in which a turn reads them: all channels of a vector of the depth."""
-    w, dims, vectors = part.named("w"), depth + 1, part.s.vectors + (part.short > 0)
-    if vectors == 1:
-        return
-    yield f"divide_dim({w}, {depth}, {LANES})"
-    if part.width == 1:
-        return
-    dims += 1
-    if part.width < part.block:
-        yield f"divide_dim({w}, {channel}, {part.width})"
-        channel, depth, dims = channel + 1, depth + 1, dims + 1
-    order = [d for d in range(dims) if d != channel]
-    order.insert(order.index(depth) + 1, channel)
-    yield f"reorder_dims({w}, d{''.join(map(str, order))})"
 
 
 def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:
