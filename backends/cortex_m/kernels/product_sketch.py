@@ -38,7 +38,7 @@ _TILES = (
     "1x2",
     "1x1",
 )
-_UNROLLED = (8, 16, 24, 32, 64, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
+_UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Conv2dSketch:
         return {
             "isa": tuple(sets_of(core)),
             "tile": _TILES,
-            "unroll": _UNROLLED,
+            "unroll": _steps_of(core),
             "scale": _scales(self.epilogue, self.constants),
             "windows": ("copied", "in place") if pointwise else ("copied",),
             "weights": ("pairs", "bytes") if self.element == "i8" and is_small(self.constants) else ("bytes",),
@@ -128,7 +128,7 @@ class MatmulSketch:
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dSketch`."""
         isa, scale = tuple(sets_of(core)), _scales(self.epilogue, self.constants)
-        return {"isa": isa, "tile": _TILES, "unroll": _UNROLLED, "scale": scale}
+        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core), "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:
         rows, columns = map(int, str(knobs["tile"]).split("x"))
@@ -148,6 +148,11 @@ class MatmulSketch:
 
     def cost(self, knobs: Knobs) -> float:
         return self.tile(knobs).cost + (knobs["scale"] == "wide")
+
+
+def _steps_of(core: Core) -> tuple[Choice, ...]:
+    """Steps of the depth in a block: more where a turn moves its sums to high registers and back."""
+    return (*_UNROLLED, 64) if core.baseline else _UNROLLED
 
 
 def _scales(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
