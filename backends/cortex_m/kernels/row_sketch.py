@@ -33,6 +33,8 @@ _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
 """Vectors that stay, so that others find registers."""
+_CODE = 2
+"""Cycles that an instruction less is worth."""
 _ENTRY = 20
 """Cycles of a block around its hardware loop."""
 
@@ -113,14 +115,23 @@ class RowSketch:
     def cost(self, knobs: Knobs) -> float:
         s = self.row(knobs)
         unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
-        return self._cycles(s) * (1 + unlikely / 100)
+        return self._cycles(s) * (1 + unlikely / 100) + _CODE * self._instructions(s)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.row(knobs)
         scratch = 4 * max(part.block for part in row_parts(s)) + SLACK
-        code = (s.unroll or -(-s.depth // LANES)) * (2 * s.width + 1) * s.repeats + 40 * s.finish
-        return {"estimate": self._cycles(s), "scratch": -(-scratch // LANES) * LANES, "code": code}
+        return {
+            "estimate": self._cycles(s),
+            "scratch": -(-scratch // LANES) * LANES,
+            "code": self._instructions(s),
+        }
+
+    def _instructions(self, s: OneRow) -> int:
+        """About the instructions of its code."""
+        rest = s.block % s.width
+        turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
+        return (s.unroll or -(-s.depth // LANES)) * turns + 40 * s.finish
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """One loop over the channels."""
