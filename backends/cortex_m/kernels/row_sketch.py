@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
@@ -15,7 +17,7 @@ from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowResult, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import one_row
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -31,6 +33,8 @@ _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
 """Vectors that stay, so that others find registers."""
+_CODE = 2
+"""Cycles that an instruction less is worth."""
 _ENTRY = 20
 """Cycles of a block around its hardware loop."""
 
@@ -38,6 +42,8 @@ _ENTRY = 20
 @dataclass(frozen=True)
 class RowSketch:
     """CONV2D of int8 whose window is all of its image; see `sketches.rows`."""
+
+    compared: ClassVar[int] = 3
 
     geometry: Geometry
     channels: int
@@ -109,14 +115,35 @@ class RowSketch:
     def cost(self, knobs: Knobs) -> float:
         s = self.row(knobs)
         unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
-        return self._cycles(s) * (1 + unlikely / 100)
+        return self._cycles(s) * (1 + unlikely / 100) + _CODE * self._instructions(s)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.row(knobs)
         scratch = 4 * max(part.block for part in row_parts(s)) + SLACK
-        code = (s.unroll or -(-s.depth // LANES)) * (2 * s.width + 1) * s.repeats + 40 * s.finish
-        return {"estimate": self._cycles(s), "scratch": -(-scratch // LANES) * LANES, "code": code}
+        return {
+            "estimate": self._cycles(s),
+            "scratch": -(-scratch // LANES) * LANES,
+            "code": self._instructions(s),
+        }
+
+    def _instructions(self, s: OneRow) -> int:
+        """About the instructions of its code."""
+        rest = s.block % s.width
+        turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
+        return (s.unroll or -(-s.depth // LANES)) * turns + 40 * s.finish
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        """One loop over the channels."""
+        s = self.row(knobs)
+        factors = FOUR * len(s.result.factors)
+        accesses = (
+            ArrayAccess("image", "input", s.depth, (0,)),
+            ArrayAccess("weights", "params", s.depth + factors, (s.depth + factors,)),
+            ArrayAccess("sums", "scratch", FOUR, (FOUR,), writes=True),
+            ArrayAccess("out", "output", BYTES[s.result.element], (BYTES[s.result.element],), writes=True),
+        )
+        return [Walk((s.channels,), accesses)]
 
     def _cycles(self, s: OneRow) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""

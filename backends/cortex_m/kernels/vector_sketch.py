@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches.vectors import LANES, Resident, Summed, resident, summed
@@ -40,6 +44,8 @@ class _VectorSite:
         rounded: whether every shift can be 31.
     """
 
+    compared: ClassVar[int] = 8
+
     geometry: Geometry
     channels: int
     epilogue: Epilogue
@@ -56,6 +62,19 @@ class _VectorSite:
 
     def program(self) -> Program:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+
+    def _walk(self, pixels: int, *, channels_first: bool) -> Walk:
+        """The loops over tiles of so many pixels, and over groups of channels that are finished together."""
+        depth, group = self.geometry.depth, 4 if channels_first else LANES
+        read, turns = group * (depth + 12), (self.pixels / pixels, self.channels / group)
+        strides = [(depth * pixels, 0), (0, read), (self.channels * pixels, group)]
+        image, weights, out = (each[::-1] if channels_first else each for each in strides)
+        accesses = (
+            ArrayAccess("image", "input", depth * pixels, image),
+            ArrayAccess("weights", "params", read, weights),
+            ArrayAccess("out", "output", group, out, writes=True, inner=((pixels, self.channels),)),
+        )
+        return Walk(turns[::-1] if channels_first else turns, accesses)
 
 
 class SummedSketch(_VectorSite):
@@ -107,6 +126,17 @@ class SummedSketch(_VectorSite):
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return summed(self.summed(knobs))
 
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """The cycles of the core, bytes of working memory, and instructions."""
+        found = self.summed(knobs)
+        products = found.pixels * found.width * (found.unroll or self.vectors) * found.repeats
+        code = 2 * products + 40 * found.share * found.finish
+        scratch = round_up(4 * found.together * self.channels + SLACK, LANES)
+        return {"estimate": found.cost, "scratch": scratch, "code": code}
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        return [self._walk(self.summed(knobs).together, channels_first=False)]
+
     def cost(self, knobs: Knobs) -> float:
         found = self.summed(knobs)
         unlikely = abs(found.ahead - _AHEAD) + abs(found.finish_ahead - _FINISH_AHEAD) + (found.finish > _FINISH)
@@ -135,6 +165,14 @@ class ResidentSketch(_VectorSite):
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return resident(self.resident(knobs))
+
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """The cycles of the core, and instructions; there is no working memory."""
+        found = self.resident(knobs)
+        return {"estimate": found.cost, "scratch": 0, "code": found.unroll * (9 * self.vectors + 10)}
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        return [self._walk(1, channels_first=True)]
 
     def cost(self, knobs: Knobs) -> float:
         return self.resident(knobs).cost

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
 from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, cheapest_first, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
-from tosaic.tuner.space import Schedule, Variant
+from tosaic.tuner.space import Schedule, Space, Variant
 
 VARIANT = "program"
 # Cycles that schedules of a program take, over what is promised for them, are this many times nearer to 1 than those
 # of a generator with vectors: 1.002 where they are 1.017, as measured on 16 pointwise convolutions.
 _LEAN = 1.015
-# Numbers that stand in the last steps: what runs a turn ahead.
-_LAST = ("ahead", "finish_ahead")
 
 
 class ProgramFamily(KernelFamily):
@@ -50,15 +47,16 @@ class ProgramFamily(KernelFamily):
         return {}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        programs = cheapest_first(self._sketches(workload, core), core, self.site)
+        found = self._sketches(workload, core)
+        programs = cheapest_first(found, core, self.site)
         if not core.mve:
             return programs
         others = self.vector_variants(workload, core)
         if not programs or not others:
             return [*programs, *others]
-        programs = list(map(_near_guess, programs))
-        firsts = [first for variant in (programs[0], others[0]) if (first := variant.first()) is not None]
-        ours, theirs = (self.features(workload, first, core)[PROMISE] for first in firsts)
+        our, their = (Space((variant,)).default() for variant in (programs[0], others[0]))
+        ours = of_schedule(found[our.variant], our, core).priced(self.site, core)[PROMISE]
+        theirs = self.features(workload, their, core)[PROMISE]
         return [*programs, *others] if ours <= _LEAN * theirs else [*others, *programs]
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
@@ -96,12 +94,3 @@ class ProgramFamily(KernelFamily):
         if schedule.variant == STEPS:
             return self.sketch(workload)
         return self._sketches(workload, core).get(schedule.variant)
-
-
-def _near_guess(variant: Variant) -> Variant:
-    """A variant that holds its best guess, and what differs from it in the last steps alone, of which most is built
-    already. Other trees of vectors take some 50 ms to make, and a generator's schedules, which are searched beside
-    them, 1 ms: so a search among all would make fewer trials.
-    """
-    knobs = {name: choices if name in _LAST else choices[:1] for name, choices in variant.knobs.items()}
-    return replace(variant, knobs=knobs)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,9 +29,8 @@ from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
-# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap; fewer where it
-# promises cycles.
-_COMPARED, _FEW = 8, 3
+# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
+_COMPARED = 8
 # Lines of code of those that are built, beyond which no other is: long turns take long to order.
 _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
@@ -85,7 +84,13 @@ class Sketched(Hashable, Protocol):
 
 @runtime_checkable
 class Promising(Sketched, Protocol):
-    """A sketch that tells what its schedules cost without their trees, so that a search may look at many."""
+    """A sketch that tells what its schedules cost without their trees, so that a search may look at many.
+
+    Args:
+        compared: schedules that are built to find the one that its space begins with.
+    """
+
+    compared: ClassVar[int]
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """Features of a schedule as of `Built.features`, about.
@@ -93,6 +98,10 @@ class Promising(Sketched, Protocol):
         Raises:
             RefusedError: there is none with these numbers.
         """
+        ...
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        """The loops of a schedule over memory."""
         ...
 
 
@@ -165,14 +174,9 @@ def features_of(what: Sketched, schedule: Schedule, core: Core, site: Site) -> M
     """
     if schedule.variant == STEPS or not isinstance(what, Promising):
         return of_schedule(what, schedule, core).priced(site, core)
-    counts = what.promise(dict(schedule.knobs))
-    return site.priced(counts, counts["estimate"], _walked(what) if site.waits_for_memory else [], core.pipeline)
-
-
-@lru_cache(maxsize=64)
-def _walked(what: Sketched) -> list[Walk]:
-    """What an algorithm reads and writes, whatever its schedule is."""
-    return walks(what.program())
+    knobs = dict(schedule.knobs)
+    counts = what.promise(knobs)
+    return site.priced(counts, counts["estimate"], what.moved(knobs) if site.waits_for_memory else [], core.pipeline)
 
 
 def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
@@ -239,16 +243,13 @@ def _first(
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
-        found = list[_Guess]()
+        found, most = list[_Guess](), what.compared if isinstance(what, Promising) else _COMPARED
         for number, each in enumerate(itertools.islice(_possible(what, knobs), _TRIED)):
             with suppress(BackendError):
                 counts = built(what, assigned(each), core).priced(site, core)
                 if site.holds(counts):
                     found.append(_Guess(counts[PROMISE], number, counts["code"], counts["scratch"], each))
-            if (
-                len(found) == (_FEW if isinstance(what, Promising) else _COMPARED)
-                or sum(guess.code for guess in found) > _MOST_LINES
-            ):
+            if len(found) == most or sum(guess.code for guess in found) > _MOST_LINES:
                 break
         if not found:
             return None

@@ -113,7 +113,7 @@ def test_weights_that_no_cache_holds_are_waited_for_with_each_tile():
         counts = family.features(workload, Schedule.of("summed", **knobs), CORTEX_M55)
         return (counts["estimate_with_waits"] - counts["estimate"]) / 100 / (256 * channels / 32)
 
-    assert 1 <= fills(64) < 1.1 and 4 <= fills(256) < 4.1
+    assert 1 <= fills(64) < 1.1 and 4 <= fills(256) < 4.2
 
 
 def test_steps_by_hand_make_a_kernel(tmp_path):
