@@ -299,6 +299,14 @@ class NpuFamily(Protocol):
         """
         ...
 
+    def encoded_bytes(self, weights: np.ndarray) -> int:
+        """The bytes of an op's weights as the compiler stores them, less what it adds for its order and its blocks.
+
+        Args:
+            weights: int8 [outputs, ..., inputs].
+        """
+        ...
+
     def compile(self, flatbuffer: bytes, accelerator: str, options: NpuOptions) -> NpuRegion:
         """Compile `main` of a serialized TOSA module.
 

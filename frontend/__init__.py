@@ -3,6 +3,7 @@
 from tosaic.frontend.advice import calibration_advice, joined_advice, range_advice
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.causes import Cause, Scan
+from tosaic.frontend.coarser_weights import WeightBudget, coarsen
 from tosaic.frontend.importer import import_program
 from tosaic.frontend.quantizer import prepare, quantize
 from tosaic.frontend.samples import read_labels, read_samples
@@ -14,8 +15,10 @@ __all__ = [
     "Cause",
     "Scan",
     "TosaFile",
+    "WeightBudget",
     "calibration_advice",
     "capture",
+    "coarsen",
     "import_program",
     "input_statistics",
     "is_tosa_file",

@@ -1,11 +1,11 @@
-"""Takes the mean error that quantization leaves in each channel out by way of the bias."""
+"""Weights that make up for each other's roundings, and biases that take out the mean error that is left."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +13,26 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
+from tosaic.frontend.error_feedback import enough_images, round_weights
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.origin import Origin, origin
 from tosaic.frontend.parameters import parameter
+from tosaic.frontend.tied_tables import TIED
 
 Batch: TypeAlias = tuple[Tensor, ...]
+T = TypeVar("T")
 _SAMPLES, _FEWEST, _HELD_BYTES = 64, 8, 2**30
 _BIAS_LIMIT = 2.0**29  # half of what an accumulator may hold, for what correction adds
 
 
-def correct_biases(prepared: GraphModule, batches: Sequence[Batch]) -> dict[str, tuple[Origin, float]]:
-    """Empirical bias correction (Nagel et al. 2019, section 4.2), layer after layer in one run.
+def correct_parameters(prepared: GraphModule, batches: Sequence[Batch]) -> dict[str, tuple[Origin, float]]:
+    """Layer after layer, in one run: weights rounded by `round_weights`, then empirical bias correction (Nagel et al.
+    2019, section 4.2).
 
     Args:
-        prepared: a calibrated graph, its observers in place; its biases are replaced.
+        prepared: a calibrated graph, its observers in place; its weights and biases are replaced.
         batches: of which the error is measured on up to 64, evenly spread: on fewer where the model's tensors are so
             large that memory would hold more than a GiB of them at once.
 
@@ -42,13 +46,13 @@ def correct_biases(prepared: GraphModule, batches: Sequence[Batch]) -> dict[str,
     return run.sqnr
 
 
-def spread(batches: Sequence[Batch], most: int) -> Sequence[Batch]:
+def spread(batches: Sequence[T], most: int) -> Sequence[T]:
     """At most so many of the batches, evenly spread over all."""
     return [batches[number * len(batches) // most] for number in range(most)] if len(batches) > most else batches
 
 
 def held_at_once(graph: GraphModule) -> int:
-    """How many samples run through a graph side by side, in float and rounded: see `correct_biases`."""
+    """How many samples run through a graph side by side, in float and rounded: see `correct_parameters`."""
     values = (node.meta.get("val") for node in graph.graph.nodes)
     largest = max((value.nbytes for value in values if isinstance(value, Tensor)), default=1)
     return max(_FEWEST, min(_SAMPLES, _HELD_BYTES // (4 * max(1, largest))))  # what an op reads and gives, in both
@@ -112,19 +116,37 @@ class _Corrector(Interpreter):
         )
 
     def run_node(self, n: Node) -> Any:
+        op, bias = op_quantization(n), own_bias(n)
+        if isinstance(op, Weighted):
+            self._round_weights(n, op)
         result = super().run_node(n)
         if n.op == "call_module" and isinstance(result, _Twin):
             self._measure(n.all_input_nodes[0], result, self.fetch_attr(str(n.target)))
-        op, bias = op_quantization(n), own_bias(n)
         if not isinstance(op, Weighted) or bias is None or not isinstance(result, _Twin):
             return result
-        axis = op.result_axis
-        error = mean_error(result.exact, result.rounded, axis)
-        owner, _, name = str(bias.target).rpartition(".")
+        error = mean_error(result.exact, result.rounded, op.result_axis)
+        self._replace(bias, self.fetch_attr(str(bias.target)) + error)
+        return _Twin(result.exact, corrected(result.rounded, error, op.result_axis))
+
+    def _round_weights(self, node: Node, op: Weighted) -> None:
+        """Replace the weights of a layer, where no other reads them."""
         assert isinstance(self.module, GraphModule)
-        module = self.module.get_submodule(owner)
-        setattr(module, name, nn.Parameter(getattr(module, name) + error, requires_grad=False))
-        return _Twin(result.exact, corrected(result.rounded, error, axis))
+        image, observed = node.all_input_nodes[:2]
+        observer, stored = observer_of(self.module, observed), own_weight(self.module, observed)
+        if stored is None or not isinstance(self.env.get(image), _Twin):
+            return
+        exact = self.fetch_attr(str(stored.target))
+        scale, centered = observer.calculate_qparams()[0], own_bias(node) is not None
+        images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
+        rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)
+        if rounded is not None:
+            self._replace(stored, rounded)
+            self.env[observed] = _Twin([exact] * self.count, [rounded] * self.count)
+
+    def _replace(self, stored: Node, values: Tensor) -> None:
+        owner, _, name = str(stored.target).rpartition(".")
+        assert isinstance(self.module, GraphModule)
+        setattr(self.module.get_submodule(owner), name, nn.Parameter(values, requires_grad=False))
 
     def _measure(self, node: Node, result: _Twin, observer: Any) -> None:
         pairs: Iterable[tuple[Tensor, Tensor]] = zip(result.exact, result.rounded, strict=True)
@@ -177,6 +199,15 @@ def own_bias(node: Node) -> Node | None:
     given = node.args[2] if bias else None
     alone = all(isinstance(one, Node) and len(one.users) == 1 for one in (bias, given))
     return bias if alone else None
+
+
+def own_weight(module: GraphModule, node: Node) -> Node | None:
+    """The parameter behind the observer that `node` is, of int8 weights that one layer alone has."""
+    observer = observer_of(module, node)
+    stored = node.all_input_nodes[0] if hasattr(observer, "max_val") else None
+    if stored is None or stored.op != "get_attr" or TIED in stored.meta:
+        return None
+    return stored if len(stored.users) == len(node.users) == 1 else None
 
 
 def observer_of(module: GraphModule, node: Node) -> Any:

@@ -75,7 +75,7 @@ class Scan:
             size += value.nbytes if isinstance(value, Tensor) and node.op == "call_function" else 0
         count = max(_FEWEST, min(_SAMPLES, _HELD_BYTES // max(1, size)))
         with quietly():
-            runs = [_values(module, batch) for batch in spread(self.batches, count)]
+            runs = [float_values(module, batch) for batch in spread(self.batches, count)]
         self._last = {one: node for node in module.graph.nodes for one in node.all_input_nodes}
         self._exact = {node: [run[node] for run in runs] for node in module.graph.nodes}
 
@@ -88,7 +88,7 @@ class Scan:
             owner = next(iter(node.users)) if weights else source
             name = names_of(owner)[-1] if owner.op == "call_function" else str(owner.target)
             kind: Kind = "weights" if weights else "activations"
-            found.append(Cause(owner.name, kind, name, origin(owner), self._run({node})))
+            found.append(Cause(owner.name, kind, name, origin(owner), self.alone_db(node)))
         return sorted(found, key=lambda cause: cause.alone_db)
 
     def raised_db(self, causes: Iterable[Cause]) -> float:
@@ -104,6 +104,10 @@ class Scan:
             )
 
         return self._run({node for node in self._exact if self._observer(node) and not stays(node)})
+
+    def alone_db(self, node: Node) -> float:
+        """Signal to noise of the worst output where the tensor that an observer sees is alone quantized."""
+        return self._run({node})
 
     def _observer(self, node: Node) -> Any:
         found = observer_of(self.prepared.module, node)
@@ -170,7 +174,8 @@ class _Floats(Interpreter):
         )
 
 
-def _values(module: GraphModule, batch: Batch) -> dict[Node, Any]:
+def float_values(module: GraphModule, batch: Batch) -> dict[Node, Any]:
+    """The values of a calibrated graph's nodes without quantization."""
     run = _Floats(module, garbage_collect_values=False)
     run.run(*batch, enable_io_processing=False)
     return run.env

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic.frontend.advice import CALIBRATED
-from tosaic.frontend.bias_correction import correct_biases, make_room_for_biases
+from tosaic.frontend.bias_correction import correct_parameters, make_room_for_biases
 from tosaic.frontend.calibration import calibrate
 from tosaic.frontend.canonical import arguments, complete_arguments, is_float, is_quantized
 from tosaic.frontend.capture import Capture
@@ -62,8 +62,11 @@ def quantize(
     exclude: Sequence[str] = (),
     int16: Sequence[str] = (),
     npu: bool = False,
+    adjust: Callable[[Prepared], object] = lambda prepared: None,
 ) -> ExportedProgram:
     """Quantize a captured model: int8 weights per channel, int32 biases, activations as asked.
+
+    Weights of a layer take up each other's roundings, and biases what these leave on average.
 
     Args:
         capture: the model; its calibration batches are run in order. A graph that holds Q/DQ is returned as it is.
@@ -71,6 +74,7 @@ def quantize(
         exclude: modules (`encoder.0`), ops (`softmax`), or ops of a module (`encoder.0:softmax`) that stay float32.
         int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
         npu: whether scales are chosen for an Ethos-U, not for a Cortex-M alone.
+        adjust: may change the formats that calibration gave, before weights are rounded.
 
     Raises:
         ModelError: `activations` is unknown, or a name names nothing.
@@ -80,7 +84,8 @@ def quantize(
         return capture.program
     prepared = prepare(capture, activations, exclude, int16, npu)
     with quietly():
-        measured = correct_biases(prepared.module, capture.calibration)
+        adjust(prepared)
+        measured = correct_parameters(prepared.module, capture.calibration)
         converted = convert_pt2e(prepared.module)
         round_states(converted)
         program = importable(torch.export.export(converted, capture.inputs))

@@ -18,6 +18,8 @@ from tosaic.support.quantization import LEAST_SCALE
 
 FORMAT = "tosaic.format"
 """Where a node has the format of what it reads, in its metadata, if that is known before calibration."""
+TIED = "tosaic.tied"
+"""Marks a matrix, in its node's metadata, whose integers stand in a table, too."""
 
 aten = torch.ops.aten
 _MOST, _MOST_SCALE = 127, 2**15 - 1
@@ -36,7 +38,10 @@ def split_tied_tables(module: GraphModule, stays_float: Callable[[Node], bool]) 
         if table is None or table.op != "get_attr" or stays_float(node):
             continue
         values = parameter(module, table)
-        if any(values.equal(parameter(module, matrix)) for matrix in matrices):
+        tied = [matrix for matrix in matrices if values.equal(parameter(module, matrix))]
+        for matrix in tied:
+            matrix.meta[TIED] = True
+        if tied:
             _split(module, node, *_quantized(values))
     module.recompile()
 

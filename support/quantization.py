@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,24 @@ TO_SIGNED = 128  # uint8 is compiled as int8: every stored integer and zero poin
 LEAST_SCALE = 2.0**-126  # the least normal float32, whose inverse is finite
 _quant = dialect("quant")
 _RANGES = {"i4": (-8, 7), "ui8": (0, 255), "i8": (-128, 127), "i16": (-32768, 32767), "i32": (-(2**31), 2**31 - 1)}
+
+
+class CoarserWeights(NamedTuple):
+    """What coarser steps of weights gave.
+
+    Args:
+        layers, of_layers: how many have them, and of how many.
+        encoded_bytes, finest_bytes: of all these layers' weights, and with the finest steps.
+        sqnr_db, finest_db: of the worst output, on samples that no parameter was fitted to where there are two of them;
+            and with the finest steps. None where no noise is left.
+    """
+
+    layers: int
+    of_layers: int
+    encoded_bytes: int
+    finest_bytes: int
+    sqnr_db: float | None
+    finest_db: float | None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from ethosu import mlw_codec
 
 from tosaic.backends.ethos_u import acceptance, disassembler, emulation, vela
 from tosaic.backends.ethos_u.accelerators import ACCELERATORS, find_accelerator
@@ -35,6 +36,9 @@ class EthosUFamily:
         if op.name != "tosa.conv2d" or find_accelerator(accelerator).generation != "u85":
             return ""
         return why_not_2_of_4(weights) or SPARSE
+
+    def encoded_bytes(self, weights: np.ndarray) -> int:
+        return len(mlw_codec.encode(weights.ravel().tolist()))
 
     def compile(self, flatbuffer: bytes, accelerator: str, options: NpuOptions) -> NpuRegion:
         return vela.compile_region(flatbuffer, accelerator, options)

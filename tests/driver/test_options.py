@@ -123,3 +123,23 @@ def test_a_pt2_and_its_factory_compile_alike(compiled, succeed, tmp_path):
     np.savez(tmp_path / "cal.npz", x=np.stack([batch[0].numpy()[0] for batch in batches]))
     report = succeed("compile", tmp_path / "net.pt2", "--calibration", tmp_path / "cal.npz", "-o", tmp_path / "build")
     assert report["kernels"] == compiled()["kernels"]
+
+
+def test_coarser_weights(compiled, succeed):
+    usual, smaller = (compiled("--target", "corstone-300", *more) for more in ((), ("--weights", "2dB")))
+    told = smaller["weights"]
+    assert usual["weights"] is None and 0 < told["layers"] <= told["of_layers"]
+    assert told["encoded_bytes"] < told["finest_bytes"] and told["sqnr_db"] >= told["finest_db"] - 2
+    assert smaller["flash_bytes"] < usual["flash_bytes"]
+    assert succeed("run", smaller["build"], "--random", 2)["exact"]
+
+
+def test_weights_that_nothing_encodes(refused):
+    message = refused("compile", NET, "--target", "cortex-m55", "--weights", "1dB")
+    assert "--weights makes weights smaller that an NPU's compiler encodes" in message
+    assert "cortex-m55 reads weights as they are" in message
+
+
+def test_a_budget_of_weights_without_a_unit(tosaic):
+    result = tosaic("compile", NET, "--weights", "1")
+    assert result.exit_code == 2 and "'1' is no budget of weights; write 1dB or 20%" in result.output

@@ -22,12 +22,13 @@ from tosaic.support.locations import describe, module_of
 from tosaic.support.loops import LOOP, turns_of
 from tosaic.support.mlir import constant_value, functions, ir, shape_of, walk
 from tosaic.support.names import Name
+from tosaic.support.quantization import CoarserWeights
 from tosaic.support.values import multiplications
 from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 7
+FORMAT = 8
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class PlacedOp:
         reason: why it is not on the NPU.
         macs: its multiply-accumulates.
         zeros: the share of its constant weights that are 0; None without any.
+        weight_bits: those of a constant weight as the NPU's compiler encodes it; None on the CPU.
         sparsity: `2:4` where the NPU leaves out half of their products, else why not; empty where it never does.
         npu_cycles, npu_bound, npu_traffic: Vela's of it, as `NpuOp` has them; what Vela computes within another op has
             none of its own.
@@ -55,6 +57,7 @@ class PlacedOp:
     reason: str
     macs: int
     zeros: float | None = None
+    weight_bits: float | None = None
     sparsity: str = ""
     npu_cycles: int | None = None
     npu_bound: str = ""
@@ -170,6 +173,7 @@ class Manifest:
         calibration: of each input.
         ops: of the placed module, in order.
         dropped: dead channels that it has not, though the model has them.
+        weights: what coarser steps of weights gave, where they were asked for.
         regions: of the NPU.
         objective: what tuning minimizes: `cycles` (with memory), `core-cycles` or `instructions`.
         seconds: that each station took.
@@ -190,6 +194,7 @@ class Manifest:
     objective: Objective
     warnings: tuple[Advice, ...]
     dropped: Dropped
+    weights: CoarserWeights | None
     seconds: Mapping[str, float]
     format: int = FORMAT
 
@@ -286,9 +291,11 @@ def _placed_op(
         scheduled: the parts in which Vela runs it.
         accelerator: the NPU that runs it; empty on the CPU.
     """
-    weights, sparsity = _weights(op), ""
+    weights, sparsity, bits = _weights(op), "", None
     if weights is not None and accelerator:
-        sparsity = family_of(accelerator).sparsity(op, weights, accelerator)
+        family = family_of(accelerator)
+        sparsity = family.sparsity(op, weights, accelerator)
+        bits = 8 * family.encoded_bytes(weights) / weights.size if weights.dtype == np.int8 else None
     traffic = Counter[str]()
     for part in scheduled:
         traffic.update(part.traffic)
@@ -302,6 +309,7 @@ def _placed_op(
         reason=text_of(op, "tosaic.reason") if "tosaic.reason" in op.attributes else "",
         macs=sum(map(multiplications, (op, *walk(op)))) * (turns_of(op) if op.name == LOOP else 1),
         zeros=float((weights == 0).mean()) if weights is not None else None,
+        weight_bits=bits,
         sparsity=sparsity,
         npu_cycles=sum(part.cycles for part in scheduled) if scheduled else None,
         npu_bound=max(scheduled, key=lambda part: part.cycles).bound if scheduled else "",

@@ -18,6 +18,7 @@ from tosaic.target_files.ready import find_target
 
 if TYPE_CHECKING:
     from tosaic.compiler.goals import Goal
+    from tosaic.frontend.coarser_weights import WeightBudget
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -85,6 +86,20 @@ class Goals(click.ParamType):
             self.fail(f"{value!r} is no goal; write 30dB, 84.5% or 0.845", param, ctx)
 
 
+class _Weights(click.ParamType):
+    """Decibels that may be lost, or a share of bytes that is saved."""
+
+    name = "budget"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> WeightBudget:
+        from tosaic.frontend.coarser_weights import WeightBudget
+
+        try:
+            return WeightBudget.parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no budget of weights; write 1dB or 20%", param, ctx)
+
+
 class Times(click.ParamType):
     """A factor of 1 or more."""
 
@@ -140,6 +155,8 @@ compiling = _together(
     click.option("--activations", type=click.Choice(["int8", "int16"]), default="int8", show_default=True),
     click.option("--exclude", multiple=True, help="Module, op (softmax) or MODULE:OP that stays f32; repeatable."),
     click.option("--int16", multiple=True, help="The same, or an input, whose result is int16; repeatable."),
+    click.option("--weights", type=_Weights(),
+                 help="Coarser steps of weights on an NPU: 1dB for what they may lose, 20% for bytes that they save."),
     click.option("--kernels", type=click.Choice(["all", "cmsis-nn", "generic"]), default="all", show_default=True,
                  help="Which CPU kernels compete."),
     click.option("--schedule", type=FILE,
@@ -173,7 +190,7 @@ def options_of(target: str, **given: Any) -> CompileOptions:
     changes = ("accelerator", "arena", "arena_size", "constants", "memory_mode", "system_config", "flash_size")
     return CompileOptions(
         target=find_target(target, **taken(*changes, "clock", "npu_clock")),
-        quantization=QuantizationOptions(**taken("activations", "exclude", "int16")),
+        quantization=QuantizationOptions(**taken("activations", "exclude", "int16", "weights")),
         tuning=Tuning(**taken("trials", "search", "objective", "seed", "records", "measure", "workers")),
         shapes=dict(given.pop("shapes")),
         schedules=Schedules.read(schedule) if schedule else Schedules(),

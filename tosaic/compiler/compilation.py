@@ -89,6 +89,7 @@ def compile_model(options: CompileOptions, output: Path) -> BuildFolder:
             warnings=tuple(middle.warnings),
             seconds=stations.seconds,
             dropped=middle.dropped,
+            weights=middle.coarser,
         )
         if options.prove:
             with stations.station("prove firmware"):

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.export import ExportedProgram
 
+from tosaic.backends.npus import family_of
 from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, prepare
 from tosaic.builds.accuracy import Computed, LayerAccuracy, OutputAccuracy
 from tosaic.builds.manifest import InputStatistics
@@ -25,6 +27,7 @@ from tosaic.frontend import (
     TosaFile,
     calibration_advice,
     capture,
+    coarsen,
     import_program,
     input_statistics,
     is_tosa_file,
@@ -35,6 +38,8 @@ from tosaic.frontend import (
     read_tosa,
     run_float_on,
 )
+from tosaic.frontend.canonical import is_quantized
+from tosaic.frontend.quantizer import Prepared
 from tosaic.passes import (
     PHASES,
     Callback,
@@ -51,7 +56,7 @@ from tosaic.passes import (
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, body_of, dropped_from, note_bytes, note_states
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
-from tosaic.support.quantization import Quantization
+from tosaic.support.quantization import CoarserWeights, Quantization
 from tosaic.terminal.progress import Stations
 
 _ACCURACY_SAMPLES = 4
@@ -72,6 +77,7 @@ class Middle:
         accuracy, layers: how far it is from the float model, and where that begins.
         warnings: what the user should know of it.
         dropped: dead channels that the passes have left out.
+        coarser: what coarser steps of weights gave, where they were asked for.
         placement: the fused module, divided between the processors.
         samples: arguments that `main` allows, to try kernels, regions and the firmware on.
     """
@@ -88,6 +94,7 @@ class Middle:
     dropped: Dropped
     placement: Placement
     samples: Samples
+    coarser: CoarserWeights | None = None
 
 
 def lower_model(options: CompileOptions, stations: Stations) -> Middle:
@@ -115,14 +122,34 @@ def capture_model(options: CompileOptions) -> Capture:
     )
 
 
+def quantized(options: CompileOptions, captured: Capture) -> tuple[ExportedProgram, CoarserWeights | None]:
+    """A captured model as an option asks, and what coarser steps of its weights gave.
+
+    Raises:
+        Error: it cannot be quantized so.
+    """
+    wanted, accelerator, found = options.quantization, options.target.accelerator, list[CoarserWeights]()
+    if wanted.weights and (accelerator is None or is_quantized(captured.program)):
+        why = "the model is quantized already" if accelerator else f"{options.target.name} reads weights as they are"
+        raise Error("--weights makes weights smaller that an NPU's compiler encodes", why=why)
+
+    def adjust(prepared: Prepared) -> None:
+        if wanted.weights and accelerator:
+            encoded = family_of(accelerator).encoded_bytes
+            found.append(coarsen(prepared, captured.calibration, wanted.weights, encoded))
+
+    npu = accelerator is not None
+    program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16, npu, adjust)
+    return program, found[0] if found else None
+
+
 def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     wanted = options.quantization
     with stations.station("capture"):
         captured = capture_model(options)
     _refuse_streaming(options, [state.name for state in captured.states])
     with stations.station("quantize"):
-        npu = options.target.accelerator is not None
-        program = quantize(captured, wanted.activations, wanted.exclude, wanted.int16, npu)
+        program, coarser = quantized(options, captured)
     with stations.station("import"):
         module = import_program(program, wanted.exclude)
         note_states(module, len(captured.states))
@@ -153,7 +180,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
     return Middle(
         captured, calibration, meaning, prepared, *_in_turn(prepared, computed, len(captured.states)), accuracy, layers,
-        warnings, alternatives.dropped, placement, samples,
+        warnings, alternatives.dropped, placement, samples, coarser,
     )  # fmt: skip
 
 
@@ -215,6 +242,7 @@ def _of_float_models(options: CompileOptions) -> dict[str, object]:
         "--activations": wanted.activations != QuantizationOptions().activations,
         "--exclude": wanted.exclude,
         "--int16": wanted.int16,
+        "--weights": wanted.weights,
         "--min-sqnr": options.min_sqnr,
         "--input-layout": options.input_layout != "model",
         "--output-layout": options.output_layout != "model",

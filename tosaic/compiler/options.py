@@ -16,6 +16,7 @@ from tosaic.tuner.measurement import Objective
 
 if TYPE_CHECKING:
     from tosaic.frontend.capture import Calibration, Model
+    from tosaic.frontend.coarser_weights import WeightBudget
 
 KernelChoice = Literal["all", "cmsis-nn", "generic"]
 Layout = Literal["model", "nhwc"]
@@ -33,11 +34,13 @@ class QuantizationOptions:
     activations: `int8` or `int16`; weights are always int8.
     exclude: modules, ops, or ops of a module (`attention:softmax`), that stay f32.
     int16: the same, and inputs, whose results are int16, as are those that these cannot do without.
+    weights: what coarser steps of weights may lose, or shall save, on an NPU; None for the finest.
     """
 
     activations: Literal["int8", "int16"] = "int8"
     exclude: tuple[str, ...] = ()
     int16: tuple[str, ...] = ()
+    weights: WeightBudget | None = None
 
 
 @dataclass(frozen=True)

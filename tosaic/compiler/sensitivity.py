@@ -15,7 +15,7 @@ from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model
 from tosaic.compiler.goals import BuildCost, Goal, RaisedGroup, Recommendation, Scanned, Score, Sensitivity
 from tosaic.compiler.layers import worst
-from tosaic.compiler.middle import capture_model
+from tosaic.compiler.middle import capture_model, quantized
 from tosaic.compiler.options import CompileOptions, QuantizationOptions
 from tosaic.frontend import (
     Capture,
@@ -23,7 +23,6 @@ from tosaic.frontend import (
     Scan,
     is_tosa_file,
     prepare,
-    quantize,
     read_labels,
     read_samples,
     run_float_on,
@@ -217,9 +216,7 @@ class _Trial:
 
     def _simulated(self, quantization: QuantizationOptions, goal: Goal) -> float:
         if quantization not in self._known:
-            npu = self.options.target.accelerator is not None
-            wanted = quantization
-            program = quantize(self.captured, wanted.activations, wanted.exclude, wanted.int16, npu)
+            program, _ = quantized(replace(self.options, quantization=quantization), self.captured)
             samples = self.data.samples[:_COMPARED] if goal.in_db else self.data.samples
             rows = run_float_on(program, samples, self.states)
             self._known[quantization] = self._value([row[: len(self.floats[0])] for row in rows], goal)

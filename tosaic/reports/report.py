@@ -21,6 +21,7 @@ from tosaic.reports.profile import ModuleCost, compiled_modules, of_model, profi
 from tosaic.runs.npu_execution import DESCRIPTION
 from tosaic.runs.running import Run
 from tosaic.support.functions import Dropped
+from tosaic.support.quantization import CoarserWeights
 from tosaic.terminal.console import print_facts, stderr, stdout
 from tosaic.terminal.progress import UNITS
 
@@ -38,6 +39,7 @@ def compile_result(build: BuildFolder) -> dict:
         "target": manifest.target.name,
         "accelerator": manifest.target.accelerator,
         "dropped": dict(manifest.dropped._asdict()),
+        "weights": dict(manifest.weights._asdict()) if manifest.weights else None,
         "regions": {"npu": len(manifest.regions), "cpu": len(manifest.kernels)},
         "ops_per_processor": manifest.ops_per_processor,
         "ops": msgspec.to_builtins(manifest.ops),
@@ -95,6 +97,7 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
         ("regions", f"{len(manifest.regions)} NPU, {len(manifest.kernels)} CPU kernels, {tuned} of them tuned"),
         *([("by hand", f"{', '.join(kernel.name for kernel in given)} ({given[0].given})")] if given else []),
         *_dropped(manifest.dropped),
+        *_coarser(manifest.weights),
         ("arena", _bytes(manifest.firmware.arena_bytes)),
         ("flash", _bytes(manifest.firmware.flash_bytes)),
         ("stack", "no bound known" if (stack := manifest.firmware.stack_bytes) is None else f"at most {_bytes(stack)}"),
@@ -121,6 +124,17 @@ def _dropped(dropped: Dropped) -> list[tuple[str, str]]:
         return []
     what = f"{dropped.channels:,} channels that are constant or unread, with {dropped.weights:,} weights"
     return [("left out", f"{what} and {dropped.macs:,} MACs")]
+
+
+def _coarser(weights: CoarserWeights | None) -> list[tuple[str, str]]:
+    """Layers whose weights have coarser steps, and what that saves and loses."""
+    if weights is None:
+        return []
+    saved = 1 - weights.encoded_bytes / max(1, weights.finest_bytes)
+    steps = f"coarser steps in {weights.layers} of {weights.of_layers} layers"
+    size = f"{weights.encoded_bytes:,} of {weights.finest_bytes:,} encoded bytes ({saved:.1%} saved)"
+    ratios = ["no noise" if db is None else f"{db:.1f} dB" for db in (weights.sqnr_db, weights.finest_db)]
+    return [("weights", f"{steps}: {size}; {ratios[0]} of {ratios[1]}, on samples that they were not fitted to")]
 
 
 def _simulated(target: Target) -> list[tuple[str, str]]:
@@ -219,9 +233,11 @@ def _print_zeros(ops: Sequence[PlacedOp]) -> None:
     many = [op for op in ops if op.zeros is not None and op.zeros >= _MANY_ZEROS]
     if not many:
         return
-    table = Table("weights of", "from", Column("zeros", justify="right"), "2:4 on the NPU", box=None)
+    numbers = [Column(name, justify="right") for name in ("zeros", "encoded bits")]
+    table = Table("weights of", "from", *numbers, "2:4 on the NPU", box=None)
     for op in many:
-        table.add_row(op.op, op.where, f"{op.zeros:.0%}", "yes" if op.sparsity == SPARSE else op.sparsity)
+        bits = "" if op.weight_bits is None else f"{op.weight_bits:.2f}"
+        table.add_row(op.op, op.where, f"{op.zeros:.0%}", bits, "yes" if op.sparsity == SPARSE else op.sparsity)
     stdout.print(table)
 
 

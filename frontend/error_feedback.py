@@ -1,0 +1,123 @@
+"""Rounds the weights of a layer one after another, so that each takes up what rounding those before it has changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from tosaic.frontend.canonical import complete_arguments
+from tosaic.frontend.lowerings.op_quantization import Weighted
+
+_DAMPING = 0.01  # of the mean diagonal, which keeps inputs that samples never show apart from others
+_TOGETHER = 1024  # weights of an output that take up each other's errors: the work grows with their cube
+_BLOCK = 128  # weights whose errors reach those behind the block at once
+_NOTHING = 2.0**-10  # of a step: a weight below is pruned, and stays 0
+_GROUPS = 6  # where the arguments of a convolution have them
+_COLUMNS, _FEWEST = 64, 16  # inputs of each weight that are enough, and images that these come from at least
+
+
+def round_weights(
+    node: Node, op: Weighted, weight: Tensor, scale: Tensor, limit: int, images: Sequence[Tensor], centered: bool
+) -> Tensor | None:
+    """The weights of a layer on the grid of their scales, such that its results on `images` change least.
+
+    That is GPTQ (Frantar et al. 2022, algorithm 1), weights in the order of their inputs' energy. What is 0 stays 0.
+
+    Args:
+        weight: float32, as the layer reads it.
+        scale: float32, of each output channel, or one for all.
+        limit: the greatest stored integer; the least is its negative.
+        images: what the layer reads, samples of the same shape.
+        centered: whether a bias takes out what the results change by on average.
+
+    Returns:
+        float32 of the shape of `weight`; None of a transposed convolution in groups, whose scale channels share.
+    """
+    groups = complete_arguments(node)[_GROUPS] if len(complete_arguments(node)) > _GROUPS else 1
+    if op.weight_axis == 1 and groups != 1:
+        return None
+    outputs_first = weight.movedim(op.weight_axis, 0)
+    rows = outputs_first.reshape(groups, outputs_first.shape[0] // groups, -1).double()
+    scales = scale.double().expand(outputs_first.shape[0]).reshape(groups, -1)
+    count, rounded = math.ceil(rows.shape[2] / _TOGETHER), []
+    for taps, part in zip(torch.arange(rows.shape[2]).chunk(count), rows.chunk(count, 2), strict=True):
+        ones = torch.nn.functional.one_hot(taps, rows.shape[2]).float().reshape(len(taps), *outputs_first.shape[1:])
+        ones = ones.repeat(groups, *[1] * (ones.ndim - 1)).movedim(0, op.weight_axis).contiguous()
+        products = _products(node, op, ones, groups, images, centered)
+        with _one_thread():
+            rounded.append(_with_feedback(part, products, scales, limit))
+    return torch.cat(rounded, 2).reshape(outputs_first.shape).movedim(0, op.weight_axis).float().contiguous()
+
+
+def enough_images(node: Node, op: Weighted, weight: Tensor) -> int:
+    """How many samples of what a layer reads tell how its inputs go together."""
+    channels = weight.shape[op.weight_axis]
+    columns = max(1, node.meta["val"].numel() // channels)  # of a sample, for each weight of an output
+    return max(_FEWEST, math.ceil(_COLUMNS * min(_TOGETHER, weight.numel() // channels) / columns))
+
+
+def _products(
+    node: Node, op: Weighted, ones: Tensor, groups: int, images: Sequence[Tensor], centered: bool
+) -> Tensor:
+    """[groups, K, K], float64: the mean product of each two of K inputs that an output weights, damped.
+
+    Args:
+        ones: weights of K outputs a group that are one in one place each: the layer itself lays its inputs out.
+    """
+    target: Any = node.target
+    rest = complete_arguments(node)[3:]
+    taps = ones.shape[op.weight_axis] // groups
+    count, total, products = 0, torch.zeros(groups, taps, 1).double(), torch.zeros(groups, taps, taps).double()
+    for image in images:
+        columns = target(image, ones, None, *rest).movedim(op.result_axis, 0).reshape(groups, taps, -1)
+        count += columns.shape[-1]
+        total += columns.sum(-1, keepdim=True, dtype=torch.float64)
+        products += columns @ columns.mT
+    mean, moments = total / count, products / count
+    energy = moments.diagonal(dim1=1, dim2=2).mean(1).clamp(min=torch.finfo(torch.float32).tiny)
+    damping = _DAMPING * energy[:, None, None] * torch.eye(taps).double()
+    return moments + damping - (mean @ mean.mT if centered else 0.0)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Many small steps take several threads longer than one, above all on busy processors."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _with_feedback(rows: Tensor, products: Tensor, scales: Tensor, limit: int) -> Tensor:
+    """Rows [groups, outputs, K] rounded to multiples of their scales [groups, outputs]."""
+    energy = products.diagonal(dim1=1, dim2=2)
+    order = energy.argsort(1, descending=True)
+    rows = rows.gather(2, order[:, None].expand_as(rows))
+    products = products.gather(1, order[:, :, None].expand_as(products))
+    products = products.gather(2, order[:, None].expand_as(products))
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(products))
+    factor = torch.linalg.cholesky(inverse, upper=True)
+    rounded, scales = torch.empty_like(rows), scales[:, :, None]
+    kept = rows.abs() >= _NOTHING * scales
+    for first in range(0, rows.shape[2], _BLOCK):
+        block = slice(first, first + _BLOCK)
+        inside = factor[:, block, block]
+        waiting, errors = rows[:, :, block].clone(), torch.empty_like(rows[:, :, block])
+        for index in range(waiting.shape[2]):
+            column = waiting[:, :, index : index + 1]
+            here = slice(first + index, first + index + 1)
+            rounded[:, :, here] = (column / scales).round().clamp(-limit, limit) * scales * kept[:, :, here]
+            left = column - rounded[:, :, here]
+            errors[:, :, index : index + 1] = left / inside[:, index : index + 1, index : index + 1]
+            waiting[:, :, index:] -= errors[:, :, index : index + 1] * inside[:, index : index + 1, index:]
+        rows[:, :, first + _BLOCK :] -= errors @ factor[:, block, first + _BLOCK :]
+    back = order.argsort(1)[:, None].expand_as(rounded)
+    return rounded.gather(2, back)
