@@ -65,7 +65,7 @@ def enough_images(node: Node, op: Weighted, weight: Tensor) -> int:
 def _products(
     node: Node, op: Weighted, ones: Tensor, groups: int, images: Sequence[Tensor], centered: bool
 ) -> Tensor:
-    """[groups, K, K], float64: the mean product of each two of K inputs that an output weights, damped.
+    """[groups, K, K], float64: the mean product of each two of K inputs that an output weights, damped, in any unit.
 
     Args:
         ones: weights of K outputs a group that are one in one place each: the layer itself lays its inputs out.
@@ -74,8 +74,9 @@ def _products(
     rest = complete_arguments(node)[3:]
     taps = ones.shape[op.weight_axis] // groups
     count, total, products = 0, torch.zeros(groups, taps, 1).double(), torch.zeros(groups, taps, taps).double()
+    unit = max(image.abs().max().item() for image in images) or 1.0  # whose square may be no float32
     for image in images:
-        columns = target(image, ones, None, *rest).movedim(op.result_axis, 0).reshape(groups, taps, -1)
+        columns = target(image / unit, ones, None, *rest).movedim(op.result_axis, 0).reshape(groups, taps, -1)
         count += columns.shape[-1]
         total += columns.sum(-1, keepdim=True, dtype=torch.float64)
         products += columns @ columns.mT
