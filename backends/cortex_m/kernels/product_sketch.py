@@ -107,7 +107,10 @@ class Conv2dSketch:
 
     def cost(self, knobs: Knobs) -> float:
         pairs = 0.8 if knobs["weights"] == "pairs" else 1.0
-        return self.tile(knobs).cost * pairs + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
+        tile = self.tile(knobs)
+        block = 4 * tile.unroll if tile.halves else 1
+        added = -(-tile.depth // block) * block / tile.depth  # zeros that fill a last block of halves
+        return tile.cost * added * pairs + (knobs["scale"] == "wide") + (knobs["windows"] == "copied") / 100
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,12 @@ class Tile:
 
     @property
     def cost(self) -> float:
-        """About the cycles of a product: its share of loads, which take one more where they stand alone, of what a last
-        tile repeats, and of zeros that fill a last block of halves."""
+        """About the cycles of a product: its share of loads, which take one more where they stand alone, and of what a
+        last tile repeats."""
         most, least = max(self.pixels, self.channels), min(self.pixels, self.channels)
         alone = 0 if self.halves or self.held else most
         loads = (most + 2 * least * self.halves + least + alone) / (self.pixels * self.channels)
-        block = 4 * self.unroll
-        added = -(-self.depth // block) * block / self.depth / 2 if self.halves else 1
-        return self.repeated * added * (1 + loads + 1 / self.unroll)
+        return self.repeated * (1 + loads + 1 / self.unroll) / (2 if self.halves else 1)
 
     @property
     def repeated(self) -> float:
