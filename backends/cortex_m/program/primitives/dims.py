@@ -149,7 +149,7 @@ class SpaceOut(Primitive):
     """`space(B, 2)`: behind each element of the last dimension of scratch memory lies one that nothing uses."""
 
     name = "space"
-    takes = ("buffer", "number")
+    takes = ("own", "number")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, apart = program.buffer(str(arguments[0])), int(arguments[1])

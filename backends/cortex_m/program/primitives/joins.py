@@ -46,7 +46,7 @@ class Share(Primitive):
     """
 
     name = "share"
-    takes = ("buffer", "name")
+    takes = ("own", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, new = program.buffer(str(arguments[0])), str(arguments[1])

@@ -103,7 +103,7 @@ class NarrowBuffer(Primitive):
     """
 
     name = "narrow"
-    takes = ("buffer", "dtype")
+    takes = ("own", "dtype")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
@@ -156,7 +156,7 @@ class Uniform(Primitive):
     """`uniform(offset, x, o)`: all that loop `x` reads of a constant is one number `o`, as the host checks."""
 
     name = "uniform"
-    takes = ("buffer", "loop", "name")
+    takes = ("constant", "loop", "name")
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, loop, new = program.buffer(str(arguments[0])), program.loop(str(arguments[1])), str(arguments[2])

@@ -93,7 +93,7 @@ class Begin(Primitive):
     """`begin(S)`: sums of which a constant is taken where they are read begin with that constant less, `begun`."""
 
     name = "begin"
-    takes = ("buffer",)
+    takes = ("own",)
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b = program.buffer(str(arguments[0]))
