@@ -71,8 +71,8 @@ def _choices(
             yield from (name for name in program.buffers if name not in held)
         case "constant" | "own":
             memory = "const" if kind == "constant" else "scratch"
-            found = _choices(program, primitive, core, "buffer", before)
-            yield from (n for n in found if program.buffers[str(n)].memory == memory and program.buffers[str(n)].shape)
+            candidates = map(str, _choices(program, primitive, core, "buffer", before))
+            yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
         case "name":
             taken = {*program.loops, *program.buffers, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)
