@@ -35,6 +35,7 @@ from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
+from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -123,9 +124,24 @@ def shipped_schedules() -> Iterator[Shipped]:
         "rows": RowsSketch("max", "i8", 6, 21, -128),
         "vectors": VectorsSketch("add", "i16", 3, 21, 5),
         "movement": VectorMovement(*moved),
+        **_pools(likely),
     }
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
+
+
+def _pools(likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:
+    """Pools with channels in lanes: the greatest number at edges, and with sums in memory; the average of an image."""
+    edges = Geometry(1, 4, 4, 16, (3, 3), (2, 2), (1, 0, 1, 0), (1, 1), 2, 2)
+    image = Geometry(1, 3, 2, 16, (3, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1)
+    above = Geometry(1, 3, 2, 8, (3, 1), (1, 1), (1, 1, 0, 0), (1, 1), 3, 2)
+    scale = {**likely, "multiplier": np.array((1 << 30) + 1), "offset": np.array(5)}
+    greatest, average = (("i8", "i8"), False, False, {}), (("i8", "i8"), True, False, scale)
+    return {
+        "tiled": TiledPool(edges, *greatest),
+        "walked": WalkedPool(image, *average),
+        "stepped": SteppedPool(above, ("i16", "i16"), False, False, {}),
+    }
 
 
 def _first(name: str, core: Core, what: Sketched) -> Shipped:

@@ -98,7 +98,46 @@ def _narrowed(wide: str, narrow: str) -> Iterator[Row]:
     operands, kind = formals(d=f"{narrow} q", a=f"{wide} q"), 8 * BYTES[wide]
     for letter, first in (("b", "2 * l"), ("t", "2 * l + 1")):
         name = f"vqmovn{letter}.s{kind}"
-        yield Row(name, lanes, f"d[{first}] = sat{bits}(a[l])", operands, f"{name} {{d}}, {{a}}")
+        yield Row(name, lanes, f"d[{first}] = sat{bits}(a[l])", operands, f"{name} {{d}}, {{a}}", masks=True)
+
+
+def _least(dtype: str) -> Row:
+    """The least number in each lane."""
+    lanes, bits = REGISTERS["q"] // BYTES[dtype], 8 * BYTES[dtype]
+    text = f"vmov.i{bits} {{d}}, #{1 << (bits - 1)}"
+    return Row(f"vmov.least.{dtype}", lanes, f"d[l] = {-1 << (bits - 1)}", formals(d=f"{dtype} q"), text, masks=True)
+
+
+def _zeros(dtype: str) -> Row:
+    """Zeros."""
+    lanes, text = REGISTERS["q"] // BYTES[dtype], f"vmov.i{8 * BYTES[dtype]} {{d}}, #0"
+    return Row(f"vmov.zero.{dtype}", lanes, "d[l] = 0", formals(d=f"{dtype} q"), text, masks=True)
+
+
+def _added(dtype: str) -> Row:
+    """Sums in lanes."""
+    lanes, q, kind = REGISTERS["q"] // BYTES[dtype], f"{dtype} q", 8 * BYTES[dtype]
+    return Row(
+        f"vadd.into.{dtype}", lanes, "d[l] += a[l]", formals(d=q, a=q), f"vadd.i{kind} {{d}}, {{d}}, {{a}}", masks=True
+    )
+
+
+def _halves(letter: str, first: str) -> Row:
+    """Every other half of a vector, widened."""
+    text = f"vmovl{letter}.s16 {{d}}, {{a}}"
+    return Row(f"vmovl{letter}.s16", 4, f"d[l] = a[{first}]", formals(d="i32 q", a="i16 q"), text)
+
+
+def _every(register: str, apart: int) -> Row:
+    """Elements that lie apart in a vector, to memory side by side."""
+    width = BYTES[register]
+    lanes, reach = REGISTERS["q"] // (width * apart), (-_STEPS * width, _STEPS * width)
+    text, operands = (
+        f"vstr{_LETTERS[width]}.{8 * width * apart} {{a}}, {{d}}",
+        formals(d=f"{register} m", a=f"{register} q"),
+    )
+    name, meaning = f"vstr{_LETTERS[width]}.{register}.{apart}", f"d[l] = a[{apart} * l]"
+    return Row(name, lanes, meaning, operands, text, reach, width, moves=_STEPS * width, masks=True)
 
 
 def _products(dtype: str) -> Row:
@@ -151,17 +190,25 @@ class Mve(Isa):
             "vmov {d}[2], {d}[0], {a0}, {a2}; vmov {d}[3], {d}[1], {a1}, {a3}",
         ),
         *(_spread(dtype) for dtype in BYTES),
+        Row("vmov.i32", 4, "d[l] = a[l]", formals(d="i32 q", a="i32 q"), "vmov {d}, {a}", masks=True),
         *(_products(dtype) for dtype in ("i8", "i16")),
         *(row for dtype in BYTES for row in _joined(dtype)),
+        *(_least(dtype) for dtype in ("i8", "i16")),
+        *(_zeros(dtype) for dtype in ("i16", "i32")),
+        *(_added(dtype) for dtype in ("i16", "i32")),
         _both("vadd", "d[l] = a[l] + b[l]", "i32", "i32"),
+        _both("vadd", "d[l] = a[l] + b[l]", "i16", "i16"),
         _number("vadd", "d[l] = a[l] + b", "i32", "i32"),
         _both("vsub", "d[l] = a[l] - b[l]", "i32", "i32"),
+        _number("vsub", "d[l] = a[l] - b", "i32", "i32"),
+        _number("vsub", "d[l] = a[l] - low_half(b)", "i16", "i16"),
         _number("vqadd", "d[l] = sat16(a[l] + low_half(b))", "i16", "s16"),
         _both("vmax", "d[l] = max(a[l], b[l])", "i32", "s32"),
         _both("vmin", "d[l] = min(a[l], b[l])", "i32", "s32"),
-        _both("vmax", "d[l] = max(a[l], b[l])", "i8", "s8"),
-        _both("vmin", "d[l] = min(a[l], b[l])", "i8", "s8"),
+        *(_both("vmax", "d[l] = max(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
+        *(_both("vmin", "d[l] = min(a[l], b[l])", f"i{bits}", f"s{bits}") for bits in (8, 16)),
         _both("vqdmulh", "d[l] = doubled_high(a[l], b[l])", "i32", "s32"),
+        _number("vqdmulh", "d[l] = doubled_high(a[l], b)", "i32", "s32"),
         _both("vqrdmulh", "d[l] = round_doubled_high(a[l], b[l])", "i32", "s32"),
         Row(
             "vqrdmlash.i32",
@@ -172,11 +219,24 @@ class Mve(Isa):
             masks=True,
         ),
         _both("vrshl", "d[l] = round_shift(a[l], b[l])", "i32", "s32"),
+        *(
+            Row(
+                f"{name}.i32.r",
+                4,
+                f"d[l] = {op}(d[l], b)",
+                formals(d="i32 q", b="i32 r"),
+                f"{name}.s32 {{d}}, {{b}}",
+                masks=True,
+            )
+            for name, op in (("vrshl", "round_shift"), ("vqshl", "sat_shl"))
+        ),
         _both("vqshl", "d[l] = sat_shl(a[l], b[l])", "i32", "s32"),
         *(row for bits in (24, 16) for row in _shifted(bits)),
         *_looked_up(),
         *_narrowed("i32", "i16"),
         *_narrowed("i16", "i8"),
+        *(_halves(*half) for half in (("b", "2 * l"), ("t", "2 * l + 1"))),
+        *(_every(*each) for each in (("i8", 2), ("i16", 2))),
     )
 
     def on(self, core: Core) -> bool:

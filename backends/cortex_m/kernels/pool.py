@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.mve_i16 import widened
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
@@ -19,23 +17,17 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     numbers,
     workload,
 )
-from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of, reciprocal, sizes_inside
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch, constants_of, reciprocal
+from tosaic.backends.cortex_m.kernels.vector_pool_sketch import vector_pools
 from tosaic.backends.cortex_m.nest.finish import GROUP
-from tosaic.backends.cortex_m.nest.joins import Average, PoolReduction
-from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
 from tosaic.backends.cortex_m.program.family import ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.schedule import Step
-from tosaic.backends.target import Core
 from tosaic.support.attributes import bool_of, enum_of, ints_of
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import element_type, ir, shape_of
 from tosaic.support.values import is_argument
-from tosaic.tuner.space import Schedule, Variant
 
 _WIDTHS = {"i8": 8, "i16": 16}
-# Sums of so many int8 fit into int16.
-_HALF_WINDOW = 255
 
 
 @FAMILIES.register
@@ -56,23 +48,10 @@ class Pool(ProgramFamily):
         return _match_pool(*ops) if len(ops) == 1 else _match_sum(*ops) if len(ops) == 2 else None
 
     def sketch(self, workload: Workload) -> Sketched | None:
-        geometry, average = _geometry(workload), bool(workload.attributes["average"])
-        dtypes = (str(workload.attributes["element"]), str(workload.attributes["result_element"]))
-        by_place = average and any(geometry.pad)
-        constants = constants_of(geometry, workload.constants, by_place)
-        return PoolSketch(geometry, dtypes, average, by_place, constants)
+        return PoolSketch(*_what(workload))
 
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_windows(workload), self.site, core.pipeline)
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        return scheduled(_windows(workload), schedule, core.pipeline).source(self.name)
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return self.site.promised(scheduled(_windows(workload), schedule, core.pipeline), core.pipeline)
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        return vector_pools(*_what(workload))
 
 
 def _match_pool(op: ir.Operation) -> Workload | None:
@@ -141,29 +120,18 @@ def _workload(
     return workload(Pool.name, attributes, constants)
 
 
+def _what(
+    workload: Workload,
+) -> tuple[Geometry, tuple[str, str], bool, bool, Mapping[str, np.ndarray]]:
+    """What a sketch takes."""
+    geometry, average = _geometry(workload), bool(workload.attributes["average"])
+    dtypes = (str(workload.attributes["element"]), str(workload.attributes["result_element"]))
+    by_place = average and any(geometry.pad)
+    return geometry, dtypes, average, by_place, constants_of(geometry, workload.constants, by_place)
+
+
 def _geometry(workload: Workload) -> Geometry:
     batch, height, width, channels = numbers(workload, "shape")
     kernel, stride, pad = (numbers(workload, name) for name in ("kernel", "stride", "pad"))
     rows, columns = numbers(workload, "result")[1:3]
     return Geometry(batch, height, width, channels, kernel, stride, pad, (1, 1), rows, columns)  # type: ignore[arg-type]
-
-
-def _windows(workload: Workload) -> Windows:
-    attributes, geometry, pad = workload.attributes, _geometry(workload), numbers(workload, "pad")
-    kernel = numbers(workload, "kernel")
-    element, result = (_WIDTHS[str(attributes[name])] // 8 for name in ("element", "result_element"))
-    average = Average.of(**workload.constants) if attributes["average"] else None
-    if average is None:
-        return Windows(geometry, PoolReduction(element, result))
-    taps = math.prod(kernel)
-    narrow = element == 1 and taps <= _HALF_WINDOW
-    centered = not narrow or max(128 * taps + average.offset, 127 * taps - average.offset) < 1 << 15
-    by_count = _by_count(geometry, average, taps) if any(pad) else ()
-    return Windows(geometry, PoolReduction(element, result, average, narrow, centered, by_count))
-
-
-def _by_count(geometry: Geometry, average: Average, taps: int) -> tuple[tuple[int, Average], ...]:
-    """The average of each number of elements that windows have inside of the image."""
-    counts = sorted({rows * columns for rows, columns in itertools.product(*sizes_inside(geometry))})
-    zero, zero_point = average.offset // taps, np.array(average.zero_point)
-    return tuple((count, Average.of(*reciprocal(count), np.array(count * zero), zero_point)) for count in counts)

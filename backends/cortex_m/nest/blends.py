@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
 from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.finish import update
-from tosaic.backends.cortex_m.nest.joins import Average, Code, LaneAccess, PoolReduction, ReductionTile
+from tosaic.backends.cortex_m.nest.joins import Average, BlendFinish, Code, LaneAccess, ReductionTile
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.sketches import cheapest_first, verified
 from tosaic.backends.cortex_m.nest.windows import placed
@@ -133,14 +133,14 @@ class BlendsKernel:
         size = _LANES if blends else _GROUP_BYTES if gathers else VECTOR
         for v in range(vectors):
             code += self._gathered(v) if gathers else self._neighbors(v, blends)
-            pool = PoolReduction(1, 1, self.what.average, narrow=True, centered=True)
+            finish = BlendFinish(self.what.average)
             if blends:
                 code.append(LaneAccess("vstrh.16", f"a{v}", "o0", VECTOR * v, 254))
             elif self.what.wide:
-                code += pool.narrowed(f"e{v}", f"d{v}", self.what.average)
+                code += finish.narrowed(f"e{v}", f"d{v}")
                 code.append(_PIXEL.access("vstr", (8, 16), f"e{v}", (0, 0), v))
             else:
-                code += pool.finish(_PIXEL, f"a{v}", (0, 0), v)
+                code += finish.finish(_PIXEL, f"a{v}", v)
         return placed(code, {"p": size * vectors, "o": (VECTOR if blends else _LANES) * vectors})
 
     def _neighbors(self, v: int, bytes_: bool) -> Code:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,7 +68,6 @@ class ReductionTile:
         rows, columns: for each row (column) of outputs, the rows (columns) of its window that lie inside of the image.
         kernel, stride, dilation: of the window.
         pitch: bytes of a pixel of the image and of the output.
-        vectors: of channels.
         by_weights: whether each weight is read once, for all outputs; else each input is.
         masked: whether only some lanes of the vector exist.
         row_bytes: from a row of the image to the next where one pointer serves all; 0 where each row has its own.
@@ -80,7 +79,6 @@ class ReductionTile:
     stride: tuple[int, int]
     dilation: tuple[int, int]
     pitch: tuple[int, int]
-    vectors: int = 1
     by_weights: bool = True
     masked: bool = False
     row_bytes: int = 0
@@ -108,11 +106,6 @@ class ReductionTile:
             return 1
         lines = zip((self.rows, self.columns), self.kernel, self.stride, strict=True)
         return math.prod(min(len(positions), -(-taps // step)) for positions, taps, step in lines)
-
-    def windows(self, axis: int) -> list[tuple[int, ...]]:
-        """The input rows (axis 0) or columns that each output's window meets, counted from those of the first."""
-        lines, stride, dilation = (self.rows, self.columns)[axis], self.stride[axis], self.dilation[axis]
-        return [tuple(number * stride + tap * dilation for tap in taps) for number, taps in enumerate(lines)]
 
     def access(
         self, stem: str, bits: tuple[int, int], register: str, at: tuple[int, int], vector: int = 0
@@ -164,14 +157,8 @@ class Join(ABC):
         """Whether the code changes P0."""
         return False
 
-    @property
-    def counts_inside(self) -> bool:
-        """Whether a result depends on how many elements of its window are inside of the image."""
-        return False
-
     def constant_bytes(self, taps: int) -> int:
-        """Bytes of the constants of a vector of channels. What has any counts elements outside of the image as 0; what
-        has none leaves them out."""
+        """Bytes of the constants of a vector of channels."""
         return 0
 
     @abstractmethod
@@ -226,166 +213,49 @@ class Average:
 
 
 @dataclass(frozen=True)
-class PoolReduction(Join):
-    """The greatest element, or, with an average, sums in lanes of 16 or of 32 bits.
+class BlendFinish:
+    """What becomes of sums in lanes of 16 bits.
 
     Args:
-        average: None for the greatest.
-        narrow: whether sums fit into 16 bits.
-        centered: whether they do so less the offset of the average.
-        by_count: the averages of windows that are not all inside of the image, by the elements that are.
+        average: the scale of a sum; its offset is 0.
     """
 
-    average: Average | None = None
-    narrow: bool = False
-    centered: bool = False
-    by_count: tuple[tuple[int, Average], ...] = ()
+    average: Average
 
-    @property
-    def bits(self) -> int:
-        return 8 * self.element if self.average is None else 16 if self.narrow else 32
-
-    @property
-    def first(self) -> int:
-        """What elements are joined to, if not to one another."""
-        if self.average is None:
-            return -(1 << 8 * self.element - 1)
-        return -self.average.offset if self.centered else 0
-
-    @property
-    def scalars(self) -> Mapping[str, str]:
-        if self.average is None:
-            return {}
-        found = {"zero_point": self.average.zero_point}
-        for average, suffix in self._averages.values():
-            found |= {f"offset{suffix}": -average.offset, f"multiplier{suffix}": average.multiplier}
-        return {name: str(number) for name, number in found.items() if number}
-
-    @property
-    def counts_inside(self) -> bool:
-        return bool(self.by_count)
-
-    @property
-    def _averages(self) -> Mapping[int, tuple[Average, str]]:
-        """By the elements of a window inside of the image the average, and how its scalars' names end; one for all
-        under 0."""
-        if self.by_count:
-            return {count: (average, f"_{count}") for count, average in self.by_count}
-        return {0: (self.average, "")} if self.average else {}
-
-    def _average_of(self, tile: ReductionTile, output: tuple[int, int]) -> tuple[Average, str]:
-        inside = len(tile.rows[output[0]]) * len(tile.columns[output[1]])
-        return self._averages[inside if self.by_count else 0]
-
-    def join(self, to: str, left: str, right: str) -> BlockInstruction:
-        """The instruction that joins two vectors."""
-        mnemonic = f"vadd.i{self.bits}" if self.average else f"vmax.s{self.bits}"
-        return BlockInstruction(mnemonic, f"{{{to}}}, {{{left}}}, {{{right}}}", (to,), (to,) if to == left else ())
-
-    def load(self, tile: ReductionTile, register: str, at: tuple[int, int], vector: int = 0) -> LaneAccess:
-        return tile.access("vldr", (8 * self.element, self.bits), register, at, vector)
-
-    def code(self, tile: ReductionTile) -> Code:
-        return [each for vector in range(tile.vectors) for each in self._outputs(tile, vector)]
-
-    def _outputs(self, tile: ReductionTile, vector: int) -> Code:
-        """The outputs of a vector of channels: columns of windows first, which neighbors share, as they share rows."""
-        code, known = Code(), dict[tuple[tuple[int, ...], tuple[int, ...]], str]()
-        windows, across = tile.windows(0), tile.windows(1)
-
-        def joined(rows: tuple[int, ...], columns: tuple[int, ...]) -> str:
-            """The vector of what stands in these rows and columns."""
-            if (rows, columns) not in known:
-                known[rows, columns] = name = f"v{vector}_{len(known)}"
-                if len(columns) > 1:
-                    code.append(self.join(name, *(joined(rows, part) for part in _halves(columns, across))))
-                elif len(rows) > 1:
-                    code.append(self.join(name, *(joined(part, columns) for part in _halves(rows, windows))))
-                else:
-                    code.append(self.load(tile, name, (min(rows), min(columns)), vector))
-            return known[rows, columns]
-
-        done = set()
-        for column in sorted({at for columns in across for at in columns}):
-            for row, rows in enumerate(windows):
-                for t, columns in enumerate(across):
-                    if column not in columns or (row, t) in done:
-                        continue
-                    joined(rows, (column,))
-                    if column == columns[-1]:
-                        value = joined(rows, columns)
-                        if self.counts_inside and len(rows) * len(columns) < math.prod(tile.kernel):
-                            # A neighbor's window may hold all of this one.
-                            own = f"{value}_own"
-                            code.append(BlockInstruction("vmov", f"{{{own}}}, {{{value}}}", (own,)))
-                            value = own
-                        if self.average and self.centered:
-                            average, suffix = self._average_of(tile, (row, t))
-                            offset = update(f"vadd.i{self.bits}", value, f"offset{suffix}")
-                            code += [offset] * bool(average.offset)
-                        code += self.finish(tile, value, (row, t), vector)
-                        done.add((row, t))
-                    else:
-                        part = next(part for part in _halves(columns, across) if column in part)
-                        joined(rows, part[: part.index(column) + 1])
-        return code
-
-    def finish(self, tile: ReductionTile, value: str, output: tuple[int, int], vector: int = 0) -> Code:
-        """From what is joined to the result in memory."""
-        store = tile.access("vstr", (8 * self.result, self.bits), value, output, vector)
-        if self.average is None:
-            return [store]
-        average = self._average_of(tile, output)
-        if not self.narrow:
-            code = self._rounded(value, *average)
-            code += [update("vadd.i32", value, "zero_point")] * bool(self.average.zero_point)
-            for kind in ["s32", "s16"][: 3 - self.result]:
-                code.append(_in_place(f"vqmovnb.{kind}", value))
-            return [*code, store]
+    def finish(self, tile: ReductionTile, value: str, vector: int) -> Code:
+        """From eight sums to results in memory."""
         even = f"{value}b"
-        code = [BlockInstruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)), _in_place("vmovlt.s16", value)]
-        code += self.narrowed(even, value, *average)
-        return [*code, store._replace(register=even)]
+        code: Code = [
+            BlockInstruction("vmovlb.s16", f"{{{even}}}, {{{value}}}", (even,)),
+            _in_place("vmovlt.s16", value),
+            *self.narrowed(even, value),
+        ]
+        return [*code, tile.access("vstr", (8, 16), even, (0, 0), vector)]
 
-    def narrowed(self, even: str, odd: str, average: Average, suffix: str = "") -> Code:
+    def narrowed(self, even: str, odd: str) -> Code:
         """Sums of even and odd lanes, scaled, and as results in the lanes of `even`."""
-        code = [each for half in (even, odd) for each in self._rounded(half, average, suffix)]
+        code = [each for half in (even, odd) for each in self._rounded(half)]
         code.append(_in_place("vqmovnb.s32", even))
         code.append(BlockInstruction("vqmovnt.s32", f"{{{even}}}, {{{odd}}}", (even,), (even,)))
-        if self.result == 1:
-            code += [update("vqadd.s16", even, "zero_point")] * bool(average.zero_point)
-            code.append(_in_place("vqmovnb.s16", even))
+        code += [update("vqadd.s16", even, "zero_point")] * bool(self.average.zero_point)
+        code.append(_in_place("vqmovnb.s16", even))
         return code
 
-    def _rounded(self, value: str, average: Average, suffix: str) -> Code:
+    def _rounded(self, value: str) -> Code:
         """Four sums, scaled."""
         code = Code()
-        if average.offset and not self.centered:
-            code.append(update("vadd.i32", value, f"offset{suffix}"))
-        if average.left:
-            code.append(update("vshl.i32", value, f"#{average.left}"))
-        if average.multiplier:
-            code.append(update("vqdmulh.s32", value, f"multiplier{suffix}"))
-        if average.right:
-            code.append(update("vrshr.s32", value, f"#{average.right}"))
+        if self.average.left:
+            code.append(update("vshl.i32", value, f"#{self.average.left}"))
+        if self.average.multiplier:
+            code.append(update("vqdmulh.s32", value, "multiplier"))
+        if self.average.right:
+            code.append(update("vrshr.s32", value, f"#{self.average.right}"))
         return code
 
 
 def _in_place(mnemonic: str, value: str) -> BlockInstruction:
     """An instruction on a vector that changes it."""
     return BlockInstruction(mnemonic, f"{{{value}}}, {{{value}}}", (value,), (value,))
-
-
-def _halves(part: tuple[int, ...], windows: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A window in two, what it shares with its neighbor apart; what is no window, its last apart."""
-    if part in windows:
-        number = windows.index(part)
-        other = windows[number ^ 1] if number ^ 1 < len(windows) else ()
-        shared = tuple(at for at in part if at in other)
-        rest = tuple(at for at in part if at not in other)
-        if shared and rest:
-            return (rest, shared) if rest[0] < shared[0] else (shared, rest)
-    return part[:-1], part[-1:]
 
 
 @dataclass(frozen=True)

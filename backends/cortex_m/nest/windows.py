@@ -1,10 +1,9 @@
-"""Windows in lanes as nests: pools and depthwise convolutions, a vector of channels at a time.
+"""Windows in lanes as nests: depthwise convolutions of int16 and of floats, a vector of channels at a time.
 
-    out[y, x, c] = join over ky, kx of image[y * down + ky, x * right + kx][c]
+    out[y, x, c] = sum over ky, kx of image[y * down + ky, x * right + kx][c] * weights[ky, kx][c]
 
 The image is read where it lies. A hardware loop walks over the channels of a tile of outputs, whose windows are
-unrolled; tiles at the left and right edges have code of their own, and rows above and below are zeros, or the nearest
-ones where what lies outside does not count. Large windows are walked by the hardware loop instead.
+unrolled; tiles at the left and right edges have code of their own, and rows above and below are zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, advance, cycles_of, ordered
-from tosaic.backends.cortex_m.nest.joins import Code, Join, LaneAccess, PoolReduction, ReductionTile
+from tosaic.backends.cortex_m.nest.joins import Code, Join, LaneAccess, ReductionTile
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.sketches import (
     ISSUES,
@@ -77,11 +76,6 @@ class Windows:
         """Elements of a window."""
         return math.prod(self.geometry.kernel)
 
-    @property
-    def whole(self) -> bool:
-        """Whether no window reaches beyond the image."""
-        return not any(self.geometry.pad)
-
     def channel_order(self) -> list[list[int]]:
         """The channels of each vector of constants; the last one starts early."""
         last = self.geometry.channels - self.lanes
@@ -96,17 +90,10 @@ class Windows:
 
     def scheduled(self, variant: str, k: Mapping[str, Choice]) -> Nest:
         """The trace with its numbers filled in, applied."""
-        nest = self.nest.apply("split", "out", "c", "cv", self.lanes * int(k["vectors"]))
-        nest = nest.apply("split", "out", "cv", "ci", self.lanes)
-        if variant == "walk":
-            nest = nest.apply("order", "out", "y", "x", "c", "ky", "kx", "cv", "ci")
-            if self.whole and self.geometry.kernel[1] == self.geometry.width and self.taps <= _MOST_TURNS:
-                nest = nest.apply("fuse", "out", "ky", "kx")
-            nest = nest.apply("lanes", "out", "ci").apply("unroll", "out", "cv").apply("turn", "out", "kx")
-            return issued(nest, "out", k["issue"])
+        nest = self.nest.apply("split", "out", "c", "ci", self.lanes)
         nest = nest.apply("split", "out", "y", "yi", int(k["rows"])).apply("split", "out", "x", "xi", int(k["columns"]))
-        nest = nest.apply("order", "out", "y", "x", "c", "cv", "yi", "xi", "ky", "kx", "ci").apply("lanes", "out", "ci")
-        nest = nest.apply("unroll", "out", "cv", "yi", "xi", "ky", "kx").apply("turn", "out", "c")
+        nest = nest.apply("order", "out", "y", "x", "c", "yi", "xi", "ky", "kx", "ci").apply("lanes", "out", "ci")
+        nest = nest.apply("unroll", "out", "yi", "xi", "ky", "kx").apply("turn", "out", "c")
         nest = nest.apply("hold", "weights" if k["once"] == "weights" else "image", 1)
         nest = nest.apply("place", "weights", str(k["weights"]))
         return issued(nest.apply("hoist", "out", int(k["ahead"])), "out", k["issue"])
@@ -118,8 +105,8 @@ class WindowKernel:
 
     Args:
         what: the problem.
-        nest: stage `out`, whose hardware loop walks over the channels, or over the window; of operand `weights`, or of
-            `image`, each vector is read once in a turn; `weights` lie in `params`, or in a copy in `scratch`.
+        nest: stage `out`, whose hardware loop walks over the channels; of operand `weights`, or of `image`, each vector
+            is read once in a turn; `weights` lie in `params`, or in a copy in `scratch`.
         pipeline: timings of the core; None leaves instructions in the order of their meaning.
     """
 
@@ -142,29 +129,9 @@ class WindowKernel:
         """Columns of a tile."""
         return self._positions("xi")
 
-    @cached_property
-    def vectors(self) -> int:
-        """Vectors of channels in a turn."""
-        return self.nest.loop("out", "cv").turns
-
-    @property
-    def _walks(self) -> bool:
-        """Whether the hardware loop walks over the window."""
-        return self.nest.loop("out", "kx").how == "turn"
-
-    @property
-    def _channels(self) -> int:
-        """Channels of a turn."""
-        return self.what.lanes * self.vectors
-
     @property
     def _masked(self) -> bool:
         return self.what.lanes < self.what.join.lanes
-
-    @property
-    def _counts_outside(self) -> bool:
-        """Whether elements outside of the image are zeros, and not left out."""
-        return self.what.join.constant_bytes(self.what.taps) > 0
 
     @cached_property
     def _pitch(self) -> tuple[int, int]:
@@ -180,8 +147,6 @@ class WindowKernel:
     def _by_row(self) -> bool:
         """Whether each row of the image has a pointer; else one has all, and tiles at the edges have their own code."""
         geometry = self.what.geometry
-        if self.what.join.counts_inside:
-            return False
         taps = itertools.product(range(self.rows), range(geometry.kernel[0]))
         return len({r * geometry.stride[0] + ky * geometry.dilation[0] for r, ky in taps}) <= _MOST_ROWS
 
@@ -217,7 +182,6 @@ class WindowKernel:
             geometry.stride,
             geometry.dilation,
             self._pitch,
-            self.vectors,
             "weights" in self.nest.held,
             self._masked,
             0 if self._by_row else self._row_bytes[0],
@@ -232,8 +196,8 @@ class WindowKernel:
     @property
     def _turns(self) -> list[tuple[int, int]]:
         """(first channel, turns) of all channels; the last turn starts early where it would pass their end."""
-        whole, rest = divmod(self.what.geometry.channels, self._channels)
-        return [(0, whole), *([(self.what.geometry.channels - self._channels, 1)] if rest else [])]
+        whole, rest = divmod(self.what.geometry.channels, self.what.lanes)
+        return [(0, whole), *([(self.what.geometry.channels - self.what.lanes, 1)] if rest else [])]
 
     @property
     def scratch_bytes(self) -> int:
@@ -252,7 +216,7 @@ class WindowKernel:
     def _zeros(self) -> int:
         """Bytes of zeros that stand for the pixels of a tile in a row outside of the image."""
         geometry = self.what.geometry
-        if not (self._counts_outside and self._by_row and any(geometry.pad[:2])):
+        if not (self._by_row and any(geometry.pad[:2])):
             return 0
         return round_up(((self.columns - 1) * geometry.stride[1] + geometry.span[1]) * self._pitch[0], VECTOR)
 
@@ -270,7 +234,7 @@ class WindowKernel:
         for array in (scalars, constants):
             if array is not None:
                 params.add(array)
-        functions, loops = self._walk() if self._walks else self._unrolled()
+        functions, loops = self._unrolled()
         image_in, image_out = geometry.height * self._row_bytes[0], geometry.rows * self._row_bytes[1]
         lines = [
             *(COPY.splitlines() if copied else []),
@@ -296,7 +260,8 @@ class WindowKernel:
         (down, _), (top, *_) = self.what.geometry.stride, self.what.geometry.pad
         functions, loops = list[str](), list[str]()
         for y, tiles, last, lines in self._runs(0):
-            touched = {row for window in self._tile(lines, ()).windows(0) for row in window}
+            steps = self.what.geometry.stride[0], self.what.geometry.dilation[0]
+            touched = {number * steps[0] + tap * steps[1] for number, taps in enumerate(lines) for tap in taps}
             rows = sorted(touched) if self._by_row else [0]
             loops += _loop("y", y, tiles, self.rows, last)
             loops += [f"  {line}" for row in rows for line in self._row(row, f"y * {down} + {row - top}")]
@@ -315,7 +280,7 @@ class WindowKernel:
         geometry, join = self.what.geometry, self.what.join
         (_, right), left, size = geometry.stride, geometry.pad[2], join.constant_bytes(self.what.taps)
         inputs = [f"r{row} + (x * {right} - {left}) * step{row} + {first * join.element}" for row in rows]
-        constants = [f"constants + {-(-first // self._channels) * size}"] if size else []
+        constants = [f"constants + {-(-first // self.what.lanes) * size}"] if size else []
         pixels = [f"((y + {r}) * {geometry.columns} + x)" for r in range(self.rows)]
         outputs = [f"out + {pixel} * {self._pitch[1]} + {first * join.result}" for pixel in pixels]
         return [*inputs, *constants, *outputs, *join.scalars.values()]
@@ -326,15 +291,11 @@ class WindowKernel:
         name, step = f"const int8_t *r{row}", f"const int step{row}"
         if not any(self.what.geometry.pad[:2]) or not self._by_row:
             return [f"{name} = in + ({at}) * {row_bytes}; {step} = {pixel};"]
-        here = f"const int i{row} = {at};"
-        if self._counts_outside:
-            inside = f"(unsigned)i{row} < {height}"
-            return [
-                f"{here} {step} = {inside} ? {pixel} : 0;",
-                f"{name} = {inside} ? in + i{row} * {row_bytes} : scratch;",
-            ]
-        nearest = f"(i{row} < 0 ? 0 : i{row} < {height} ? i{row} : {height - 1})"
-        return [f"{here} {step} = {pixel}; {name} = in + {nearest} * {row_bytes};"]
+        inside = f"(unsigned)i{row} < {height}"
+        return [
+            f"const int i{row} = {at}; {step} = {inside} ? {pixel} : 0;",
+            f"{name} = {inside} ? in + i{row} * {row_bytes} : scratch;",
+        ]
 
     def _function(self, name: str, tile: ReductionTile, turns: int, rows: Sequence[int]) -> list[str]:
         """C of a function that computes a tile, `turns` times so many channels, given pointers to rows of the image."""
@@ -356,102 +317,28 @@ class WindowKernel:
     def _code(self, tile: ReductionTile) -> tuple[list[BlockInstruction], dict[str, int]]:
         """The instructions of a turn, and where its pointers stand."""
         join = self.what.join
-        size = {"p": join.element * self._channels, "o": join.result * self._channels}
+        size = {"p": join.element * self.what.lanes, "o": join.result * self.what.lanes}
         return placed(join.code(tile), {**size, "w": join.constant_bytes(self.what.taps)})
 
-    def _statement(
-        self, code: Sequence[BlockInstruction], turns: int | str, pointers: Sequence[str], sums: Sequence[str] = ()
-    ) -> list[str]:
-        """C of a statement that executes `turns` turns; `sums` are vectors that it changes."""
-        found = self._ordered(code, turns, pointers, sums, self.pipeline)
+    def _statement(self, code: Sequence[BlockInstruction], turns: int, pointers: Sequence[str]) -> list[str]:
+        """C of a statement that executes `turns` turns."""
+        found = self._ordered(code, turns, pointers, self.pipeline)
         saves, scalars = self._masked or self.what.join.predicates, [*self.what.join.scalars, "left"]
-        loops = turns - 1 if found.entry and isinstance(turns, int) else turns
+        loops = turns - 1 if found.entry else turns
         entry = ["vmrs r12, p0"] * saves + [f"vctp.{self.what.join.bits} %[left]"] * self._masked
         leave = [*(found.last if found.entry else ()), *["vmsr p0, r12"] * saves]
         text = " ".join([*entry, *found.entry, *found.turn])
-        reads = [name for name in scalars if f"%[{name}]" in text] + ([turns] if isinstance(turns, str) else [])
-        free = VECTORS[len(sums) :]
-        lines = assembly(
-            [*entry, *found.entry], found.turn, leave, loops, pointers, reads, ["r12"] * saves, (), free, sums
-        )
+        reads = [name for name in scalars if f"%[{name}]" in text]
+        lines = assembly([*entry, *found.entry], found.turn, leave, loops, pointers, reads, ["r12"] * saves)
         return [*[f"const int32_t left = {self.what.lanes};"] * self._masked, *lines]
 
     def _ordered(
-        self,
-        code: Sequence[BlockInstruction],
-        turns: int | str,
-        pointers: Sequence[str],
-        sums: Sequence[str],
-        pipeline: Pipeline | None,
+        self, code: Sequence[BlockInstruction], turns: int, pointers: Sequence[str], pipeline: Pipeline | None
     ) -> Ordered:
         registers = {name: f"%[{name}]" for name in (*pointers, *self.what.join.scalars)}
-        registers |= {name: f"%q[{name}]" for name in sums}
         hoisted = self.nest.hoisted.get("out", 0) if turns != 1 and pipeline else 0
-        block = InstructionBlock(tuple(code), registers, VECTORS[len(sums) :])
+        block = InstructionBlock(tuple(code), registers, VECTORS)
         return ordered(block, pipeline, hoisted, self.nest.issue("out"))
-
-    def _walk(self) -> tuple[list[str], list[str]]:
-        """The function of a window, and the loops that call it."""
-        geometry, (pixel, _), join = self.what.geometry, self._pitch, self._pool
-        (code, start), (leave, end) = self._walked
-        turns = self.nest.loop("out", "kx").extent if self.what.whole else "columns"
-        first = join.first & (1 << join.bits) - 1
-        initial = f"(int32_t){sum(first << shift for shift in range(0, 32, join.bits)):#x}"
-        function = [
-            f"INLINE void window({self._parameters(['p0', 'o0'])}, int rows, int columns)",
-            "{",
-            *(f"  int32x4_t {name} = vdupq_n_s32({initial});" for name in self._sums),
-            f"  p0 += {start['p0']}, o0 += {end['o0']};",
-            f"  for (; rows > 0; rows--, p0 += {self._row_bytes[0]} - columns * {pixel}) {{",
-            *(f"    {line}" for line in self._statement(code, turns, ["p0"], self._sums)),
-            "  }",
-            *(f"  {line}" for line in self._statement(leave, 1, ["o0"], self._sums)),
-            "}",
-        ]
-        last, taps = geometry.channels - self._channels, self.what.taps
-        fused = isinstance(turns, int) and turns == taps
-        extents = ["1", "1"] if fused else [f"{axis}1 - {axis}0" for axis in "yx"]
-        arguments = [f"in + (y0 * {geometry.width} + x0) * {pixel} + c * {join.element}"]
-        arguments += [f"out + (y * {geometry.columns} + x) * {self._pitch[1]} + c * {join.result}"]
-        loops = [
-            f"for (int y = 0; y < {geometry.rows}; y++)",
-            f"for (int x = 0; x < {geometry.columns}; x++) {{",
-            *(f"  {line}" for axis in (0, 1) for line in self._extent(axis)),
-            f"  for (int c_ = 0; c_ < {geometry.channels}; c_ += {self._channels}) {{",
-            f"    const int c = c_ < {last} ? c_ : {last};",
-            f"    window({', '.join([*arguments, *join.scalars.values(), *extents])});",
-            "  }",
-            "}",
-        ]
-        return function, loops
-
-    def _extent(self, axis: int) -> list[str]:
-        """C of the input rows or columns from, to that the window of an output meets."""
-        geometry, name = self.what.geometry, "yx"[axis]
-        first = f"{name} * {geometry.stride[axis]} - {geometry.pad[2 * axis]}"
-        extent, kernel = (geometry.height, geometry.width)[axis], geometry.kernel[axis]
-        low, high = f"{first} > 0 ? {first} : 0", f"{first} + {kernel} < {extent} ? {first} + {kernel} : {extent}"
-        return [f"const int {name}0 = {low}, {name}1 = {high};"]
-
-    @property
-    def _sums(self) -> list[str]:
-        """Names of what the hardware loop over windows joins to."""
-        return [f"s{v}" for v in range(self.vectors)] if self._walks else []
-
-    @property
-    def _pool(self) -> PoolReduction:
-        if not isinstance(self.what.join, PoolReduction):
-            raise BackendError("only pools are walked by the hardware loop")
-        return self.what.join
-
-    @cached_property
-    def _walked(self) -> tuple[tuple[list[BlockInstruction], dict[str, int]], ...]:
-        """The instructions of a turn, and those that finish the sums, and where their pointers stand."""
-        tile, join, code, leave = self._tile(((0,),), ((0,),)), self._pool, Code(), Code()
-        for v in range(self.vectors):
-            code += [join.load(tile, f"x{v}", (0, 0), v), join.join(f"s{v}", f"s{v}", f"x{v}")]
-            leave += join.finish(tile, f"s{v}", (0, 0), v)
-        return placed(code, {"p": self._pitch[0]}), placed(leave, {"o": 0})
 
     # What must hold.
 
@@ -462,13 +349,9 @@ class WindowKernel:
             BackendError: the nest is not legal; the message says why.
         """
         self.verify_sizes()
-        if self._walks:
-            for code, bases in self._walked:
-                self._ordered(code, 1, list(bases), self._sums, None)
-            return
         for tile, _ in self._shapes:
             code, bases = self._code(tile)
-            self._ordered(code, 1, list(bases), (), None)
+            self._ordered(code, 1, list(bases), None)
 
     @property
     def _largest(self) -> ReductionTile:
@@ -477,18 +360,12 @@ class WindowKernel:
     def verify_sizes(self) -> None:
         """What sizes alone tell of `verify`."""
         geometry = self.what.geometry
-        if self._channels > geometry.channels:
-            raise BackendError(f"{geometry.channels} channels have no turns of {self._channels}")
-        if self._walks:
-            if self.what.join.counts_inside:
-                raise BackendError("a walk does not count what is inside of the image")
-            if self.vectors >= len(VECTORS) - 1 or geometry.dilation != (1, 1):
-                raise BackendError(f"{self.vectors} vectors of sums leave no registers")
-            return
+        if self.what.lanes > geometry.channels:
+            raise BackendError(f"{geometry.channels} channels have no turns of {self.what.lanes}")
         needed = self.what.join.vectors(self._largest)
         if needed > len(VECTORS):
             raise BackendError(f"{self.rows} x {self.columns} outputs need {needed} vector registers")
-        outputs = self.rows * self.columns * self.vectors
+        outputs = self.rows * self.columns
         if outputs > _MOST_OUTPUTS or outputs * self.what.taps > _MOST_INSTRUCTIONS:
             raise BackendError(f"{outputs} windows of {self.what.taps} are too much to unroll")
         issued = [len(self._code(tile)[0]) for tile, _ in self._shapes]
@@ -512,7 +389,7 @@ class WindowKernel:
         geometry, constants = self.what.geometry, self.what.join.constant_bytes(self.what.taps)
         (pixel, result), (row, out_row) = self._pitch, self._row_bytes
         rows, columns = -(-geometry.rows // self.rows), -(-geometry.columns // self.columns)
-        size, made = self._channels * self.what.join.element, self._channels * self.what.join.result
+        size, made = self.what.lanes * self.what.join.element, self.what.lanes * self.what.join.result
         down, right = (count * stride for count, stride in zip((self.rows, self.columns), geometry.stride, strict=True))
         spans = [
             (count - 1) * stride + span
@@ -534,13 +411,7 @@ class WindowKernel:
         """What the code executes, for the cost model."""
         geometry, join = self.what.geometry, self.what.join
         found, turns = Counter[str](), sum(turns for _, turns in self._turns)
-        if self._walks:
-            calls = geometry.batch * geometry.rows * geometry.columns * turns
-            (turn, _), (leave, _) = self._walked
-            statements = 1 if self.nest.loop("out", "kx").extent == self.what.taps else geometry.kernel[0]
-            shapes = [(turn, calls * statements, self.what.taps // statements), (leave, calls, 1)]
-        else:
-            shapes = [(self._code(tile)[0], geometry.batch * count, turns) for tile, count in self._shapes]
+        shapes = [(self._code(tile)[0], geometry.batch * count, turns) for tile, count in self._shapes]
         for code, calls, turns in shapes:
             found += Counter(
                 cycles=round(calls * (_CALL + turns * _pace(code))), turns=calls * turns, calls=calls, code=len(code)
@@ -560,8 +431,8 @@ class WindowKernel:
         """Cycles of a turn in the order that the block has on the timings of the core, over those that counts take."""
         if self.pipeline is None:
             return 1
-        code, bases = self._walked[0] if self._walks else self._code(self._largest)
-        turn = self._ordered(code, 2, list(bases), self._sums, self.pipeline).turn
+        code, bases = self._code(self._largest)
+        turn = self._ordered(code, 2, list(bases), self.pipeline).turn
         return (cycles_of(turn, self.pipeline, 2) - cycles_of(turn, self.pipeline, 1)) / _pace(code)
 
 
@@ -623,35 +494,25 @@ def _pace(code: Sequence[BlockInstruction]) -> int:
 
 @lru_cache(maxsize=256)
 def sketches(what: Windows, site: Site, pipeline: Pipeline | None) -> Sequence[Variant]:
-    """`unrolled`: the hardware loop walks over the channels. `walk`: over the windows of a pool, from pixel to pixel.
+    """`unrolled`: the hardware loop walks over the channels.
 
-    Knobs: `vectors` of channels in a turn; `rows` and `columns` of outputs in a tile; `once`, what is read once in a
-    turn, weights or elements of the image; `weights`, where they are read; `ahead`, loads executed one turn ahead;
-    `issue`, what is issued first in a turn. The first schedule of a variant, and the first variant, promise the fewest
-    cycles at the site.
+    Knobs: `rows` and `columns` of outputs in a tile; `once`, what is read once in a turn, weights or elements of the
+    image; `weights`, where they are read; `ahead`, loads executed one turn ahead; `issue`, what is issued first in a
+    turn. The first schedule promises the fewest cycles at the site.
     """
-    geometry, pools = what.geometry, isinstance(what.join, PoolReduction)
-    vectors = tuple(n for n in range(1, 7) if n == 1 or n * what.lanes <= geometry.channels) if pools else (1,)
-    knobs: dict[str, dict[str, tuple[Choice, ...]]] = {
-        "unrolled": {
-            "vectors": vectors,
-            "rows": tuple(range(1, min(4, geometry.rows) + 1)),
-            "columns": tuple(range(1, min(6, geometry.columns) + 1)),
-            "once": ("image",) if pools else ("weights", "image"),
-            "weights": ("params",) if pools else ("params", "scratch"),
-            "ahead": (2, 0, 1, 3, 4),
-            "issue": ISSUES,
-        },
-        **({"walk": {"vectors": vectors, "issue": ISSUES}} if pools else {}),
+    name = "unrolled"
+    choices: dict[str, tuple[Choice, ...]] = {
+        "rows": tuple(range(1, min(4, what.geometry.rows) + 1)),
+        "columns": tuple(range(1, min(6, what.geometry.columns) + 1)),
+        "once": ("weights", "image"),
+        "weights": ("params", "scratch"),
+        "ahead": (2, 0, 1, 3, 4),
+        "issue": ISSUES,
     }
-    found = []
-    for name, choices in knobs.items():
-        problem = (what, name, choices, site, pipeline)
-        if guess := remembered_guess("windows", problem, partial(_guess, *problem)):
-            found.append(
-                (guess[0], beginning_with(guess[1], name, choices, partial(verified, WindowKernel, what, name)))
-            )
-    return [variant for _, variant in sorted(found, key=lambda each: each[0])]
+    problem = (what, name, choices, site, pipeline)
+    guess = remembered_guess("windows", problem, partial(_guess, *problem))
+    legal = partial(verified, WindowKernel, what, name)
+    return [beginning_with(guess[1], name, choices, legal)] if guess else []
 
 
 def _guess(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tosaic.backends.cortex_m.isa.isa import registers_of, rows_of, sets_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.names import is_free
-from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, tables_of, touches, under
+from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, tables_of, touches, under, written_out
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
     BYTES,
+    REGISTERS,
     Access,
     Alloc,
     Assign,
@@ -99,7 +101,8 @@ def _instructions_only(block: For) -> None:
 
 
 def _memory_apart(program: Program, block: For) -> None:
-    """Guard: a block with vectors, whose order is that of registers, reads nothing that it writes to memory."""
+    """Guard: a block with vectors, whose order is that of registers, reads nothing that it writes to memory, but for
+    registers that it brings back to where they come from."""
     if not any(isinstance(s, Alloc) and s.buffer.memory == "q" for s in walk(block)):
         return
     names = {
@@ -107,8 +110,25 @@ def _memory_apart(program: Program, block: For) -> None:
         for how in ("read", "write")
     }
     for name in names["read"] & names["write"]:
-        if not program.buffers[name].in_registers:
+        if not program.buffers[name].in_registers and not _brings_back(block, program.buffers[name]):
             raise RefusedError(f"the block `{block.var}` reads what it writes to {name}")
+
+
+def _brings_back(block: For, b: Buffer) -> bool:
+    """Whether a block loads registers from a buffer, once each, and at last stores each to where it was loaded."""
+    if block.kind == "hardware_loop" or any(isinstance(s, For) and s.kind == "hardware_loop" for s in walk(block.body)):
+        return False
+    moves = [
+        s for s in walk(written_out(block.body)) if isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands)
+    ]
+    half = len(moves) // 2
+    pairs = [s.operands for s in moves]
+    loads, stores = pairs[:half], [pair[::-1] for pair in pairs[half:]]
+    if {*loads} != {*stores} or len({*loads}) < half or len({register for register, _ in loads}) < half:
+        return False
+    places = sorted((b.address(place.index) for _, place in loads), key=lambda where: where.const)
+    apart = (after - before for before, after in itertools.pairwise(places))
+    return all(not each.terms and each.const * BYTES[b.dtype] >= REGISTERS["q"] for each in apart)
 
 
 def _inside(program: Program, access: Access, around: Sequence[For | If]) -> None:

@@ -30,9 +30,11 @@ class Derive:
 
     Args:
         was: the shapes of the sources.
+        numbers: what the rule takes behind them.
     """
 
     name: str
     rule: str
     sources: tuple[str, ...]
     was: tuple[tuple[int, ...], ...]
+    numbers: tuple[int, ...] = ()

@@ -42,7 +42,7 @@ def host_constants(program: Program, constants: Mapping[str, np.ndarray]) -> dic
             found[step.name] = packed(step, found[step.source])
             continue
         sources = [found[name].reshape(was).astype(np.int64) for name, was in zip(step.sources, step.was, strict=True)]
-        values = DERIVED[step.rule](*sources)
+        values = DERIVED[step.rule](*sources, *step.numbers)
         if values is None:
             raise RefusedError(f"`{step.rule}` does not hold for all of {', '.join(step.sources)}")
         found[step.name] = values

@@ -69,6 +69,10 @@ def _choices(
         case "buffer":
             held = {o.buffer for s in program.statements if isinstance(s, Instr) for o in s.operands}
             yield from (name for name in program.buffers if name not in held)
+        case "constant" | "own":
+            memory = "const" if kind == "constant" else "scratch"
+            candidates = map(str, _choices(program, primitive, core, "buffer", before))
+            yield from (n for n in candidates if program.buffers[n].memory == memory and program.buffers[n].shape)
         case "name":
             taken = {*program.loops, *program.buffers, *before}
             yield next(name for i in itertools.count() if (name := f"z{chr(ord('a') + i)}") not in taken)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.tree import For
+
+_NEAR = 64
+"""Bytes that are no gap between rows."""
 
 
 class PointerUse(NamedTuple):
@@ -30,11 +33,16 @@ class PointerUse(NamedTuple):
 
 
 class Address(NamedTuple):
-    """The address of an instruction as the assembler wants it, and the pointer in it; whether that moves on."""
+    """The address of an instruction as the assembler wants it, and the pointer in it; whether that moves on.
+
+    Args:
+        behind: bytes that other instructions move the pointer on by, right behind.
+    """
 
     text: str
     pointer: str
     moves: bool
+    behind: int = 0
 
 
 @dataclass
@@ -103,6 +111,29 @@ class Pointers:
         else:
             self.advances += advance(name, stride)
 
+    def chain(self, buffer: str, outer: Affine, stride: int, rows: Sequence[Sequence[PointerUse]]) -> None:
+        """Accesses of a turn in order; a pointer goes from place to place for all that lie in a row."""
+        for row in rows:
+            runs = list[list[PointerUse]]()
+            for use in row:
+                reach = min(each.row.reach[1] for each in row)
+                if not runs or any(abs(use.where.const - other.where.const) > reach for other in runs[-1]):
+                    runs.append([])
+                runs[-1].append(use)
+            ends = [run[-1].where.const for run in runs]
+            name = self._named(buffer, outer + ends[0], moving=len(runs) > 1 or stride != 0)
+            back = ends[0] + stride if stride else ends[-1]
+            for run, end, target in zip(runs, ends, [*ends[1:], back], strict=True):
+                self.addresses.update((use.key, _at(name, use.where.const - end)) for use in run)
+                self._moved(run[-1], name, target - end)
+
+    def _moved(self, use: PointerUse, name: str, distance: int) -> None:
+        """The access at which a pointer stands moves it on."""
+        if 0 < abs(distance) <= use.row.moves:
+            self.addresses[use.key] = Address(f"[{{{name}}}], #{distance}", name, True)
+        elif distance:
+            self.addresses[use.key] = Address(f"[{{{name}}}]", name, False, distance)
+
     def _reached(self, uses: Sequence[PointerUse], base: int) -> Sequence[PointerUse]:
         near = [use for use in uses if use.row.reach[0] <= use.where.const - base <= use.row.reach[1]]
         return uses if len(near) == len(uses) else near
@@ -119,7 +150,26 @@ def _at(pointer: str, distance: int) -> Address:
     return Address(f"[{{{pointer}}}, #{distance}]" if distance else f"[{{{pointer}}}]", pointer, False)
 
 
-def planned(uses: Sequence[PointerUse], loop: For | None) -> Pointers:
+def _rows(uses: Sequence[PointerUse]) -> list[list[PointerUse]]:
+    """Accesses with those of a row together, from which the next one is farther than any is from its neighbor."""
+    places = sorted({use.where.const for use in uses})
+    gaps = [after - before for before, after in itertools.pairwise(places)]
+    far = max(gaps, default=0)
+    apart = far >= 2 * min(gaps, default=0) and far > _NEAR
+    starts = [places[0], *(after for after, gap in zip(places[1:], gaps, strict=True) if apart and 2 * gap > far)]
+    rows: dict[int, list[PointerUse]] = {}
+    for use in uses:
+        rows.setdefault(max(start for start in starts if start <= use.where.const), []).append(use)
+    return list(rows.values())
+
+
+Spread = Literal["stand", "rows", "one"]
+"""How pointers share accesses of a buffer that move alike: each stands as near as instructions reach; one goes from
+place to place for each row; or one for all."""
+SPREADS: tuple[Spread, ...] = ("stand", "rows", "one")
+
+
+def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stand") -> Pointers:
     """The pointers of a block, given its accesses in order; `loop` is its hardware loop."""
     groups: dict[tuple[str, Affine, int, int], list[PointerUse]] = {}
     for use in uses:
@@ -128,7 +178,9 @@ def planned(uses: Sequence[PointerUse], loop: For | None) -> Pointers:
         groups.setdefault((use.buffer, outer, stride, use.row.align), []).append(use)
     found = Pointers()
     for (buffer, outer, stride, _), group in groups.items():
-        if stride:
+        if spread != "stand":
+            found.chain(buffer, outer, stride, _rows(group) if spread == "rows" else [group])
+        elif stride:
             found.walk(buffer, outer, stride, group)
         elif loop is None:
             found.along(buffer, outer, group)

@@ -130,6 +130,30 @@ def _indexed(v: Op) -> Change | None:
     return None
 
 
+def _nothing_added(v: Op) -> Change | None:
+    """A zero point of 0 is none."""
+    match v:
+        case Op("add", (value, Access() as zero)):
+            return value, {"nothing_added": (zero,)}
+    return None
+
+
+def _nothing_taken(v: Op) -> Change | None:
+    """An offset of 0 is none."""
+    match v:
+        case Op("sub", (value, Access() as offset)):
+            return value, {"nothing_taken": (offset,)}
+    return None
+
+
+def _power(v: Op) -> Change | None:
+    """A multiplier that is a power of two is a shift."""
+    match v:
+        case Op("scale32", (value, Access() as multiplier, Access() as shift)):
+            return Op("round_shift", (value, Access("less", shift.index))), {"less": (multiplier, shift)}
+    return None
+
+
 _RULES = (
     Rule("high", _high),
     Rule("doubled", _doubled),
@@ -142,6 +166,9 @@ _RULES = (
     Rule("bounds", _bounds),
     Rule("half_lanes", _half_lanes),
     Rule("indexed", _indexed),
+    Rule("nothing_added", _nothing_added),
+    Rule("nothing_taken", _nothing_taken),
+    Rule("power", _power),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _RULES})
 """Every identity, by name."""
@@ -210,6 +237,35 @@ def _byte(value: np.ndarray) -> np.ndarray | None:
     return value if ((value >= -128) & (value < 128)).all() else None
 
 
+def _nothing(values: np.ndarray) -> np.ndarray | None:
+    return None if values.any() else values
+
+
+def _less(multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray | None:
+    """A shift without that of a multiplier 2^n, to the right."""
+    exponent = np.frexp(multiplier.astype(np.float64))[1] - 1
+    return None if (multiplier != np.int64(1) << exponent).any() or (shift < exponent).any() else exponent - shift
+
+
+def _half(offset: np.ndarray, low: int, high: int) -> np.ndarray | None:
+    """An offset that leaves 16 bits of numbers from `low` to `high`."""
+    most = 1 << 15
+    fits = (low - offset >= -most) & (high - offset < most) & (offset >= -most) & (offset < most)
+    return offset if fits.all() else None
+
+
+def _begins(first: np.ndarray, below: int, above: int) -> np.ndarray | None:
+    """A number to which sums of 16 bits from `below` to `above` may be added."""
+    most = 1 << 15
+    return first if ((first + below >= -most) & (first + above < most)).all() else None
+
+
+def _same(values: np.ndarray, *bounds: int) -> np.ndarray | None:
+    """The one number of a box: `bounds` are its first and last index along each dimension."""
+    box = values[tuple(slice(first, last + 1) for first, last in zip(bounds[::2], bounds[1::2], strict=True))]
+    return box.ravel()[0] if (box == box.ravel()[0]).all() else None
+
+
 DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
     {
         "round": _round,
@@ -222,6 +278,13 @@ DERIVED: Mapping[str, Callable[..., np.ndarray | None]] = MappingProxyType(
         "least": _byte,
         "most": _byte,
         "zero_half": _byte,
+        "nothing_added": _nothing,
+        "nothing_taken": _nothing,
+        "less": _less,
+        "half": _half,
+        "negative": lambda values: -values,
+        "begins": _begins,
+        "same": _same,
         "carried": _carried,
         "carried_bias": _carried_bias,
         "carried_shift": _carried_shift,

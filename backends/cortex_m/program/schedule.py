@@ -29,8 +29,8 @@ class Primitive(ABC):
     """A function from tree to tree: a class in `primitives/`, in `PRIMITIVES`.
 
     Args:
-        takes: what the arguments are, each one of `loop`, `buffer`, `made` (a buffer that lives in a loop), `name` (a
-            new one), `number`, `dim`, `memory`,
+        takes: what the arguments are, each one of `loop`, `buffer`, `constant` and `own` (buffers of constants and of
+            scratch memory), `made` (a buffer that lives in a loop), `name` (a new one), `number`, `dim`, `memory`,
             `order` (of dimensions: `d102`), `dtype`, `rule`, `op`, `isa`, `word` (see `words`); the ones behind
             `optional` may be left out.
     """

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tosaic.backends.cortex_m.nest.block import BlockInstruction
+from tosaic.backends.cortex_m.nest.block import BlockInstruction, advance
 from tosaic.backends.cortex_m.program.assembly import register
 from tosaic.backends.cortex_m.program.pointers import Address
 from tosaic.backends.cortex_m.program.rewriting import changes_target, meaning
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    REGISTERS,
     Access,
     Alloc,
     Assign,
@@ -83,6 +84,8 @@ class VectorStep:
             keeps = targets if adds or self.keeps or number else again
             writes, kept = (*targets, *moved), (*keeps, *moved)
             found.append(BlockInstruction(mnemonic, text.format(**operands), writes, kept, apart=bool(row.gathers)))
+        if address is not None and address.behind:
+            found += advance(address.pointer, address.behind)
         return found
 
 
@@ -156,13 +159,7 @@ def mask_of(steps: Iterable[VectorStep]) -> tuple[int, int] | None:
     Raises:
         RefusedError: there are several.
     """
-    masks = {
-        (step.instr.limit, 8 * BYTES[formal.dtype])
-        for step in steps
-        if step.instr.limit
-        for formal in step.instr.row.formals
-        if formal.memory == "q"
-    }
+    masks = {(step.instr.limit, 8 * REGISTERS["q"] // step.instr.row.lanes) for step in steps if step.instr.limit}
     if len(masks) > 1:
         raise RefusedError(f"a block has one mask, not {len(masks)}")
     return next(iter(masks), None)

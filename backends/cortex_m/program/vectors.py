@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
+from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.nest.block import (
     BlockInstruction,
     InstructionBlock,
@@ -20,7 +20,7 @@ from tosaic.backends.cortex_m.nest.block import (
 )
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.pointers import Address, Pointers, PointerUse, bytes_ahead, planned
+from tosaic.backends.cortex_m.program.pointers import SPREADS, Address, Pointers, PointerUse, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Alloc,
@@ -39,6 +39,7 @@ _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 _OTHER_MASK = "r12"
 """Where the mask of the code around a block stays, whose own is another one."""
 _GENERAL = 13
+_LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
 """Bytes that LE can jump back."""
 _MOST_TURNS = (1 << 16) - 1
@@ -119,16 +120,27 @@ class _Vectors:
         if loop is not None and not self.first:
             self.parts[1] = self._late(self.parts[1])
         uses = [use for part in self.parts for step in part if (use := self._use(step)) is not None]
-        self.pointers = planned(uses, loop)
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
             raise RefusedError("a block with vectors changes no number that lives outside")
-        if len({*self.homes.values()}) + len(self.pointers.starts) + len(self.read) + bool(self.mask) > _GENERAL:
+        for spread in SPREADS:
+            self.pointers = planned(uses, loop, spread)
+            if not self._crowded():
+                break
+        else:
             raise RefusedError(
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )
+
+    def _crowded(self) -> bool:
+        """Whether there are too few general registers, or too few low ones."""
+        homes, names = {*self.homes.values()}, {name: f"%[{name}]" for name in self.pointers.starts}
+        low = low_registers(i.text(names) for part in range(3) for i in self._code(part))
+        kept = len([home for home in homes if home in _LOW])
+        general = len(homes) + len(self.pointers.starts) + len(self.read) + bool(self.mask)
+        return general > _GENERAL or len(low) + kept > len(_LOW)
 
     # Registers.
 

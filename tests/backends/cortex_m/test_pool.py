@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from board import M3, M4
 from family_cases import Build, outcomes_of, task_of
+from golden_files import assert_golden_text
+from tosa_graphs import Graph
+
+from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
+from tosaic.backends.cortex_m.kernel import Workload
+from tosaic.backends.cortex_m.kernels.pool import Pool
+from tosaic.backends.cortex_m.program.kernel import built
+from tosaic.backends.cortex_m.program.schedule import print_steps
+from tosaic.backends.cortex_m.program.sharing import shared_joins
+from tosaic.backends.cortex_m.program.text import listing
+from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.support.mlir import functions
 
 CASES: dict[str, Build] = {
     "average 2x2": lambda g: g.pool("avg", g.input((1, 8, 8, 16)), (2, 2), (2, 2), zero=-128, out_zero=-128),
@@ -88,3 +102,66 @@ def test_the_maximum_of_a_constant_is_left_to_the_generic_path():
 def test_other_convolutions_are_no_pools(build):
     task = task_of(lambda g: g.requantize(build(g), "i8", 0.1))
     assert not any(variant.name.startswith("pool.") for variant in task.space.variants)
+
+
+TILED = {"turned": "channels", "vectors": 1, "rows": 1, "columns": 2, "ahead": 2}
+
+
+def _workload(build: Build) -> Workload:
+    graph = Graph()
+    (function,) = functions(graph.module(build(graph))).values()
+    found = Pool().match(function)
+    assert found is not None
+    return found
+
+
+def _maximum(g: Graph):
+    return g.pool("max", g.input((1, 9, 9, 64)), (3, 3), (2, 2))
+
+
+def _built(build: Build, variant: str, **knobs: int | str):
+    what = Pool().vector_sketches(_workload(build))[variant]
+    return built(what, tuple(sorted(knobs.items())), CORTEX_M55)
+
+
+def test_steps_tree_and_c_of_one_pool_stay_what_they_are():
+    kernel = _built(_maximum, "tiled", **TILED)
+    about = f"instructions: {kernel.instructions}, cycles: {kernel.cycles}, scratch: {kernel.scratch}"
+    text = f"{print_steps(kernel.steps)}\n{listing(kernel.program)}\n{about}\n{kernel.text}"
+    assert_golden_text("program_pool.txt", text)
+
+
+def test_neighbors_share_what_their_windows_have_in_common():
+    """Two windows of 3 x 3 side by side: 12 loads, 2 joins in each of 4 columns, and 3 of the columns."""
+    made = shared_joins([(0, 1, 2)], [(0, 1, 2), (1, 2, 3)])
+    assert sum(each.halves is None for each in made) == 12
+    assert sum(each.halves is not None for each in made) == 11
+    known = set()
+    for each in made:
+        assert known.issuperset(each.halves or ())
+        known.add(each.part)
+
+
+@pytest.mark.parametrize(
+    ("variant", "knobs", "message"),
+    [
+        ("tiled", {"rows": 3, "columns": 4, "vectors": 2}, "24 windows of 9 are too much to write out"),
+        ("tiled", {"vectors": 5}, "64 channels have no turns of 80"),
+        ("tiled", {"turned": "columns", "columns": 4}, "columns have no turns"),
+        ("stepped", {}, "no window reaches beyond the image"),
+    ],
+    ids=str,
+)
+def test_schedules_are_refused_with_a_reason(variant, knobs, message):
+    with pytest.raises(RefusedError, match=message):
+        _built(_maximum, variant, **{**TILED, **knobs})
+
+
+def test_there_is_something_to_decide():
+    for build in (
+        lambda g: g.pool("max", g.input((1, 33, 33, 64)), (3, 3), (2, 2)),
+        lambda g: g.pool("avg", g.input((1, 8, 8, 64)), (2, 2), (2, 2)),
+    ):
+        space = task_of(build, ("pool",)).space
+        assert {variant.name for variant in space.variants} >= {"pool.tiled", "pool.walked"}
+        assert sum(math.prod(map(len, variant.knobs.values())) for variant in space.variants) >= 200

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import covers, reads_old, uses, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
-from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
     at,
     exchanged,
@@ -193,13 +193,18 @@ def home_of(program: Program, name: str) -> Home:
 
 @PRIMITIVES.register
 class ComputeAt(Primitive):
-    """`compute_at(S, x)`: what computes a buffer moves into the loop `x` of what reads it, for what a turn reads."""
+    """`compute_at(S, x)`: what computes a buffer moves into the loop `x` of what reads it, for what a turn reads.
+
+    `compute_at(S, x, u)`: what others read is left to them; in `x` names end in `_u`.
+    """
 
     name = "compute_at"
-    takes = ("buffer", "loop")
+    takes = ("buffer", "loop", "name")
+    optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
-        name, var = map(str, arguments)
+        name, var = str(arguments[0]), str(arguments[1])
+        own = f"_{arguments[2]}" if len(arguments) > 2 else ""
         loop, b = program.loop(var), program.buffer(name)
         home = home_of(program, name)
         made, user = home.maker, home.user
@@ -208,8 +213,11 @@ class ComputeAt(Primitive):
         if loop.kind != "each":
             raise RefusedError(f"`{var}` is no plain loop")
         reads = uses(loop.body, name)
-        if len(reads) != len(uses(user, name)):
+        others = len(reads) != len(uses(user, name))
+        if others and not own:
             raise RefusedError(f"{name} is read outside of `{var}` too")
+        if own:
+            fresh(program, f"{name}{own}")
         if written_by(made) - own_buffers(made) != {name}:
             raise RefusedError(f"what computes {name} writes more than that")
         if any(a.buffer in home.changed() for how, a in touches(made) if how == "read"):
@@ -228,14 +236,16 @@ class ComputeAt(Primitive):
             extent = shape[dims[f.var]] if f.var in dims else f.extent
             maker = replace(f, extent=extent, body=maker) if extent > 1 else at(maker, {f.var: 0})
 
-        def shrunk(a: Access) -> Access:
-            return (
-                Access(name, tuple(i - start for i, start in zip(a.index, back, strict=True)))
-                if a.buffer == name
-                else a
-            )
+        maker = renamed(program, maker, own) if own else maker
 
-        body = Alloc(replace(b, shape=shape), with_accesses(seq(maker, loop.body), shrunk))
+        def shrunk(a: Access) -> Access:
+            if a.buffer != name:
+                return a
+            return Access(name + own, tuple(i - start for i, start in zip(a.index, back, strict=True)))
+
+        body = Alloc(replace(b, name=name + own, shape=shape), with_accesses(seq(maker, loop.body), shrunk))
+        if others:
+            return with_loop(program, loop, replace(loop, body=body))
         rest = seq(*(exchanged(p, loop, replace(loop, body=body)) for p in home.parts if p is not made))
         return replace(program, body=exchanged(program.body, home.alloc, rest))
 

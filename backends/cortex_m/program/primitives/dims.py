@@ -1,4 +1,4 @@
-"""Primitives on the shape of a buffer: merge_dims, divide_dim, reorder_dims, widen."""
+"""Primitives on the shape of a buffer: merge_dims, divide_dim, reorder_dims, space, widen."""
 
 from __future__ import annotations
 
@@ -142,6 +142,21 @@ class ReorderDims(Primitive):
             return moved
         where = tuple(Affine.of(f"v{order.index(dim)}") for dim in range(len(order)))
         return replace(moved, host=(*moved.host, Pack(b.name, b.name, b.shape, shape, where)))
+
+
+@PRIMITIVES.register
+class SpaceOut(Primitive):
+    """`space(B, 2)`: behind each element of the last dimension of scratch memory lies one that nothing uses."""
+
+    name = "space"
+    takes = ("own", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b, apart = program.buffer(str(arguments[0])), int(arguments[1])
+        if b.memory != "scratch" or not b.shape or not 1 < apart <= 16:
+            raise RefusedError(f"{b.name}{list(b.shape)} in {b.memory} is not spaced by {apart}")
+        shape = (*b.shape[:-1], b.shape[-1] * apart)
+        return relaid(program, b.name, shape, lambda i, _: (*i[:-1], i[-1] * apart))
 
 
 @PRIMITIVES.register

@@ -1,4 +1,4 @@
-"""Primitives on loops: split, reorder, fuse, distribute, cut, unroll, write_out."""
+"""Primitives on loops: split, reorder, distribute, fuse, drop, unroll."""
 
 from __future__ import annotations
 
@@ -219,22 +219,6 @@ class Drop(Primitive):
 
 
 @PRIMITIVES.register
-class Cut(Primitive):
-    """`cut(n, 2)`: a loop becomes two, one after the other: its first turns, and the rest, where names end in `_t`."""
-
-    name = "cut"
-    takes = ("loop", "number")
-
-    def apply(self, program: Program, *arguments: Argument) -> Program:
-        var, first = str(arguments[0]), int(arguments[1])
-        loop = plain(program.loop(var))
-        if loop.step != 1 or not 0 < first < loop.extent:
-            raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not cut at {first}")
-        rest = replace(loop, extent=loop.extent - first, body=at(loop.body, {var: Affine.of(var) + first}))
-        return with_loop(program, loop, seq(replace(loop, extent=first), renamed(program, rest, "_t")))
-
-
-@PRIMITIVES.register
 class Unroll(Primitive):
     """`unroll(xi)`: code for each turn."""
 
@@ -243,12 +227,13 @@ class Unroll(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         loop = plain(program.loop(str(arguments[0])))
-        if _inside_of_unrolled(program, loop) or loop.turns > _MOST_TURNS:
+        if _inside_of_unrolled(program, loop) or loop.turns > MOST_TURNS:
             raise RefusedError(f"`{loop.var}` has {loop.turns} turns, too many to write out")
         return with_loop(program, loop, replace(loop, kind="unroll"))
 
 
-_MOST_TURNS = 64
+MOST_TURNS = 64
+"""That are written out."""
 
 
 def holds(outer: For, loop: For) -> bool:
@@ -257,28 +242,10 @@ def holds(outer: For, loop: For) -> bool:
 
 
 def _inside_of_unrolled(program: Program, loop: For) -> bool:
-    """Whether writing `loop` out would write out more than `_MOST_TURNS` turns in all."""
+    """Whether writing `loop` out would write out more than `MOST_TURNS` turns in all."""
     inner = [s for s in walk(loop.body) if isinstance(s, For) and s.kind == "unroll"]
     around = [s for s in program.statements if isinstance(s, For) and s.kind == "unroll" and holds(s, loop)]
     turns = loop.turns
     for other in (*inner, *around):
         turns *= other.turns
-    return turns > 16 * _MOST_TURNS
-
-
-@PRIMITIVES.register
-class WriteOut(Primitive):
-    """`write_out(kh)`: a loop becomes its turns, one after the other; other loops inside are named apart."""
-
-    name = "write_out"
-    takes = ("loop",)
-
-    def apply(self, program: Program, *arguments: Argument) -> Program:
-        loop = plain(program.loop(str(arguments[0])))
-        if loop.turns > _MOST_TURNS or loop.turns == 1:
-            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
-        parts = []
-        for number, position in enumerate(loop.positions):
-            turn = at(loop.body, {loop.var: position})
-            parts.append(renamed(program, turn, f"_{number}") if number else turn)
-        return with_loop(program, loop, seq(*parts))
+    return turns > 16 * MOST_TURNS

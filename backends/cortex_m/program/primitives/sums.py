@@ -1,10 +1,11 @@
-"""Primitives on how values are computed: postpone, part, unfold."""
+"""Primitives on how values are computed: postpone, begin, part, unfold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.host import Derive
 from tosaic.backends.cortex_m.program.ops import LOOKUP
 from tosaic.backends.cortex_m.program.primitives.buffers import whole_registers
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
@@ -19,6 +20,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     own_buffers,
     parts_of,
     seq,
+    touches,
     under,
     with_part,
     written_by,
@@ -37,6 +39,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Program,
     Reduce,
     RefusedError,
+    Seq,
     Statement,
     Value,
     walk,
@@ -85,6 +88,54 @@ class Postpone(Primitive):
         return replace(program, body=mapped(program.body, one))
 
 
+@PRIMITIVES.register
+class Begin(Primitive):
+    """`begin(S)`: sums of which a constant is taken where they are read begin with that constant less, `begun`."""
+
+    name = "begin"
+    takes = ("own",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b = program.buffer(str(arguments[0]))
+        not_held(program.body, b.name)
+        fresh(program, "begun")
+        begun = [s for s in program.statements if isinstance(s, Assign) and s.target.buffer == b.name]
+        if b.memory != "scratch" or b.dtype != "i32" or [s.value for s in begun] != [0]:
+            raise RefusedError(f"{b.name} holds no sums that begin with 0")
+        reads = [
+            s for s in program.statements if isinstance(s, Assign) and b.name in {a.buffer for a in accesses(s.value)}
+        ]
+        taken = {v for s in reads for v in parts_of(s.value) if isinstance(v, Op) and _takes(v, b.name)}
+        offsets = {v.args[1] for v in taken}
+        if len(offsets) != 1 or len(reads) != 1 or len(taken) != 1:
+            raise RefusedError(f"no constant alone is taken from {b.name}")
+        (offset,) = offsets
+        constant = program.buffers[offset.buffer] if isinstance(offset, Access) else None
+        if constant is None or constant.memory != "const" or constant.shape:
+            raise RefusedError(f"what is taken from {b.name} is no constant")
+
+        def one(s: Statement) -> Statement:
+            if not isinstance(s, Assign) or s not in (begun[0], reads[0]):
+                return s
+            if s is begun[0]:
+                return Assign(s.target, Access("begun"))
+            value = s.value
+            for v in taken:
+                value = with_part(value, v, v.args[0])
+            return Assign(s.target, value)
+
+        body = mapped(program.body, one)
+        read = {a.buffer for _, a in touches(body)}
+        kept = tuple(a for a in program.arguments if a is not constant or a.name in read)
+        derived = Derive("begun", "negative", (constant.name,), (constant.shape,))
+        return Program((*kept, replace(constant, name="begun")), body, (*program.host, derived))
+
+
+def _takes(v: Op, name: str) -> bool:
+    """Whether something is taken from an element of a buffer."""
+    return v.name == "sub" and isinstance(v.args[0], Access) and v.args[0].buffer == name
+
+
 _HELD = {"sat8": "i8", "sat16": "i16"}
 
 
@@ -114,22 +165,18 @@ class Part(Primitive):
         target, op, var, new, memory, dtype = map(str, arguments)
         program.buffer(target)
         loop = program.loop(var)
-        found = [
-            (s, loops_of(around))
-            for s, around in under(loop.body)
-            if isinstance(s, Assign) and s.target.buffer == target
-        ]
-        if len(found) != 1 or any(isinstance(s, If) for s in walk(loop.body)):
+        found = [(s, around) for s, around in under(loop.body) if isinstance(s, Assign) and s.target.buffer == target]
+        if len(found) != 1 or any(isinstance(s, If) for s in found[0][1]):
             raise RefusedError(f"a turn of `{var}` does not assign {target} once")
-        ((statement, loops),) = found
+        statement, loops = found[0][0], loops_of(found[0][1])
         parts = [v for v in parts_of(statement.value) if isinstance(v, Op) and v.name == op]
         if not parts or (parts[0] is statement.value and len(parts) > 2):
             raise RefusedError(f"no one `{op}` makes {target}")
         value = next((v for v in parts if v is not statement.value), parts[0])
         if BYTES.get(dtype, 0) < BYTES[_held(value, program)] or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
-        read = {a.buffer for a in accesses(value)}
-        if read & (own_buffers(loop.body) | written_by(loop.body)):
+        home = self._home(loop.body, statement, {a.buffer for a in accesses(value)})
+        if home is None:
             raise RefusedError(f"what `{op}` takes is made in a turn of `{var}`")
         counted = [f for f in loops if any(i[f.var] for a in accesses(value) for i in a.index)]
         if any(plain(f).step != 1 for f in counted):
@@ -142,8 +189,21 @@ class Part(Primitive):
         made = at(Assign(Access(new, index), value), {old: Affine.of(name) for old, name in names.items()})
         copies = nested(made, **{names[f.var]: f.extent for f in counted})
         used = Assign(statement.target, with_part(statement.value, value, Access(new, index)))
-        body = Alloc(buffer, seq(copies, exchanged(loop.body, statement, used)))
-        return with_loop(program, loop, replace(loop, body=body))
+        body = Alloc(buffer, seq(copies, exchanged(home, statement, used)))
+        return with_loop(program, loop, replace(loop, body=exchanged(loop.body, home, body)))
+
+    def _home(self, turn: Statement, statement: Statement, read: set[str]) -> Statement | None:
+        """The largest part of a turn that holds a statement, and makes nothing of what is read; None where there is
+        none that runs once a turn."""
+        while read & (own_buffers(turn) | written_by(turn)):
+            match turn:
+                case Alloc():
+                    turn = turn.body
+                case Seq():
+                    turn = next(part for part in turn.body if any(s is statement for s in walk(part)))
+                case _:
+                    return None
+        return turn
 
 
 @PRIMITIVES.register

@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.interpret import interpreted
 from tosaic.backends.cortex_m.program.kernel import Built
 from tosaic.backends.cortex_m.program.print_c import Printer
-from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target, meaning, seq
+from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target, meaning, parts_of, seq
 from tosaic.backends.cortex_m.program.row import Formal, Row
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -35,7 +35,7 @@ from tosaic.backends.cortex_m.program.tree import (
 TURNS = 8
 APART = 3
 """Elements from lane to lane, where these may lie apart."""
-SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32)}
+SHIFTS = {"sat_shl": (0, 31), "round_shift": (-31, 32), "shift": (-31, 32)}
 """The amounts that shifts by a vector are tested with."""
 ENTRIES = 256
 """Of a table."""
@@ -165,6 +165,8 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
     width = {f.name: BYTES[f.dtype] for f in row.formals}
     narrow = 1 if row.low else width[what.target.buffer] if isinstance(what.value, Access) else 4
     sums = isinstance(what.value, Op) and what.value.name in ("add", "sub")
+    lanes = sums or (isinstance(what, Reduce) and bool(what.target.index))
+    halves = any(isinstance(part, Op) and part.name == "low_half" for part in parts_of(what.value))
     found = dict[str, np.ndarray]()
     for b in program.arguments:
         if b.memory == "in":
@@ -173,7 +175,10 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
             if isinstance(what, Reduce):
                 most = min(most, 1 << 30 if b.name.startswith(what.target.buffer) else 23_000)
                 low = -most
-            if sums:
+            if sums and halves:
+                most = min(most, 1 << 15)
+                low = -most
+            if lanes:
                 low, most = low // 2, most // 2
             if isinstance(what.value, Op) and what.value.name in SHIFTS and b.name.startswith("b"):
                 low, most = SHIFTS[what.value.name]

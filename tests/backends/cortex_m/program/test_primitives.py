@@ -65,6 +65,15 @@ REFUSED = {
     "WINDOWS: split(x, xi, 2); distribute(xi); gather(xib, k, w, t)": "`xib` and `k` do not both move on in w",
     "WINDOWS: split(x, xi, 2); distribute(xi); gather(xib, k, a, y)": "`y` is taken, or no name",
     "SUMS: fuse(y, n)": "a does not lie so that `y` and `n` count as one",
+    "COPY: space(a, 2)": "a[6, 8] in in is not spaced by 2",
+    "POOLED: narrow(out, i8)": "out of i8 in out is not narrowed to `i8`",
+    "CENTERED: narrow(S, i8)": "S may hold what `i8` does not",
+    "CENTERED: uniform(zero, ox, o)": "zero is no constant of several numbers",
+    "CENTERED: uniform(offset, x, o)": "`x` does not read offset",
+    "WINDOWS: begin(S)": "no constant alone is taken from S",
+    "POOLED: share(S, S)": "`S` is taken, or no name",
+    "WINDOWS: share(S, T)": "S[y, x] += mul(a[y, k + x], w[k]) joins more than what is read",
+    "PIXELS: share(S, T)": "vectors of S do not begin with a number",
     "COPY: drop(x)": "`x` has 8 turns",
     "COPY: cut(x, 8)": "`x` of 8 by 1 is not cut at 8",
     "COPY: split(y, yi, 6); write_out(y)": "`y` has 1 turns",
@@ -124,7 +133,7 @@ REFUSED = {
     "PIXELS: part(S, mul, n, u, scratch, i32)": "a turn of `n` does not assign S once",
     "PIXELS: part(out, sat16, x, u, scratch, i16)": "no one `sat16` makes out",
     "PIXELS: part(out, scale32, x, u, scratch, i16)": "`i16` in `scratch` does not hold a `scale32`",
-    "PIXELS: stage(S, x, u, scratch); part(out, scale32, x, v, scratch, i32)": (
+    "PIXELS: stage(S, n, u, scratch); part(out, scale32, x, v, scratch, i32)": (
         "what `scale32` takes is made in a turn of `x`"
     ),
     "DENSE: carry(c, V, h)": "`c` does not add up an even number of products",

@@ -89,6 +89,38 @@ zero: i32[] in const
 for x < 6:
   out[x] = sat8(add(scale32(a[x], multiplier[x], shift[x]), zero))
 """
+POOLED = """
+a: i8[3, 5, 16] in in
+out: i8[2, 2, 16] in out
+S: i32[2, 2, 16] in scratch
+for sy < 2:
+  for sx < 2:
+    for sn < 16:
+      S[sy, sx, sn] = -128
+      for ky < 2:
+        for kx < 2:
+          S[sy, sx, sn] = max(S[sy, sx, sn], a[sy + ky, sx + kx, sn])
+for y < 2:
+  for x < 2:
+    for n < 16:
+      out[y, x, n] = S[y, x, n]
+"""
+CENTERED = """
+a: i8[6, 4] in in
+out: i32[6] in out
+offset: i32[6] in const
+zero: i32[] in const
+S: i32[6] in scratch
+D: i32[6] in scratch
+for x < 6:
+  S[x] = 0
+  for k < 4:
+    S[x] += a[x, k]
+for dx < 6:
+  D[dx] = sub(S[dx], zero)
+for ox < 6:
+  out[ox] = D[ox] + offset[ox]
+"""
 DOT = """
 a: i16[8] in in
 out: i32[] in out

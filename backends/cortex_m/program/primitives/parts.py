@@ -1,0 +1,59 @@
+"""Primitives that make one loop several: cut, write_out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.primitives.loops import MOST_TURNS, plain, renamed, with_loop
+from tosaic.backends.cortex_m.program.rewriting import at, seq
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+
+
+@PRIMITIVES.register
+class Cut(Primitive):
+    """`cut(n, 2)`: a loop becomes two, one after the other: its first turns, and the rest, where names end in `_t`.
+
+    `cut(n, 2, u)`: they end in `_u`. What starts early does so in the rest.
+    """
+
+    name = "cut"
+    takes = ("loop", "number", "name")
+    optional = 1
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        var, first, suffix = str(arguments[0]), int(arguments[1]), str(arguments[2]) if len(arguments) > 2 else "t"
+        loop = plain(program.loop(var))
+        if len(arguments) > 2:
+            fresh(program, f"{var}_{suffix}")
+        if not 0 < first < loop.turns:
+            raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not cut at {first}")
+        alone = first == loop.turns - 1
+        start = loop.last if alone else first * loop.step
+        rest = replace(
+            loop,
+            extent=loop.step if alone and loop.step > 1 else loop.extent - start,
+            body=at(loop.body, {var: Affine.of(var) + start}),
+            early=loop.early and not alone,
+        )
+        before = replace(loop, extent=first * loop.step, early=False)
+        return with_loop(program, loop, seq(before, renamed(program, rest, f"_{suffix}")))
+
+
+@PRIMITIVES.register
+class WriteOut(Primitive):
+    """`write_out(kh)`: a loop becomes its turns, one after the other; other loops inside are named apart."""
+
+    name = "write_out"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = plain(program.loop(str(arguments[0])))
+        if loop.turns > MOST_TURNS or loop.turns == 1:
+            raise RefusedError(f"`{loop.var}` has {loop.turns} turns")
+        parts = []
+        for number, position in enumerate(loop.positions):
+            turn = at(loop.body, {loop.var: position})
+            parts.append(renamed(program, turn, f"_{number}") if number else turn)
+        return with_loop(program, loop, seq(*parts))

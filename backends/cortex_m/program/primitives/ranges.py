@@ -1,0 +1,181 @@
+"""Primitives on what numbers can be: narrow, uniform."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.host import Derive
+from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.primitives.dims import not_held
+from tosaic.backends.cortex_m.program.primitives.loops import with_loop
+from tosaic.backends.cortex_m.program.rewriting import (
+    joined,
+    loops_of,
+    mapped,
+    tables_of,
+    touches,
+    under,
+    with_accesses,
+)
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Instr,
+    Op,
+    Program,
+    Reduce,
+    RefusedError,
+    Statement,
+    Value,
+)
+
+Range = tuple[int, int]
+
+
+def _of(dtype: str) -> Range:
+    most = 1 << (8 * BYTES[dtype] - 1)
+    return -most, most - 1
+
+
+def _within(found: Range, most: Range) -> Range:
+    return max(found[0], most[0]), min(found[1], most[1])
+
+
+def range_of(program: Program, value: Value) -> Range:
+    """The least and the greatest number that a value can be, as far as the tree tells."""
+    match value:
+        case int():
+            return value, value
+        case Access():
+            b = program.buffers[value.buffer]
+            return _within(_written(program, b), _of(b.dtype)) if b.memory == "scratch" else _of(b.dtype)
+        case Op(name="add" | "sub" | "max" | "min" as name, args=(left, right)):
+            (low, high), (least, most) = range_of(program, left), range_of(program, right)
+            if name == "add":
+                return low + least, high + most
+            if name == "sub":
+                return low - most, high - least
+            join = max if name == "max" else min
+            return join(low, least), join(high, most)
+        case Op(name="sat8" | "low"):
+            return _of("i8")
+        case Op(name="sat16" | "low_half"):
+            return _of("i16")
+    return _of("i32")
+
+
+def _written(program: Program, b: Buffer) -> Range:
+    """What can stand in a buffer of scratch memory: what is assigned, or joined, and what is added up."""
+    (below, above), lows, highs = _added(program, b), list[int](), list[int]()
+    for s in program.statements:
+        if isinstance(s, Instr) and any(o.buffer == b.name for o in s.operands):
+            return _of(b.dtype)
+        if isinstance(s, Assign) and s.target.buffer == b.name:
+            low, high = range_of(program, joined(s)[1])
+            lows, highs = [*lows, low], [*highs, high]
+    return min(lows, default=0) + below, max(highs, default=0) + above
+
+
+def _added(program: Program, b: Buffer) -> Range:
+    """What may be added to an element of a buffer of scratch memory, and on the way to it."""
+    below, above = 0, 0
+    home = next(s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == b.name)
+    for s, around in under(home):
+        if isinstance(s, Reduce) and s.target.buffer == b.name:
+            low, high = range_of(program, s.value)
+            times = math.prod(f.turns for f in loops_of(around) if not any(i[f.var] for i in s.target.index))
+            below, above = below + times * min(low, 0), above + times * max(high, 0)
+    return below, above
+
+
+@PRIMITIVES.register
+class NarrowBuffer(Primitive):
+    """`narrow(S, i16)`: scratch memory holds its numbers, which fit, in a narrower type.
+
+    Of a difference to a constant the host checks that it fits.
+    """
+
+    name = "narrow"
+    takes = ("own", "dtype")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
+        if b.memory != "scratch" or not 0 < BYTES.get(dtype, 0) < BYTES[b.dtype]:
+            raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} is not narrowed to `{dtype}`")
+        not_held(program.body, b.name)
+        (low, high), (least, most) = _written(program, b), _of(dtype)
+        if low < least or high > most:
+            program = self._checked(program, b, dtype)
+
+        def one(s: Statement) -> Statement:
+            if not isinstance(s, Alloc) or s.buffer.name != b.name:
+                return s
+            return Alloc(replace(s.buffer, dtype=dtype), s.body)
+
+        return replace(program, body=mapped(program.body, one))
+
+    def _checked(self, program: Program, b: Buffer, dtype: str) -> Program:
+        """The program with a constant of which the host knows that what is made with it fits."""
+        written = [s for s in program.statements if isinstance(s, Assign | Reduce) and s.target.buffer == b.name]
+        firsts = [s for s in written if isinstance(s, Assign)]
+        match firsts:
+            case [Assign(target, Op("sub", (value, Access() as constant)))] if len(written) == 1 and dtype == "i16":
+                rule, bounds = "half", range_of(program, value)
+                made: Value = Op("sub", (value, Op("low_half", (Access(f"{constant.buffer}_half", constant.index),))))
+            case [Assign(target, Access() as constant)] if b.dtype == "i32" and dtype == "i16":
+                rule, bounds = "begins", _added(program, b)
+                made = Access(f"{constant.buffer}_half", constant.index)
+            case _:
+                raise RefusedError(f"{b.name} may hold what `{dtype}` does not")
+        source, name = program.buffers[constant.buffer], f"{constant.buffer}_half"
+        derived = Derive(name, rule, (source.name,), (source.shape,), bounds)
+        if source.memory != "const":
+            raise RefusedError(f"{b.name} may hold what `{dtype}` does not")
+        if derived not in program.host:
+            fresh(program, name)
+        body = mapped(program.body, lambda s: Assign(target, made) if s is firsts[0] else s)
+        read = {access.buffer for s in program.statements if s is not firsts[0] for _, access in _touched(s)}
+        kept = tuple(a for a in program.arguments if a.name != name and (a is not source or a.name in read))
+        host = program.host if derived in program.host else (*program.host, derived)
+        return Program((*kept, replace(source, name=name)), body, host)
+
+
+def _touched(s: Statement) -> tuple[tuple[str, Access], ...]:
+    return tuple(touches(s)) if isinstance(s, Assign | Reduce | Instr) else ()
+
+
+@PRIMITIVES.register
+class Uniform(Primitive):
+    """`uniform(offset, x, o)`: all that loop `x` reads of a constant is one number `o`, as the host checks."""
+
+    name = "uniform"
+    takes = ("constant", "loop", "name")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        b, loop, new = program.buffer(str(arguments[0])), program.loop(str(arguments[1])), str(arguments[2])
+        fresh(program, new)
+        not_held(loop, b.name)
+        if b.memory != "const" or not b.shape or b.name in tables_of(loop):
+            raise RefusedError(f"{b.name} is no constant of several numbers")
+        outside = next(around for s, around in under(program.body) if s is loop)
+        reads = list[tuple[Access, tuple[For | If, ...]]]()
+        for s, around in under(loop, outside):
+            reads += [(access, around) for _, access in _touched(s) if access.buffer == b.name]
+        if not reads:
+            raise RefusedError(f"`{loop.var}` does not read {b.name}")
+        bounds = list[int]()
+        for dim in range(len(b.shape)):
+            ends = [bounds_of(access.index[dim], around) for access, around in reads]
+            bounds += [min(low for low, _ in ends), max(high for _, high in ends)]
+        derived = Derive(new, "same", (b.name,), (b.shape,), tuple(bounds))
+        changed = with_loop(program, loop, with_accesses(loop, lambda a: Access(new) if a.buffer == b.name else a))
+        read = {access.buffer for _, access in touches(changed.body)}
+        kept = tuple(a for a in program.arguments if a.memory != "const" or a.name in read)
+        return Program((*kept, Buffer(new, b.dtype, (), "const")), changed.body, (*program.host, derived))
