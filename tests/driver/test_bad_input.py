@@ -204,7 +204,7 @@ def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
         ('"name": "x"', '"name": "../../x"', "$.firmware.inputs[0].name"),
         ('"machine": "mps3-an547"', '"machine": "mps3-an547,dumpdtb=/tmp/x"', "$.target.board.machine"),
         ('"dtype": "int8"', '"dtype": "iNt8"', "$.firmware.inputs[0].dtype"),
-        ('"format": 7', '"format": 6', ""),
+        ('"format": 8', '"format": 7', ""),
         ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
         ('"load-store"', '"lead-store"', "$.target.core.pipeline.vector[0][1][0]"),
         ('"v(ld|st)[24]', '"v(ld|st[24]', "no regular expression: missing ), unterminated subpattern"),

@@ -40,7 +40,7 @@ def without_weights_of_states(kind):
     """A layer in which the biases alone say how fine the sums of states are."""
     model, inputs = made(kind)
     with torch.no_grad():
-        model.layer.weight_hh_l0.zero_()
+        model.layer.get_parameter("weight_hh_l0").zero_()
     return model, inputs
 
 
