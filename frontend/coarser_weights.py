@@ -28,6 +28,7 @@ from tosaic.frontend.bias_correction import (
     ratio_db,
     spread,
 )
+from tosaic.frontend.canonical import arguments
 from tosaic.frontend.causes import Scan, float_values
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
@@ -159,7 +160,7 @@ class _Measured:
         chosen = spread(batches, held_at_once(module))
         self.module, self.steps = module, steps
         self.fitted, self.fresh = (chosen[::2], chosen[1::2]) if len(chosen) > 1 else (chosen, chosen)
-        results = pytree.tree_leaves(next(iter(reversed(module.graph.nodes))).args[0])
+        results = pytree.tree_leaves(arguments(module.graph.output_node())[0])
         values = [float_values(module, batch) for batch in self.fresh]
         self.exact = [[run[result] for result in results if isinstance(result, Node)] for run in values]
         self.known: dict[int, float] = {}
@@ -175,11 +176,8 @@ class _Measured:
 
     def db(self, count: int) -> float:
         if count not in self.known:
-            names = {step.weights.name: step.factor for step in self.steps[:count]}
             module = copy.deepcopy(self.module)
-            for node in module.graph.nodes:
-                if node.name in names:
-                    _widen(module, node, names[node.name])
+            _take(module, self.steps[:count])
             correct_parameters(module, self.fitted)
             run = _Rounded(module)
             rounded = [pytree.tree_leaves(run.run(*batch, enable_io_processing=False)) for batch in self.fresh]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,8 +20,8 @@ _FEW = 16
 
 
 @dataclass(frozen=True)
-class PoolSketch:
-    """MAX_POOL2D or AVG_POOL2D.
+class PoolProgram:
+    """MAX_POOL2D or AVG_POOL2D, before any step.
 
     Args:
         dtypes: of the input and the output.
@@ -36,6 +37,15 @@ class PoolSketch:
     def program(self) -> Program:
         return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
 
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return math.prod(self.geometry.kernel)
+
+
+class PoolSketch(PoolProgram):
+    """A pool on cores without vectors."""
+
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `taps`, whether a window is written out, where it has edges only inside of the
         image; `scale`, the form of the RESCALE."""
@@ -43,9 +53,8 @@ class PoolSketch:
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         g = self.geometry
-        taps = g.kernel[0] * g.kernel[1]
-        if knobs["taps"] == "unrolled" and taps > _FEW:
-            raise RefusedError(f"a window of {taps} elements is not written out")
+        if knobs["taps"] == "unrolled" and self.taps > _FEW:
+            raise RefusedError(f"a window of {self.taps} elements is not written out")
         edges = [
             _whole(*each) for each in zip(g.kernel, g.stride, (g.pad[0], g.pad[2]), (g.height, g.width), strict=True)
         ]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.kernels.pool_sketch import PoolProgram
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
 from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sharing import Lines, shared_joins
 from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, PoolAverage
 from tosaic.backends.cortex_m.program.sketches.pool_walks import SteppedWindow, WalkedWindow, stepped, walked
 from tosaic.backends.cortex_m.program.sketches.pools import TiledAxis, TiledWindows, tiled
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -31,28 +30,8 @@ _BLOCK, _BESIDE = 14, 0.03
 """Cycles around a block; the share that a choice costs which is not guessed at."""
 
 
-@dataclass(frozen=True)
-class _VectorPool:
-    """A pool with channels in lanes.
-
-    Args:
-        dtypes: of the input and the output.
-        by_place: whether windows reach beyond the image, so that averages are of different counts.
-    """
-
-    geometry: Geometry
-    dtypes: tuple[str, str]
-    average: bool
-    by_place: bool
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    def program(self) -> Program:
-        return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
-
-    @property
-    def taps(self) -> int:
-        """Elements of a window."""
-        return math.prod(self.geometry.kernel)
+class _VectorPool(PoolProgram):
+    """A pool with channels in lanes."""
 
     @cached_property
     def dtype(self) -> str:
@@ -64,7 +43,7 @@ class _VectorPool:
 
     @property
     def count(self) -> int:
-        """ChannelLanes of a vector."""
+        """Lanes of a vector."""
         return REGISTERS["q"] // BYTES[self.dtype]
 
     def lanes(self, vectors: int) -> ChannelLanes:

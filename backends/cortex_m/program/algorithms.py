@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import nested, seq, touches
+from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
 from tosaic.backends.cortex_m.program.text import parse_statement
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
@@ -96,7 +96,9 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str =
         *epilogue.constants((channels,)),
     )
     body = Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
-    return _used(Program(arguments, Alloc(Buffer("P", element, (*outer, *window), "scratch"), seq(windows, body))))
+    return without_unread(
+        Program(arguments, Alloc(Buffer("P", element, (*outer, *window), "scratch"), seq(windows, body)))
+    )
 
 
 def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: str = "i8") -> Program:
@@ -132,7 +134,7 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
     )
     body = Alloc(Buffer("S", "i32", tuple(results.values()), "scratch"), seq(sums, finish))
     copy = Buffer("P", element, (g.batch, g.channels, height, width), "scratch")
-    return _used(Program(arguments, Alloc(copy, seq(image, body))))
+    return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
 
 
 def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, transposed: bool = False) -> Program:
@@ -158,7 +160,9 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     )
     body = Alloc(Buffer("S", "i32", (batch, rows, columns), "scratch"), seq(sums, finish))
     body = Alloc(Buffer("Q", "i16", (batch, columns, depth), "scratch"), seq(right, body))
-    return _used(Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body))))
+    return without_unread(
+        Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+    )
 
 
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
@@ -195,7 +199,7 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
         *(Buffer(name, "i32", places, "const") for name in ("offset", "multiplier", "shift")),
         Buffer("zero", "i32", (), "const"),
     )
-    return _used(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
+    return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
 
 
 def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
@@ -266,10 +270,3 @@ def _padded_row(g: Geometry, width: int) -> Statement:
         return seq(*parts)
     fill = For("f", width, parse_statement("P[cb, cn, cy, f] = edge"))
     return If((y, y * -1 + (g.height - 1)), seq(*parts), fill)
-
-
-def _used(program: Program) -> Program:
-    """The program without constants that nothing reads."""
-    read = {access.buffer for _, access in touches(program.body)}
-    kept = tuple(b for b in program.arguments if b.memory != "const" or b.name in read)
-    return Program(kept, program.body, program.host)

@@ -20,6 +20,7 @@ from tosaic.backends.cortex_m.program.tree import (
     If,
     Instr,
     Op,
+    Program,
     Reduce,
     Seq,
     Statement,
@@ -247,6 +248,13 @@ def under(statement: Statement, around: tuple[For | If, ...] = ()) -> Iterator[t
         case _:
             for child in children(statement):
                 yield from under(child, around)
+
+
+def without_unread(program: Program) -> Program:
+    """The program without constants that nothing reads."""
+    read = {access.buffer for _, access in touches(program.body)}
+    kept = tuple(b for b in program.arguments if b.memory != "const" or b.name in read)
+    return replace(program, arguments=kept)
 
 
 def loops_of(around: tuple[For | If, ...]) -> tuple[For, ...]:

@@ -17,6 +17,7 @@ from tosaic.backends.cortex_m.program.rewriting import (
     touches,
     under,
     with_accesses,
+    without_unread,
 )
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
@@ -141,10 +142,9 @@ class NarrowBuffer(Primitive):
         if derived not in program.host:
             fresh(program, name)
         body = mapped(program.body, lambda s: Assign(target, made) if s is firsts[0] else s)
-        read = {access.buffer for s in program.statements if s is not firsts[0] for _, access in _touched(s)}
-        kept = tuple(a for a in program.arguments if a.name != name and (a is not source or a.name in read))
         host = program.host if derived in program.host else (*program.host, derived)
-        return Program((*kept, replace(source, name=name)), body, host)
+        others = (a for a in program.arguments if a.name != name)
+        return without_unread(Program((*others, replace(source, name=name)), body, host))
 
 
 def _touched(s: Statement) -> tuple[tuple[str, Access], ...]:
@@ -176,6 +176,5 @@ class Uniform(Primitive):
             bounds += [min(low for low, _ in ends), max(high for _, high in ends)]
         derived = Derive(new, "same", (b.name,), (b.shape,), tuple(bounds))
         changed = with_loop(program, loop, with_accesses(loop, lambda a: Access(new) if a.buffer == b.name else a))
-        read = {access.buffer for _, access in touches(changed.body)}
-        kept = tuple(a for a in program.arguments if a.memory != "const" or a.name in read)
-        return Program((*kept, Buffer(new, b.dtype, (), "const")), changed.body, (*program.host, derived))
+        buffers = (*program.arguments, Buffer(new, b.dtype, (), "const"))
+        return without_unread(Program(buffers, changed.body, (*program.host, derived)))

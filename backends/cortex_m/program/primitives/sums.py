@@ -20,9 +20,9 @@ from tosaic.backends.cortex_m.program.rewriting import (
     own_buffers,
     parts_of,
     seq,
-    touches,
     under,
     with_part,
+    without_unread,
     written_by,
 )
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
@@ -125,10 +125,9 @@ class Begin(Primitive):
             return Assign(s.target, value)
 
         body = mapped(program.body, one)
-        read = {a.buffer for _, a in touches(body)}
-        kept = tuple(a for a in program.arguments if a is not constant or a.name in read)
         derived = Derive("begun", "negative", (constant.name,), (constant.shape,))
-        return Program((*kept, replace(constant, name="begun")), body, (*program.host, derived))
+        buffers = (*program.arguments, replace(constant, name="begun"))
+        return without_unread(Program(buffers, body, (*program.host, derived)))
 
 
 def _takes(v: Op, name: str) -> bool:

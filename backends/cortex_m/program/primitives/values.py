@@ -12,8 +12,8 @@ from tosaic.backends.cortex_m.program.rewriting import (
     exchanged,
     mapped,
     seq,
-    touches,
     with_accesses,
+    without_unread,
     written_by,
 )
 from tosaic.backends.cortex_m.program.rules import RULES
@@ -87,10 +87,7 @@ class Rewrite(Primitive):
         known = {derived for derived in new if derived in program.host and new[derived] in program.arguments}
         fresh(program, *(derived.name for derived in new if derived not in known))
         made = {derived: b for derived, b in new.items() if derived not in known}
-        found = replace(program, arguments=(*program.arguments, *made.values()), body=body, host=(*program.host, *made))
-        used = {a.buffer for _, a in touches(found.body)}
-        kept = tuple(a for a in found.arguments if a.memory != "const" or a.name in used)
-        return replace(found, arguments=kept)
+        return without_unread(Program((*program.arguments, *made.values()), body, (*program.host, *made)))
 
 
 @PRIMITIVES.register
