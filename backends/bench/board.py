@@ -54,7 +54,7 @@ class SerialBoard:
         port, baud = serial_place(where)
         board = cls(port, baud, identity(target), image_layout(target), "")
         with opened(port, baud) as link:
-            found = board._greet(Monitor(link))
+            found = board._known(Monitor(link))
         return cls(port, baud, board.identity, board.layout, f"{found.counter}, CPUID {found.cpuid:#010x}")
 
     def version(self) -> str:
@@ -85,7 +85,7 @@ class SerialBoard:
         failure, late, limited = "", False, False
         with opened(self.port, self.baud) as link:
             monitor = Monitor(link)
-            self._greet(monitor)
+            self._known(monitor)
             entry, segments = _image(elf)
             for address, data in segments:
                 monitor.write(address, data)
@@ -111,8 +111,8 @@ class SerialBoard:
         written = {name: bytes(data) for name, data in host.files.items() if name not in files}
         return Execution(host.status or 0, host.console, written, tuple(costs), failure, late or limited, late)
 
-    def _greet(self, monitor: Monitor) -> Identity:
-        found = monitor.hello()
+    def _known(self, monitor: Monitor) -> Identity:
+        found = monitor.identity
         if found.text != self.identity:
             why = f"it is `{found.text}`, and images are made for `{self.identity}`"
             hint = "build it with tosaic monitor and flash it"

@@ -138,15 +138,19 @@ class Event:
 class Monitor:
     """The monitor at the end of a line.
 
-    Every method may raise SimulatorError where it no longer answers, or refuses.
+    The constructor and every method may raise SimulatorError where it no longer answers, or refuses.
+
+    Attributes:
+        identity: who is there; an image that waits for the host waits on.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._chunk, self._good = _MOST_CHUNK, 0
+        self.identity = self._hello()
 
-    def hello(self) -> Identity:
-        """Who is there; an image that waits for the host waits on."""
+    def _hello(self) -> Identity:
+        """The first request: an earlier host's last one may have had its number, and only HELLO is always answered."""
         reply = self._ask(FrameKind.HELLO)
         cpuid, _, systick = struct.unpack_from("<III", reply)
         return Identity(cpuid, "SysTick" if systick else "DWT CYCCNT", reply[12:].decode(errors="replace"))

@@ -87,7 +87,7 @@ def test_a_core_of_armv6_m_counts_by_systick():
     target = replace(find_target("cortex-m0plus"), board=MICROBIT)
     with emulated_board(target) as port:
         with opened(port, 115_200) as line:
-            assert Monitor(line).hello().counter == "SysTick"
+            assert Monitor(line).identity.counter == "SysTick"
         results = trials(port, ["good", "hang", "last", "long", "good"], target=target, region_limit=3_000_000)
     assert [result.status for result in results] == ["ok", "timeout", "wrong", "ok", "ok"]
     assert results[0].cycles == results[4].cycles and 100 < (results[0].cycles or 0) < 3000
@@ -117,11 +117,20 @@ def test_only_what_differs_is_sent(port):
         assert line.bytes - first - again < 2 * 400 + 200 + 3200  # checks, one block, and what was read
 
 
+def test_the_first_request_of_the_next_host_is_no_repetition(port):
+    """Though it has the number of the last request of the host before."""
+    with opened(port, 115_200) as link_:
+        Monitor(link_).write(CODE, b"before")
+        last = link_._sequence
+    with opened(port, 115_200) as link_:
+        link_._sequence = (last - 1) % 256
+        assert Monitor(link_).read(CODE, 6) == b"before"
+
+
 def test_a_request_that_comes_twice_is_done_once(port, monkeypatch):
     """The image behind RUN counts how often it started."""
     with opened(port, 115_200) as link_:
         monitor = Monitor(link_)
-        monitor.hello()
         monitor.write(CODE, bytes(4))
         # ldr r1, =CODE; ldr r0, [r1]; adds r0, #1; str r0, [r1]; svc 0xab
         code = bytes.fromhex("0249 0868 0130 0860 abdf c046") + CODE.to_bytes(4, "little")
