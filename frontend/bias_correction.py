@@ -159,12 +159,14 @@ class _Corrector(Interpreter):
 
 def ratio_db(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Signal to noise of tensors that quantization has changed, over all pairs of exact and rounded ones: noise against
-    the variance; infinite where there is no signal, or no noise."""
+    the variance; infinite where there is no signal, or no noise, and minus infinite where a rounded one is not finite."""
     count, total, power, noise = 0, 0.0, 0.0, 0.0
     for exact, rounded in pairs:
         count, total = count + exact.numel(), total + exact.sum(dtype=torch.float64).item()
         power, noise = power + energy(exact), noise + energy(exact - rounded)
     signal = max(0.0, power - total**2 / max(1, count))
+    if not math.isfinite(noise):
+        return -math.inf
     return 10 * math.log10(signal / noise) if signal and noise else math.inf
 
 

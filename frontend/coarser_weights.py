@@ -29,11 +29,11 @@ from tosaic.frontend.bias_correction import (
     spread,
 )
 from tosaic.frontend.canonical import arguments
-from tosaic.frontend.causes import Scan, float_values
 from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.parameters import parameter
 from tosaic.frontend.quantizer import Prepared
+from tosaic.frontend.rounded_runs import RoundedRuns, float_values
 from tosaic.support.quantization import CoarserWeights
 
 Encoded = Callable[[np.ndarray], int]
@@ -114,18 +114,19 @@ def _integers(module: GraphModule, node: Node) -> np.ndarray:
 
 def _in_order(prepared: Prepared, batches: Sequence[Batch], layers: Sequence[Node], encoded: Encoded) -> list[_Step]:
     """All steps that save something, the cheapest byte first; those of a layer in their order."""
-    scan = Scan(prepared, batches)
-    priced = [step for node in layers for step in _hull(prepared.module, scan, node, encoded)]
+    runs = RoundedRuns(prepared.module, batches)
+    priced = [step for node in layers for step in _hull(runs, node, encoded)]
     return [step for _, step in sorted(priced, key=lambda one: one[0])]
 
 
-def _hull(module: GraphModule, scan: Scan, node: Node, encoded: Encoded) -> Iterator[tuple[float, _Step]]:
+def _hull(runs: RoundedRuns, node: Node, encoded: Encoded) -> Iterator[tuple[float, _Step]]:
     """A layer's steps with the noise that each adds for a byte: those on the lower convex hull of (bytes, noise)."""
-    points, observer = [], observer_of(module, node)
+    module, points = runs.module, []
+    observer = observer_of(module, node)
     finest = observer.min_val, observer.max_val
     for factor in _FACTORS:
         _widen(module, node, factor)
-        points.append((encoded(_integers(module, node)), 10 ** (-scan.alone_db(node) / 10), factor))
+        points.append((encoded(_integers(module, node)), 10 ** (-runs.db({node}) / 10), factor))
         observer.min_val, observer.max_val = finest
     at = points[0]
     while rest := [one for one in points if one[0] < at[0]]:

@@ -61,7 +61,7 @@ class RangeObserver(ObserverBase):
         self.counts = torch.zeros(_BINS, dtype=torch.float64)
         self.folds = torch.zeros(FOLDS, _BINS, dtype=torch.float64)
         self.fold: int | None = None
-        self.chosen: tuple[float, float] | None = None
+        self._chosen: tuple[float, float] | None = None
 
     # torchao's base class returns None where its own observers return these.
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -94,7 +94,7 @@ class RangeObserver(ObserverBase):
         self.counts += counts
         if self.fold is not None:
             self.folds[self.fold] += counts
-        self.chosen = None
+        self._chosen = None
 
     def lost_db(self) -> float:
         """How much more noise the samples of each fold have in the range that the others give than in that of all."""
@@ -149,12 +149,11 @@ class RangeObserver(ObserverBase):
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.counts += other.counts
         self.folds += other.folds
-        self.chosen = None
+        self._chosen = None
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """(scale float32 [1], zero point int32 [1])."""
-        self.chosen = self.chosen or self._with_headroom()
-        low, high = self.chosen
+        low, high = self.range
         if low == high:
             high = _OF_ZEROS * (self.quant_max - self.quant_min)
         if self.qscheme == torch.per_tensor_symmetric:
@@ -164,10 +163,20 @@ class RangeObserver(ObserverBase):
         zero_point = min(max(self.quant_min - round(low / scale), self.quant_min), self.quant_max)
         return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int32)
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Its low and high end; one that is set holds until something else is counted."""
+        self._chosen = self._chosen or self._with_headroom()
+        return self._chosen
+
+    @range.setter
+    def range(self, ends: tuple[float, float]) -> None:
+        self._chosen = ends
+
     def stretch(self, factor: float) -> None:
         """Choose a range that is larger by a factor; what is counted later chooses anew."""
-        low, high = self.chosen or self._with_headroom()
-        self.chosen = low * factor, high * factor
+        low, high = self.range
+        self.range = low * factor, high * factor
 
     def _widen(self, reach: float) -> None:
         if self.low == self.high:

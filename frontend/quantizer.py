@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import operator
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -42,7 +40,7 @@ from tosaic.frontend.lowerings.op_quantization import (
 from tosaic.frontend.lowerings.registry import op_quantization, registered
 from tosaic.frontend.masks import MASKED
 from tosaic.frontend.normalization import fold_affines
-from tosaic.frontend.origin import naming_ops
+from tosaic.frontend.quiet import quietly
 from tosaic.frontend.raising import raise_core_aten
 from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
@@ -51,6 +49,7 @@ from tosaic.frontend.sums import align_sums
 from tosaic.frontend.tied_tables import FORMAT, split_tied_tables
 from tosaic.frontend.wide_ranges import keep_wide_ranges
 from tosaic.frontend.widening import int16_results
+from tosaic.frontend.worst_ranges import search_worst_ranges
 from tosaic.support.errors import Advice, ModelError
 
 Format: TypeAlias = QuantizationSpecBase | None
@@ -129,17 +128,10 @@ def prepare(
         prepared = prepare_pt2e(module, quantizer)
         advice = calibrate(prepared, capture.calibration)
         share_formats(prepared, len(capture.states))
+        search_worst_ranges(prepared, capture.calibration)
         align_sums(prepared, npu)
         make_room_for_biases(prepared)
         return Prepared(prepared, (*wide, *advice), quantizer.widened)
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Without gradients and torch's warnings; what it raises names the user's line."""
-    with warnings.catch_warnings(), torch.no_grad(), naming_ops("quantization"):
-        warnings.simplefilter("ignore")
-        yield
 
 
 class TosaQuantizer(Quantizer):
