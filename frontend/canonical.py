@@ -78,10 +78,23 @@ def canonical(program: ExportedProgram, taken_apart: Mapping[Any, Callable] = Ma
     Args:
         taken_apart: decompositions of ops that do not stay.
     """
+    program = _with_views(program)
     fused = any(node.target is _ATTENTION for node in program.graph.nodes)
     if program.dialect == "TRAINING" or fused or taken_apart:
         program = program.run_decompositions({**taken_apart, _ATTENTION: _attention})
     return _with_plain_results(_without_empty_parts(_without_input_mutations(program)))
+
+
+def _with_views(program: ExportedProgram) -> ExportedProgram:
+    """Copies of views, as ExecuTorch's passes write them, are views: nothing is written over here."""
+    for node in program.graph.nodes:
+        target: Any = node.target
+        if node.op != "call_function" or torch.Tag.view_copy not in getattr(target, "tags", ()):
+            continue
+        view = getattr(torch.ops.aten, target.overloadpacket.__name__.removesuffix("_copy"), None)
+        if view is not None and target is not torch.ops.aten.lift_fresh_copy.default:
+            node.target = getattr(view, target._overloadname)
+    return program
 
 
 def _without_input_mutations(program: ExportedProgram) -> ExportedProgram:

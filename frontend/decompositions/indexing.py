@@ -22,7 +22,7 @@ def _copy(x: Tensor, source: Tensor, _non_blocking: bool = False) -> Tensor:
     return source.to(x.dtype).expand(x.shape)
 
 
-@decomposes(aten.as_strided.default, aten.as_strided_copy.default)
+@decomposes(aten.as_strided.default)
 def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
     if not x.is_contiguous() or x.storage_offset():
         raise ModelError("as_strided of a view cannot be compiled", why="it reads what the view is of, not the view")
@@ -37,7 +37,7 @@ def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: i
     return x.reshape(-1).index_select(0, at.reshape(-1)).reshape(size)
 
 
-@decomposes(aten.diagonal.default, aten.diagonal_copy.default)
+@decomposes(aten.diagonal.default)
 def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     plane = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = plane.shape[-2:]
@@ -46,7 +46,7 @@ def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
     return plane.reshape(*plane.shape[:-2], rows * columns).index_select(-1, at)
 
 
-@decomposes(aten.unfold.default, aten.unfold_copy.default)
+@decomposes(aten.unfold.default)
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     if not x.ndim:
         return x.reshape(1).narrow(0, 0, size)
