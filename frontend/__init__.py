@@ -1,6 +1,6 @@
 """PyTorch in, TOSA on f32 with quant casts out."""
 
-from tosaic.frontend.advice import calibration_advice, joined_advice, range_advice
+from tosaic.frontend.advice import bias_advice, calibration_advice, joined_advice, range_advice
 from tosaic.frontend.capture import Capture, capture
 from tosaic.frontend.causes import Cause, Scan
 from tosaic.frontend.coarser_weights import WeightBudget, coarsen
@@ -16,6 +16,7 @@ __all__ = [
     "Scan",
     "TosaFile",
     "WeightBudget",
+    "bias_advice",
     "calibration_advice",
     "capture",
     "coarsen",

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, is_quantized
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, arguments, is_quantized
 from tosaic.frontend.capture import Capture
-from tosaic.frontend.lowerings.op_quantization import Joined
+from tosaic.frontend.lowerings.op_quantization import Joined, Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.origin import origin
 from tosaic.support.errors import Advice
@@ -54,3 +55,24 @@ def joined_advice(program: ExportedProgram) -> Iterator[Advice]:
                     str(origin(node)),
                     "return it as an output of its own, or scale the operands alike before they are joined",
                 )
+
+
+def bias_advice(program: ExportedProgram) -> tuple[Advice, ...]:
+    """That another quantizer left the biases of int8 layers in float, which a board cannot."""
+    floats = [node for node in program.graph.nodes if isinstance(op_quantization(node), Weighted) and _adds_float(node)]
+    if not floats:
+        return ()
+    return (
+        Advice(
+            f"biases of {len(floats)} layers are float32 in the quantized model, and integers on the board: results "
+            "may differ from PyTorch's by steps, which a fragile model makes larger",
+            str(origin(floats[0])),
+            "quantize biases, too, to int32 in steps of input times weight, as ExecuTorch's EthosUQuantizer does",
+        ),
+    )
+
+
+def _adds_float(node: Node) -> bool:
+    image, weight, bias, *_ = (*arguments(node), None)
+    in_integers = image.target in DEQUANTIZE and weight.target in DEQUANTIZE
+    return in_integers and isinstance(bias, Node) and bias.target not in DEQUANTIZE

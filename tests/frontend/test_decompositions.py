@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tosaic.backends.reference import evaluate
 from tosaic.frontend import Capture, import_program, quantize
+from tosaic.frontend.canonical import canonical
 from tosaic.frontend.decomposition import decomposed
 from tosaic.passes import run_phases
 from tosaic.support.mlir import functions, ir, walk
@@ -193,3 +194,22 @@ def scale(attributes: ir.Attribute) -> float:
 
 def zero_point(attributes: ir.Attribute) -> int:
     return ir.IntegerAttr(attributes["tosaic.zero_point"]).value
+
+
+def test_copies_of_views_are_views():
+    """The ops that ExecuTorch's passes leave in a program."""
+    aten = torch.ops.aten
+
+    class Copies(nn.Module):
+        def forward(self, x):
+            y = aten.permute_copy.default(aten.view_copy.default(x, [2, 3, 4]), [0, 2, 1])
+            z = aten.slice_copy.Tensor(y, 1, 1, 3)
+            first, second = aten.split_copy.Tensor(z, 1, 1)
+            wide = aten.expand_copy.default(aten.unsqueeze_copy.default(aten.unbind_copy.int(z, 1)[0], 0), [2, 2, 3])
+            narrow = aten.squeeze_copy.dim(second, 1).sum() + aten.diagonal_copy.default(y).sum()
+            return wide + first + narrow + aten.select_copy.int(aten.alias_copy.default(y), 1, 0)
+
+    x = torch.randn(2, 12, generator=torch.Generator().manual_seed(0))
+    program = canonical(torch.export.export(Copies(), (x,)))
+    assert not [node for node in program.graph.nodes if "_copy" in str(node.target)]
+    torch.testing.assert_close(program.module()(x), Copies()(x))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tosaic.frontend import Capture, capture, import_program, quantize, run_float
+from tosaic.frontend.advice import bias_advice
 from tosaic.frontend.bias_correction import held_at_once, spread
 from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical
 from tosaic.frontend.decomposition import decomposed
@@ -372,6 +373,9 @@ def test_a_foreign_quantizers_program_is_imported():
     program = torch.export.export(convert_pt2e(prepared), model.inputs)
     assert quantize(replace(model, program=program)) is program
     assert "tensor<8x3x3x3x!quant.uniform<i8<-127:127>:f32:0" in str(import_program(program))
+    (advice,) = bias_advice(program)
+    assert advice.what.startswith("biases of 2 layers are float32 in the quantized model")
+    assert not bias_advice(quantize(model))
 
 
 @pytest.mark.parametrize("kind", ["samples", "noise"])

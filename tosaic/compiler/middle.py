@@ -25,6 +25,7 @@ from tosaic.compiler.verdicts import costs_of
 from tosaic.frontend import (
     Capture,
     TosaFile,
+    bias_advice,
     calibration_advice,
     capture,
     coarsen,
@@ -175,6 +176,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         *range_advice(program),
         *left.advice,
         *joined_advice(program),
+        *bias_advice(program),
         *noisy_outputs(accuracy, layers, options.model_name),
     )
     calibration = [InputStatistics(**seen) for seen in input_statistics(captured)]
