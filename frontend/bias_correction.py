@@ -160,7 +160,7 @@ class _Corrector(Interpreter):
 def ratio_db(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Signal to noise of tensors that quantization has changed, over all pairs of exact and rounded ones.
 
-    Noise against the variance. Infinite where there is no signal, or no noise; minus infinite where noise is not finite.
+    Noise against the variance. Infinite without signal or noise, minus infinite where noise is not finite.
     """
     count, total, power, noise = 0, 0.0, 0.0, 0.0
     for exact, rounded in pairs:
