@@ -12,8 +12,8 @@ from tosaic.backends.target import Core
 _LETTERS = {1: "b", 2: "h", 4: "w"}
 _STEPS = 127
 """An offset is up to so many elements."""
-_PAIR, _NEAR = (-1020, 1020), (-255, 255)
-"""Bytes that STRD and STR reach, and move a pointer on by."""
+_PAIR, _FAR, _NEAR = (-1020, 1020), (-255, 4095), 255
+"""Bytes that STRD and STR reach, and that STR moves a pointer on by."""
 _WIDTHS = (("i32", "i32"), ("i16", "i16"), ("i8", "i8"), ("i16", "i8"), ("i32", "i8"), ("i32", "i16"))
 """Elements of a vector, and how they lie in memory."""
 
@@ -165,7 +165,7 @@ def _near_to(dtype: str) -> Row:
     """A number to memory."""
     letter, width = {"i8": "b", "i16": "h", "i32": ""}[dtype], BYTES[dtype]
     operands, meaning = formals(d=f"{dtype} m", a="i32 r"), "d = a"
-    return Row(f"str{letter}.near", 1, meaning, operands, f"str{letter} {{a}}, {{d}}", _NEAR, width, moves=_NEAR[1])
+    return Row(f"str{letter}.near", 1, meaning, operands, f"str{letter} {{a}}, {{d}}", _FAR, width, moves=_NEAR)
 
 
 @ISAS.register

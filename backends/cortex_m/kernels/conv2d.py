@@ -39,7 +39,7 @@ class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
-    one pixel, and of others `kernels.vector_sketch` beside those of `nest.sketches`.
+    one pixel, and `kernels.vector_sketch` of windows of one; those of other windows are of `nest.sketches`.
     """
 
     name = "conv2d"
@@ -76,12 +76,10 @@ class Conv2d(ProgramFamily):
         row = row_sketch(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
         if row is not None:
             return {"row": row}
-        if epilogue.element != "i8":
-            return {}
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return () if "row" in self.vector_sketches(workload) else sketches(_contraction(workload, core), self.site)
+        return () if self.vector_sketches(workload) else sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

@@ -10,13 +10,14 @@ import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.rules import DERIVED
-from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowResult, row_parts
-from tosaic.backends.cortex_m.program.sketches.rows import one_row
+from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, Rows
+from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
+from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -60,7 +61,7 @@ class RowSketch:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open, as of `OneRow`."""
+        """The numbers that are open, as of `Rows`."""
         depth, one = self.geometry.depth, self.epilogue.element == "i8"
         vectors, whole = depth // LANES, self.channels // LANES * LANES if one else self.channels
         blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
@@ -76,7 +77,10 @@ class RowSketch:
             "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
         }
 
-    def row(self, knobs: Knobs) -> OneRow:
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+        return assignments(knobs)
+
+    def row(self, knobs: Knobs) -> Rows:
         """The numbers of a schedule.
 
         Raises:
@@ -105,12 +109,13 @@ class RowSketch:
             raise RefusedError("there is no further turn of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
-        return OneRow(
-            self.channels, depth, self.result, width, block, repeats, unroll, held, finish, ahead, finish_ahead
-        )
+        return Rows(
+            1, self.channels, depth, self.result, 1, width, 1, 1, block, repeats, unroll, held, finish, ahead,
+            finish_ahead,
+        )  # fmt: skip
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        return one_row(self.row(knobs))
+        return rows_of_pixels(self.row(knobs))
 
     def cost(self, knobs: Knobs) -> float:
         s = self.row(knobs)
@@ -127,7 +132,7 @@ class RowSketch:
             "code": self._instructions(s),
         }
 
-    def _instructions(self, s: OneRow) -> int:
+    def _instructions(self, s: Rows) -> int:
         """About the instructions of its code."""
         rest = s.block % s.width
         turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
@@ -145,14 +150,14 @@ class RowSketch:
         )
         return [Walk((s.channels,), accesses)]
 
-    def _cycles(self, s: OneRow) -> float:
+    def _cycles(self, s: Rows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         turns, rest = divmod(s.block, s.width)
         block = turns * self._turn(s, s.width) + (self._turn(s, rest) + _ENTRY if rest else 0) + 2 * (_ENTRY + s.held)
         finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
         return s.channels / s.block * block + finish
 
-    def _turn(self, s: OneRow, width: int) -> float:
+    def _turn(self, s: Rows, width: int) -> float:
         """Cycles of the sums of so many channels."""
         vectors = -(-s.depth // LANES)
         loads = vectors * (width + 1)
@@ -168,8 +173,4 @@ def row_sketch(
     """The sketch; None where there are several pixels, or a window is not all of its image."""
     if geometry.pixels > 1 or not geometry.dense:
         return None
-    multiplier, shift = (constants[name].astype(np.int64) for name in ("multiplier", "shift"))
-    form = "shifted" if DERIVED["down"](shift) is None else "doubled"
-    if DERIVED["whole"](multiplier, shift) is not None and epilogue.element != "i32":
-        form = "rounded"
-    return RowSketch(geometry, channels, epilogue, form, constants)
+    return RowSketch(geometry, channels, epilogue, rescale_form(epilogue, constants), constants)

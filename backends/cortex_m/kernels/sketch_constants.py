@@ -27,6 +27,15 @@ def scales(constants: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     return ("wide",) if DERIVED["round"](shift, zero) is None else ("high", "wide")
 
 
+def rescale_form(epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> str:
+    """The form of a RESCALE by vectors: `rounded` where every shift can be 31, `doubled` where none is below 32, else
+    `shifted`."""
+    multiplier, shift = (constants[name].astype(np.int64) for name in ("multiplier", "shift"))
+    if DERIVED["whole"](multiplier, shift) is not None and epilogue.element != "i32":
+        return "rounded"
+    return "shifted" if DERIVED["down"](shift) is None else "doubled"
+
+
 def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int32 multipliers and shifts that scale alike, each multiplier as large as int32 and a shift of 62 allow."""
     bits = np.frexp(np.maximum(multiplier, 1).astype(np.float64))[1]

@@ -36,6 +36,8 @@ _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
+_WEIGHED = 400
+"""Schedules for which it is estimated what they wait for memory."""
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
 _WORTH = 1.2
@@ -91,6 +93,10 @@ class Promising(Sketched, Protocol):
     """
 
     compared: ClassVar[int]
+
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+        """The assignments that are worth a thought."""
+        ...
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """Features of a schedule as of `Built.features`, about.
@@ -244,7 +250,7 @@ def _first(
 
     def compute() -> dict[str, Choice] | None:
         found, most = list[_Guess](), what.compared if isinstance(what, Promising) else _COMPARED
-        for number, each in enumerate(itertools.islice(_possible(what, knobs), _TRIED)):
+        for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
             with suppress(BackendError):
                 counts = built(what, assigned(each), core).priced(site, core)
                 if site.holds(counts):
@@ -264,14 +270,30 @@ def _first(
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
 
 
-def _possible(what: Sketched, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
-    """The assignments for which a sketch has steps, those first that it thinks cheap."""
+def _possible(
+    what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site
+) -> Iterator[dict[str, Choice]]:
+    """The assignments for which a sketch has steps, those first that it thinks cheap.
+
+    Of one that promises those that a site has working memory for, with what they wait for memory.
+    """
     costs = list[tuple[float, int, dict[str, Choice]]]()
-    for number, values in enumerate(itertools.product(*knobs.values())):
-        each = dict(zip(knobs, values, strict=True))
+    for number, each in enumerate(what.guesses(knobs) if isinstance(what, Promising) else assignments(knobs)):
         with suppress(RefusedError):
             costs.append((what.cost(each), number, each))
-    for _, _, each in sorted(costs, key=lambda cost: cost[:2]):
+    costs.sort(key=lambda cost: cost[:2])
+    if isinstance(what, Promising):
+        fitting = (cost for cost in costs if site.holds(what.promise(cost[2])))
+        costs = list(itertools.islice(fitting, _WEIGHED))
+        if site.waits_for_memory:
+            waits = (site.waits(what.moved(each), core.pipeline) for *_, each in costs)
+            costs = sorted(((c + w, n, e) for (c, n, e), w in zip(costs, waits, strict=True)), key=lambda c: c[:2])
+    for *_, each in costs:
         with suppress(RefusedError):
             list(what.steps(each))
             yield each
+
+
+def assignments(knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+    """All of some choices."""
+    return (dict(zip(knobs, values, strict=True)) for values in itertools.product(*knobs.values()))

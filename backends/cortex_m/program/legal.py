@@ -183,15 +183,25 @@ def elements_of(where: Affine, loops: Sequence[For]) -> set[int]:
 
 
 class Window(NamedTuple):
-    """What a turn touches along one dimension: `extent` elements from `base` on.
+    """What a turn touches along one dimension: of `extent` elements from `base` on, one in each `step`.
 
     Args:
-        dense: whether none of them is left out.
+        dense: whether none of these is left out.
     """
 
     base: Affine
     extent: int
+    step: int
     dense: bool
+
+    @property
+    def elements(self) -> int:
+        return (self.extent - 1) // self.step + 1
+
+    def number(self, index: Affine) -> Affine:
+        """Which of the elements an index is, from the first on."""
+        apart = index - self.base
+        return Affine(tuple((name, factor // self.step) for name, factor in apart.terms), apart.const // self.step)
 
 
 def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
@@ -212,7 +222,9 @@ def window_of(indices: Sequence[tuple[Affine, Sequence[For]]]) -> Window:
         raise RefusedError("two windows of it are in use")
     (outer,) = bases
     extent = max(reached) - min(reached) + 1
-    return Window(outer + min(reached), extent, len(reached) == extent)
+    step = math.gcd(*(place - min(reached) for place in reached)) or 1
+    found = Window(outer + min(reached), extent, step, dense=False)
+    return found._replace(dense=len(reached) == found.elements)
 
 
 def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Window]) -> None:

@@ -23,6 +23,7 @@ class PointerUse(NamedTuple):
         key: what tells it from others.
         where: bytes from the start of the buffer.
         stride: bytes from lane to lane.
+        turns: whether it stands in the hardware loop of its block.
     """
 
     key: Hashable
@@ -30,6 +31,7 @@ class PointerUse(NamedTuple):
     where: Affine
     row: Row
     stride: int = 1
+    turns: bool = True
 
 
 class Address(NamedTuple):
@@ -74,21 +76,24 @@ class Pointers:
         self.addresses.update((use.key, Address(f"[{{{name}}}], #{step}", name, True)) for use in uses)
 
     def still(self, buffer: str, outer: Affine, uses: Sequence[PointerUse]) -> None:
-        """Accesses at constant distances: a pointer follows another as far as one instruction reaches."""
+        """Accesses at constant distances: a pointer follows another as far as one instruction reaches, forward, or both
+        ways from the middle."""
         left = sorted(uses, key=lambda use: use.where.const)
         while left:
-            first, reach = left[0].where.const, min(use.row.reach[1] for use in left)
-            near = [use for use in left if use.where.const - first <= reach]
-            name = self._named(buffer, outer + first)
+            first = left[0].where.const
+            back, reach = max(use.row.reach[0] for use in left), min(use.row.reach[1] for use in left)
+            near = [use for use in left if use.where.const - first <= reach - back]
+            base = first if near[-1].where.const - first <= reach else first - back
+            name = self._named(buffer, outer + base)
             for use in near:
-                self.addresses[use.key] = _at(name, use.where.const - first)
+                self.addresses[use.key] = _at(name, use.where.const - base)
             left = left[len(near) :]
 
     def walk(self, buffer: str, outer: Affine, stride: int, uses: Sequence[PointerUse]) -> None:
         """Accesses of a turn in order, which move on by `stride` bytes each turn.
 
-        The pointer goes from each access to the next where that is one step for all of them. Else the last one moves
-        it, and the others stand at a distance from there.
+        The pointer goes from each access to the next where that is one step for all of them. Else one of them moves it,
+        best the last, and the others stand at a distance from there.
         """
         consts = [use.where.const for use in uses]
         moves = min(use.row.moves for use in uses)
@@ -98,31 +103,43 @@ class Pointers:
             for use in uses:
                 self.addresses[use.key] = Address(f"[{{{name}}}], #{step}", name, True)
             return
-        near = self._reached(uses, consts[-1])
-        if near is not uses:
+        moved = stride if abs(stride) <= moves else 0
+        for mover in (len(uses) - 1, *range(len(uses) - 1)):
+            places = [const - consts[mover] - moved * (number > mover) for number, const in enumerate(consts)]
+            if all(use.row.reach[0] <= at <= use.row.reach[1] for use, at in zip(uses, places, strict=True)):
+                break
+        else:
+            near = [use for use in uses if use.row.reach[0] <= use.where.const - consts[-1] <= use.row.reach[1]]
             for part in (near, [use for use in uses if use not in near]):
                 self.walk(buffer, outer, stride, part)
             return
-        name = self._named(buffer, outer + consts[-1], moving=True)
-        for use in uses:
-            self.addresses[use.key] = _at(name, use.where.const - consts[-1])
-        if abs(stride) <= moves:
-            self.addresses[uses[-1].key] = Address(f"[{{{name}}}], #{stride}", name, True)
+        name = self._named(buffer, outer + consts[mover], moving=True)
+        self.addresses.update((use.key, _at(name, at)) for use, at in zip(uses, places, strict=True))
+        if moved:
+            self.addresses[uses[mover].key] = Address(f"[{{{name}}}], #{stride}", name, True)
         else:
             self.advances += advance(name, stride)
 
     def chain(self, buffer: str, outer: Affine, stride: int, rows: Sequence[Sequence[PointerUse]]) -> None:
-        """Accesses of a turn in order; a pointer goes from place to place for all that lie in a row."""
+        """Accesses in order; a pointer goes from place to place for all that lie in a row, in a loop back to its first.
+
+        What comes behind a loop has a pointer of its own.
+        """
         for row in rows:
+            inside = [number for number, use in enumerate(row) if use.turns]
+            behind = row[inside[-1] + 1 :] if inside else []
+            if behind:
+                self.chain(buffer, outer, 0, [behind])
             runs = list[list[PointerUse]]()
-            for use in row:
-                reach = min(each.row.reach[1] for each in row)
-                if not runs or any(abs(use.where.const - other.where.const) > reach for other in runs[-1]):
+            for use in row[: len(row) - len(behind)]:
+                reach = min(min(-each.row.reach[0], each.row.reach[1]) for each in row)
+                near = runs and all(abs(use.where.const - other.where.const) <= reach for other in runs[-1])
+                if not near or use.turns != runs[-1][-1].turns:
                     runs.append([])
                 runs[-1].append(use)
             ends = [run[-1].where.const for run in runs]
             name = self._named(buffer, outer + ends[0], moving=len(runs) > 1 or stride != 0)
-            back = ends[0] + stride if stride else ends[-1]
+            back = next((end for run, end in zip(runs, ends, strict=True) if run[0].turns), ends[-1]) + stride
             for run, end, target in zip(runs, ends, [*ends[1:], back], strict=True):
                 self.addresses.update((use.key, _at(name, use.where.const - end)) for use in run)
                 self._moved(run[-1], name, target - end)
@@ -133,10 +150,6 @@ class Pointers:
             self.addresses[use.key] = Address(f"[{{{name}}}], #{distance}", name, True)
         elif distance:
             self.addresses[use.key] = Address(f"[{{{name}}}]", name, False, distance)
-
-    def _reached(self, uses: Sequence[PointerUse], base: int) -> Sequence[PointerUse]:
-        near = [use for use in uses if use.row.reach[0] <= use.where.const - base <= use.row.reach[1]]
-        return uses if len(near) == len(uses) else near
 
     def _named(self, buffer: str, start: Affine, moving: bool = False) -> str:
         name = f"p{len(self.starts)}"

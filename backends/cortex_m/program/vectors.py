@@ -21,23 +21,13 @@ from tosaic.backends.cortex_m.nest.block import (
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Address, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
-    Alloc,
-    Buffer,
-    For,
-    Instr,
-    RefusedError,
-    Statement,
-)
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 
 _NUMBERS = ("r0", "r2", "r4", "r8", "r10", "r12", "r6")
 """General registers of a block: sums of products want even ones."""
-_OTHER_MASK = "r12"
-"""Where the mask of the code around a block stays, whose own is another one."""
 _GENERAL = 13
 _LOW = tuple(f"r{i}" for i in range(8))
 _REACH_OF_LOOP = 4000
@@ -113,13 +103,15 @@ class _Vectors:
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = (distances(step) for part in self.parts for step in part)
         self.distances = [each for each in dict.fromkeys(apart) if each is not None]
-        self.numbers = tuple(name for name in _NUMBERS if not (self.mask and name == _OTHER_MASK))
+        self.taken = {"r0" if loop is None else "r12"} if self.mask else set[str]()
+        self.numbers = tuple(name for name in _NUMBERS if loop is None or name not in self.taken)
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if loop is not None and not self.first:
             self.parts[1] = self._late(self.parts[1])
-        uses = [use for part in self.parts for step in part if (use := self._use(step)) is not None]
+        found = [(self._use(step), part is self.parts[1]) for part in self.parts for step in part]
+        uses = [use._replace(turns=inside) for use, inside in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
@@ -136,10 +128,10 @@ class _Vectors:
 
     def _crowded(self) -> bool:
         """Whether there are too few general registers, or too few low ones."""
-        homes, names = {*self.homes.values()}, {name: f"%[{name}]" for name in self.pointers.starts}
+        homes, names = {*self.homes.values()} | self.taken, {name: f"%[{name}]" for name in self.pointers.starts}
         low = low_registers(i.text(names) for part in range(3) for i in self._code(part))
         kept = len([home for home in homes if home in _LOW])
-        general = len(homes) + len(self.pointers.starts) + len(self.read) + bool(self.mask)
+        general = len(homes) + len(self.pointers.starts) + len(self.read)
         return general > _GENERAL or len(low) + kept > len(_LOW)
 
     # Registers.
@@ -227,9 +219,11 @@ class _Vectors:
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
         before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
+        # The mask of the code around, and the lanes of this one: LR counts the turns of a hardware loop.
+        other, count = ("lr", "r0") if self.loop is None else ("r12", "lr")
         if self.mask:
             lanes, bits = self.mask
-            before = [f"vmrs {_OTHER_MASK}, p0", f"mov lr, #{lanes}", f"vctp.{bits} lr", *before]
+            before = [f"vmrs {other}, p0", f"mov {count}, #{lanes}", f"vctp.{bits} {count}", *before]
         turn, turns = tuple[str, ...](), 0
         if self.loop is not None:
             turns = self.loop.turns
@@ -242,7 +236,7 @@ class _Vectors:
             turn, before = found.turn, [*before, *found.entry]
             if opening or self._passes_end(hoisted, last):
                 after, turns = [*found.last, *after], turns - 1
-        after = [*after, f"vmsr p0, {_OTHER_MASK}"] if self.mask else after
+        after = [*after, f"vmsr p0, {other}"] if self.mask else after
         if 4 * len(turn) > _REACH_OF_LOOP or turns > _MOST_TURNS:
             raise RefusedError(f"a hardware loop of {len(turn)} instructions and {turns} turns is too long")
         return VectorBlock(
@@ -274,7 +268,7 @@ class _Vectors:
             if len(found) < hoisted and starts and not touched & changed:
                 found.append(step)
             else:
-                moved = pointers if address is not None and address.moves else set[str]()
+                moved = pointers if address is not None and (address.moves or address.behind) else set[str]()
                 changed |= {name for name in step.targets if name in fixed} | moved
         return found
 
@@ -284,7 +278,7 @@ class _Vectors:
         vectors = [v for v in VECTORS if v in used]
         changes = [name for name in starts if name in moving]
         reads = [*(name for name in starts if name not in moving), *self.read]
-        numbers = sorted({*self.homes.values()} | ({_OTHER_MASK} if self.mask else set()))
+        numbers = sorted({*self.homes.values()} | self.taken)
         constants = [each.name for each in self.distances]
         statement = assembly(before, turn, after, turns, changes, reads, numbers, constants, vectors)
         return [*(each.declared for each in self.distances), *statement]

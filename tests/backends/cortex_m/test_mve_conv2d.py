@@ -67,7 +67,7 @@ def test_shifts_over_the_whole_range_are_exact(tmp_path, shifts):
 
 
 def test_schedules_of_one_layer_are_exact(tmp_path):
-    layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 32), 20, (1, 1))
+    layer = mve_layers.conv2d(np.random.default_rng(1), (1, 5, 5, 8), 20, (2, 2))
     generated = tuple(variant for variant in layer.space(FAMILY).variants if variant.assignments > 1)
     space, choose = Space(generated), random.Random(1)
     schedules = {space.sample(choose) for _ in range(66)}
@@ -80,7 +80,7 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
 def test_short_tails_and_windows_in_registers_are_exact(tmp_path):
     cases = []
     for shape, kernel, window in [
-        ((1, 1, 17, 64), (1, 1), {}),
+        ((1, 1, 19, 32), (1, 3), {}),
         ((2, 7, 7, 16), (3, 3), {"pad": (1, 1, 1, 1)}),
         ((1, 10, 11, 5), (3, 2), {"stride": (2, 2), "pad": (0, 1, 1, 0)}),
     ]:
@@ -146,7 +146,7 @@ def test_a_core_without_mve_gets_a_program():
 
 
 def test_the_guess_reads_a_slow_memory_once_where_there_is_room():
-    layer = mve_layers.conv2d(np.random.default_rng(5), (1, 12, 12, 64), 64, (1, 1))
+    layer = mve_layers.conv2d(np.random.default_rng(5), (1, 13, 13, 16), 64, (2, 2))
 
     def guess(**site):
         return Space(tuple(Conv2d(site=Site(**site)).vector_variants(layer.workload(FAMILY), CORTEX_M55))).default()
@@ -168,7 +168,7 @@ def test_a_space_holds_a_hundred_thousand_legal_schedules():
 
 
 def test_the_c_of_weights_in_registers_stays_what_it_is():
-    layer = mve_layers.conv2d(np.random.default_rng(0), (1, 8, 8, 16), 8, (1, 1), shifts=(31, 31))
+    layer = mve_layers.conv2d(np.random.default_rng(0), (1, 8, 8, 4), 8, (2, 2), shifts=(31, 31))
     schedule = next(variant.first() for variant in layer.space(FAMILY).variants if variant.name == "resident")
     assert_golden("conv2d_resident.c", layer.case(FAMILY, schedule).source, "INLINE void group")
 

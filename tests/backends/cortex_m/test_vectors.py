@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import mve_layers
 import numpy as np
@@ -13,16 +14,27 @@ from golden_files import assert_golden_text
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.program.kernel import cheapest_first, of_schedule
+from tosaic.backends.cortex_m.program.kernel import Built, of_schedule
 from tosaic.backends.cortex_m.program.text import listing
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Cache, Memory
-from tosaic.tuner.space import Schedule, Space
+from tosaic.tuner.space import Schedule, Space, Variant
 
 FAMILY = Conv2d()
-SUMMED = {
-    "tile": "3x2", "tiles": 2, "share": 2, "unroll": 0, "repeats": 4, "finish": 2, "ahead": 2, "finish_ahead": 3,
+PIXELS = {
+    "tile": "3x2", "together": 6, "share": 2, "block": 64, "repeats": 4, "unroll": 0, "held": 0, "finish": 2,
+    "ahead": 2, "finish_ahead": 3,
 }  # fmt: skip
+SMALL = {"tile": "2x2", "together": 4, "block": 16, "repeats": 1, "finish": 1, "ahead": 0, "finish_ahead": 0}
 RESIDENT = {"held": 2, "factors": "held", "unroll": 2}
+OPTIONS = [
+    {},
+    {"shifts": (31, 31)},
+    {"shifts": (20, 33)},
+    {"clamp": (-100, 90)},
+    {"table": True},
+    {"clamp": (-100, 90), "table": True},
+]
 
 
 def pixels(count: int, depth: int, channels: int, **options) -> mve_layers.Layer:
@@ -30,24 +42,52 @@ def pixels(count: int, depth: int, channels: int, **options) -> mve_layers.Layer
     return mve_layers.conv2d(np.random.default_rng(count), (1, 1, count, depth), channels, (1, 1), **options)
 
 
+def first(variant: Variant) -> Schedule:
+    """The first schedule of a variant."""
+    found = variant.first()
+    assert found is not None
+    return found
+
+
 def programs(layer: mve_layers.Layer) -> dict[str, Schedule]:
     """The first schedule of each variant that is a program."""
-    workload = layer.workload(FAMILY)
-    firsts = {variant.name: variant.first() for variant in layer.space(FAMILY).variants}
-    return {n: s for n, s in firsts.items() if s is not None and FAMILY.is_program(workload, s, CORTEX_M55)}
+    firsts = {variant.name: first(variant) for variant in layer.space(FAMILY).variants}
+    return {n: s for n, s in firsts.items() if FAMILY.is_program(layer.workload(FAMILY), s, CORTEX_M55)}
 
 
-@pytest.mark.parametrize("shifts", [None, (31, 31), (32, 40), (40, 62)])
-def test_programs_are_exact(tmp_path, shifts):
+def kernel_of(layer: mve_layers.Layer, variant: str, knobs: dict) -> Built:
+    """The schedule of a layer with these numbers."""
+    what = FAMILY.vector_sketches(layer.workload(FAMILY))[variant]
+    return of_schedule(what, Schedule.of(variant, **knobs), CORTEX_M55)
+
+
+@pytest.mark.parametrize("shifts", [None, (31, 31)])
+def test_first_schedules_and_others_of_a_space_are_exact(tmp_path, shifts):
     draw, cases = random.Random(0), []
-    layers = [pixels(13, 64, 32, shifts=shifts), pixels(6, 16, 20, shifts=shifts), pixels(9, 128, 16, shifts=shifts)]
-    for layer in layers:
-        sketches = FAMILY.vector_sketches(layer.workload(FAMILY))
-        spaces = {variant.name: Space((variant,)) for variant in cheapest_first(sketches, CORTEX_M55, Site())}
-        for name, first in programs(layer).items():
-            drawn = (spaces[name].sample(draw) for _ in range(3))
-            cases += [layer.case(FAMILY, schedule) for schedule in dict.fromkeys((first, *drawn))]
-    assert len(cases) > 10
+    for layer in (pixels(13, 64, 32, shifts=shifts), pixels(9, 40, 20, shifts=shifts)):
+        workload = layer.workload(FAMILY)
+        for variant in layer.space(FAMILY).variants:
+            drawn = [first(variant), *(Space((variant,)).sample(draw) for _ in range(4))]
+            for schedule in dict.fromkeys(drawn):
+                with suppress(RefusedError):
+                    FAMILY.trace(workload, schedule, CORTEX_M55)
+                    cases.append(layer.case(FAMILY, schedule))
+    assert len(cases) > 15
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("sizes", [(9, 24, 40), (7, 5, 6), (5, 33, 35), (4, 16, 17)], ids=str)
+def test_any_sizes_bounds_and_types_are_exact(tmp_path, sizes):
+    cases = []
+    for options in [*OPTIONS, {"element": "i16"}, {"element": "i32"}]:
+        channels = sizes[2]
+        block = channels if options.get("element") or channels < 16 else channels // 16 * 16
+        layer = pixels(*sizes, **options)
+        knobs = {**PIXELS, **SMALL, "block": block, "share": 1 + (options in OPTIONS[:2])}
+        cases.append(layer.case(FAMILY, Schedule.of("pixels", **knobs)))
+        if "resident_vectors" in FAMILY.vector_sketches(layer.workload(FAMILY)):
+            cases.append(layer.case(FAMILY, Schedule.of("resident_vectors", held=0, factors="read", unroll=2)))
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -56,49 +96,79 @@ def test_programs_are_exact(tmp_path, shifts):
     "changed",
     [
         {"unroll": 2, "repeats": 1},
-        {"tile": "1x4", "tiles": 1, "share": 1, "repeats": 1},
-        {"tile": "1x4", "tiles": 1, "share": 1, "unroll": 1, "repeats": 1},
-        {"tile": "5x1", "tiles": 1, "share": 1, "repeats": 4},
+        {"unroll": 1, "repeats": 1, "tile": "1x4", "together": 1, "share": 1},
+        {"tile": "1x4", "together": 4, "repeats": 1},
+        {"tile": "5x1", "together": 13, "share": 1, "ahead": 1},
+        {"tile": "2x3", "together": 7, "block": 32, "repeats": 2, "finish_ahead": 0},
+        {"tile": "2x2", "together": 13, "held": 1, "ahead": 1},
         {"ahead": 0, "finish_ahead": 0, "finish": 4},
         {"ahead": 3, "finish": 1, "finish_ahead": 2},
+        {"block": 16, "finish": 1, "repeats": 2, "together": 12},
     ],
     ids=str,
 )
 def test_each_number_of_a_schedule_is_exact(tmp_path, changed):
-    layer = pixels(13, 64, 64)
-    case = layer.case(FAMILY, Schedule.of("summed", **{**SUMMED, **changed}))
-    (outcome,) = run_cases([case], tmp_path)
-    assert outcome.exact, outcome
+    knobs = {**PIXELS, **changed}
+    cases = [pixels(13, depth, 64).case(FAMILY, Schedule.of("pixels", **knobs)) for depth in (64, 72)]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
 
 
 @pytest.mark.parametrize(
     "changed", [{"held": 0}, {"held": 3, "factors": "read"}, {"held": 4, "factors": "read"}], ids=str
 )
-@pytest.mark.parametrize("depth", [16, 48])
+@pytest.mark.parametrize("depth", [16, 48, 3, 30])
 def test_weights_that_stay_or_are_read_are_exact(tmp_path, depth, changed):
-    layer = pixels(11, depth, 12)
+    layer = pixels(17, depth, 12)
     (outcome,) = run_cases([layer.case(FAMILY, Schedule.of("resident_vectors", **{**RESIDENT, **changed}))], tmp_path)
     assert outcome.exact, outcome
 
 
-def test_other_layers_are_left_to_generators():
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((1, 7, 9, 24), (2, 2)), ((2, 5, 7, 16), (1, 2)), ((1, 9, 1, 40), (4, 1))], ids=str
+)
+def test_pixels_that_lie_apart_are_exact(tmp_path, shape, stride):
+    layer = mve_layers.conv2d(np.random.default_rng(0), shape, 20, (1, 1), stride=stride)
+    cases = [layer.case(FAMILY, first(variant)) for variant in layer.space(FAMILY).variants]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_windows_of_several_pixels_are_left_to_the_generator():
     draw = np.random.default_rng(0)
-    others = [
-        pixels(9, 24, 16),
-        pixels(9, 16, 6),
-        pixels(9, 16, 16, clamp=(-100, 90)),
-        pixels(9, 16, 16, table=True),
-        pixels(9, 16, 16, shifts=(20, 31)),
-        pixels(9, 16, 16, element="i16"),
-        mve_layers.conv2d(draw, (1, 4, 4, 16), 16, (3, 3), pad=(1, 1, 1, 1)),
-    ]
-    assert [programs(layer) for layer in others] == [{}] * len(others)
+    inside = mve_layers.conv2d(draw, (1, 4, 4, 16), 16, (3, 3), pad=(1, 1, 1, 1))
+    above = mve_layers.conv2d(draw, (1, 2, 4, 16), 16, (1, 1), pad=(1, 0, 0, 0))
+    assert [programs(layer) for layer in (inside, above)] == [{}, {}]
+    one = pixels(9, 24, 16, clamp=(-100, 90), table=True)
+    assert set(programs(one)) == {variant.name for variant in one.space(FAMILY).variants}
 
 
-def test_the_guess_is_a_program_where_it_promises_fewer_cycles():
-    assert pixels(125, 64, 64).space(FAMILY).default().variant == "summed"
+def test_the_guess_keeps_weights_where_windows_are_shallow():
+    assert pixels(125, 64, 64).space(FAMILY).default().variant == "pixels"
     assert pixels(64, 16, 32).space(FAMILY).default().variant == "resident_vectors"
-    assert pixels(13, 64, 64).space(FAMILY).default().variant == "image"
+    assert pixels(64, 8, 32).space(FAMILY).default().variant == "resident_vectors"
+
+
+def test_pixels_that_are_left_take_no_tile_of_their_own_size():
+    whole, left = (kernel_of(pixels(n, 64, 64), "pixels", {**PIXELS, "together": n}) for n in (12, 13))
+    assert whole.cycles < left.cycles < whole.cycles * 14 / 12
+
+
+@pytest.mark.parametrize("sizes", [(125, 64, 64), (49, 40, 24), (12, 8, 32)], ids=str)
+def test_a_search_is_promised_what_the_tree_tells(sizes):
+    workload = (layer := pixels(*sizes)).workload(FAMILY)
+    for variant in layer.space(FAMILY).variants:
+        promised = FAMILY.features(workload, first(variant), CORTEX_M55)
+        kernel = of_schedule(FAMILY.vector_sketches(workload)[variant.name], first(variant), CORTEX_M55)
+        assert promised["scratch"] == kernel.scratch
+        assert promised["estimate"] == pytest.approx(kernel.cycles, rel=0.2)
+
+
+def test_little_working_memory_leaves_a_schedule():
+    family = Conv2d(site=Site(most_scratch=600))
+    workload = pixels(12, 256, 64).workload(family)
+    (variant,) = family.variants(workload, CORTEX_M55)
+    assert family.features(workload, first(variant), CORTEX_M55)["scratch"] <= 600
 
 
 def test_weights_that_no_cache_holds_are_waited_for_with_each_tile():
@@ -108,12 +178,14 @@ def test_weights_that_no_cache_holds_are_waited_for_with_each_tile():
 
     def fills(channels: int) -> float:
         """Times that each line of the weights is filled."""
-        knobs = {**SUMMED, "tiles": 1, "share": 1, "repeats": 1}
-        workload = pixels(12, 256, channels).workload(FAMILY)
-        counts = family.features(workload, Schedule.of("summed", **knobs), CORTEX_M55)
+        knobs = {**PIXELS, "together": 3, "share": 1, "repeats": 1, "block": channels}
+        workload = pixels(12, 256, channels).workload(family)
+        counts = family.features(workload, Schedule.of("pixels", **knobs), CORTEX_M55)
         return (counts["estimate_with_waits"] - counts["estimate"]) / 100 / (256 * channels / 32)
 
     assert 1 <= fills(64) < 1.1 and 4 <= fills(256) < 4.2
+    slow = first(family.variants(pixels(12, 256, 256).workload(family), CORTEX_M55)[0])
+    assert slow["together"] == 12
 
 
 def test_steps_by_hand_make_a_kernel(tmp_path):
@@ -124,11 +196,15 @@ def test_steps_by_hand_make_a_kernel(tmp_path):
     assert outcome.exact, outcome
 
 
-def test_steps_tree_and_c_of_one_schedule_stay_what_they_are():
-    workload = pixels(10, 16, 8).workload(FAMILY)
-    kernel = of_schedule(
-        FAMILY.vector_sketches(workload)["resident_vectors"], Schedule.of("resident_vectors", **RESIDENT), CORTEX_M55
-    )
+@pytest.mark.parametrize(
+    ("name", "layer", "variant", "knobs"),
+    [
+        ("program_vectors.txt", (10, 16, 8), "resident_vectors", RESIDENT),
+        ("program_pixels.txt", (4, 24, 20), "pixels", {**PIXELS, **SMALL, "tile": "3x2", "together": 4, "share": 1}),
+    ],
+)
+def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, layer, variant, knobs):
+    kernel = kernel_of(pixels(*layer), variant, knobs)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
-    assert_golden_text("program_vectors.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
+    assert_golden_text(name, f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")

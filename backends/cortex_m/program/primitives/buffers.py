@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.legal import covers, reads_old, uses, window_of, windows_inside
+from tosaic.backends.cortex_m.program.legal import Use, covers, reads_old, uses, window_of, windows_inside
 from tosaic.backends.cortex_m.program.primitives.dims import not_held
 from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import (
@@ -66,7 +66,7 @@ def in_whole_registers(b: Buffer) -> Buffer:
 @PRIMITIVES.register
 class StageWindow(Primitive):
     """`stage(a, k, va, r, i32)`: what a turn of loop `k` touches of `a` is copied to `va` first, in registers `r` or in
-    `scratch`, as i32; what the turn writes is copied back.
+    `scratch`, as i32; what the turn writes is copied back. Scratch memory gets what lies between, too.
 
     `stage(w, n, vw, q, i8, x)`: only what is read in loop `x` inside is, of what does not change in the turn.
     """
@@ -98,30 +98,39 @@ class StageWindow(Primitive):
             raise RefusedError(f"a turn of `{var}` does not touch {name}")
         windows = [window_of([(u.access.index[dim], u.loops) for u in found]) for dim in range(len(b.shape))]
         windows_inside(program, loop, b, windows)
-        kept = [dim for dim, window in enumerate(windows) if window.extent > 1]
-        if not kept and memory == "q" and b.shape:
-            kept = [len(b.shape) - 1]
-        buffer = in_whole_registers(Buffer(new, dtype, tuple(windows[dim].extent for dim in kept), memory))
+        windows = [window._replace(step=1) for window in windows] if memory == "scratch" else windows
+        kept = [dim for dim, window in enumerate(windows) if window.elements > 1]
+        lane = len(b.shape) - 1
+        if memory == "q" and b.shape and lane not in kept and (not kept or _is_counted(found, lane)):
+            kept.append(lane)
+        buffer = in_whole_registers(Buffer(new, dtype, tuple(windows[dim].elements for dim in kept), memory))
         names = {dim: f"{new}{i}" for i, dim in enumerate(kept)}
         fresh(program, *names.values())
         if memory in REGISTERS and any(not w.dense for w in windows):
             raise RefusedError(f"a turn of `{var}` reads {name} with gaps")
         written = any(u.how != "read" for u in found)
-        outer = Access(name, tuple(w.base + names[d] if d in names else w.base for d, w in enumerate(windows)))
+        places = {d: Affine.of(names[d]) * windows[d].step for d in kept}
+        outer = Access(name, tuple(w.base + places.get(d, 0) for d, w in enumerate(windows)))
         inner = Access(new, tuple(Affine.of(names[dim]) for dim in kept))
 
         def moved(a: Access) -> Access:
-            return Access(new, tuple(a.index[d] - windows[d].base for d in kept)) if a.buffer == name else a
+            return Access(new, tuple(windows[d].number(a.index[d]) for d in kept)) if a.buffer == name else a
 
-        read = reads_old(b, found) or (written and not covers(b, found, math.prod(windows[dim].extent for dim in kept)))
+        size = math.prod(windows[dim].elements for dim in kept)
+        read = reads_old(b, found) or (written and not covers(b, found, size))
         back = {names[dim]: f"{names[dim]}o" for dim in kept} if read else {}
         fresh(program, *back.values())
-        extents = {names[dim]: windows[dim].extent for dim in kept}
+        extents = {names[dim]: windows[dim].elements for dim in kept}
         parts = [_copied(inner, outer, extents, {})] if read else []
         changed = loop.body if within is None else within
         parts += [exchanged(loop.body, changed, with_accesses(changed, moved))]
         parts += [_copied(outer, inner, extents, back)] if written else []
         return with_loop(program, loop, replace(loop, body=Alloc(buffer, seq(*parts))))
+
+
+def _is_counted(found: Sequence[Use], dim: int) -> bool:
+    """Whether a loop inside of a turn counts a dimension, be it one element of it."""
+    return any(use.access.index[dim][f.var] for use in found for f in use.loops)
 
 
 def _copied(to: Access, source: Access, extents: Mapping[str, int], names: Mapping[str, str]) -> Statement:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.host import Pack
+from tosaic.backends.cortex_m.program.host import Derive, Pack
+from tosaic.backends.cortex_m.program.interpret import packed
 from tosaic.backends.cortex_m.program.legal import uses
 from tosaic.backends.cortex_m.program.primitives.dims import dimension, not_held, relaid
 from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
@@ -57,8 +60,8 @@ class PackConstant(Primitive):
             raise RefusedError(f"turns of a loop overlap in {b.name}")
         names = {f.var: Affine.of(f"v{i}") for i, f in enumerate(used)}
         shape, where = tuple(f.extent for f in used), tuple(i.at(names) for i in access.index)
-        packed = replace(b, shape=shape)
-        if packed.size == b.size and b.address(where) == packed.address(
+        laid = replace(b, shape=shape)
+        if laid.size == b.size and b.address(where) == laid.address(
             tuple(Affine.of(f"v{i}") for i in range(len(shape)))
         ):
             raise RefusedError(f"{b.name} lies in that order")
@@ -104,8 +107,8 @@ def uses_of(program: Program, name: str) -> list[tuple[Access, tuple[For, ...]]]
 class Pad(Primitive):
     """`pad(k, 4)`: a loop that adds products gets as many turns as 4 divides.
 
-    The host fills its constant factor, whose end the loop reaches, with zeros; the other one, in scratch memory or in
-    lanes of registers, holds anything there.
+    The host fills its constant factor, whose end the loop reaches, with zeros, or has; the other one, in scratch memory
+    or in lanes of registers, holds anything there.
     """
 
     name = "pad"
@@ -144,7 +147,10 @@ class Pad(Primitive):
             raise RefusedError(f"`{loop.var}` counts two dimensions of {b.name}")
         if b.memory == "const":
             (first,) = {access.index[dim].const for access, _ in found if access.index[dim][loop.var]}
-            if b.shape[dim] != first + loop.extent:
+            end = first + loop.extent
+            if b.shape[dim] == first + extent and not _filled(program, b).take(range(end, first + extent), dim).any():
+                return program
+            if b.shape[dim] != end:
                 raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
             shape = (*b.shape[:dim], first + extent, *b.shape[dim + 1 :])
             longer = relaid(program, b.name, shape, lambda i, _: i)
@@ -157,6 +163,21 @@ class Pad(Primitive):
         if b.in_registers and max(ends) < b.shape[dim]:
             return program
         return lengthened(program, b, dim, max(*ends, b.shape[dim] - 1) + 1)
+
+
+def _filled(program: Program, b: Buffer) -> np.ndarray:
+    """Which elements of a constant the host takes from somewhere; the others are 0."""
+    packs, name = list[Pack](), b.name
+    for step in reversed(program.host):
+        if step.name == name:
+            if isinstance(step, Derive):
+                break
+            packs.append(step)
+            name = step.source
+    found = np.ones(packs[-1].was if packs else b.shape, bool)
+    for pack in reversed(packs):
+        found = packed(pack, found)
+    return found
 
 
 def lengthened(program: Program, b: Buffer, dim: int, extent: int) -> Program:

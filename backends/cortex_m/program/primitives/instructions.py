@@ -1,4 +1,4 @@
-"""Primitives on instructions: select."""
+"""Primitives on instructions: select, unmask."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
-from tosaic.backends.cortex_m.program.rewriting import at, mapped_down, meaning, seq
+from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, meaning, seq, touches, under
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
@@ -57,6 +58,42 @@ class Select(Primitive):
 
         body = mapped_down(loop.body, leaf)
         return with_loop(program, loop, replace(loop, body=body))
+
+
+@PRIMITIVES.register
+class Unmask(Primitive):
+    """`unmask(x)`: loads in loop `x` that a mask keeps from lanes read all lanes, as there is memory behind."""
+
+    name = "unmask"
+    takes = ("loop",)
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop = program.loop(str(arguments[0]))
+        loads = [(s, around) for s, around in under(program.body) if loop in around and _is_short_load(s)]
+        for s, around in loads:
+            assert isinstance(s, Instr)
+            register, source = (access.buffer for access in s.operands)
+            _, last = bounds_of(program.buffers[source].address(s.operands[1].index), around)
+            if last + s.row.lanes > program.buffers[source].size:
+                raise RefusedError(f"behind {s} there is nothing to read")
+            if sum(access.buffer == register for how, access in touches(program.body) if how != "read") > 1:
+                raise RefusedError(f"lanes of {register} are written elsewhere, too")
+        if not loads:
+            raise RefusedError(f"no mask keeps lanes from a load in `{loop.var}`")
+        whole = {id(s) for s, _ in loads}
+
+        def unmasked(s: Statement) -> Statement:
+            return replace(s, limit=0) if isinstance(s, Instr) and id(s) in whole else s
+
+        return with_loop(program, loop, replace(loop, body=mapped(loop.body, unmasked)))
+
+
+def _is_short_load(s: Statement) -> bool:
+    """Whether a mask keeps lanes from an instruction that brings what lies in memory side by side to a vector."""
+    if not isinstance(s, Instr) or not s.limit or s.row.apart or s.row.gathers:
+        return False
+    target, *sources = s.row.formals
+    return (target.memory, *(f.memory for f in sources)) == ("q", "m") and meaning(s.row).target.buffer == target.name
 
 
 def _selected(s: For | Assign | Reduce, rows: tuple[Row, ...], buffers: Mapping[str, Buffer], isa: str) -> Statement:

@@ -1,93 +1,15 @@
-"""Products of one row in parts, for cores with vectors: the numbers of a schedule, and what follows from them.
+"""Products of rows in parts, for cores with vectors: what follows from the numbers of a schedule.
 
-Results go in parts: whole vectors of bytes, in blocks whose sums lie in scratch memory, and by fours what is left, or
-all of wider results.
+Results of a tile of pixels go in parts: whole vectors of bytes, in blocks whose sums lie in scratch memory, and by
+fours what is left, or all of wider results.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-LANES = 16
-"""Bytes of a vector, and results of a turn of the finish."""
-FOUR = 4
-"""Words of a vector."""
-
-
-@dataclass(frozen=True)
-class RowResult:
-    """How sums become results.
-
-    Args:
-        form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`.
-        element: the type of a result.
-        clamped, table: whether results of bytes have bounds, and are looked up.
-    """
-
-    form: str
-    element: str
-    clamped: bool
-    table: bool
-
-    @property
-    def factors(self) -> tuple[str, ...]:
-        """The constants of a channel in the order of their use."""
-        return {
-            "rounded": ("bias", "whole"),
-            "doubled": ("bias", "multiplier", "down"),
-            "shifted": ("bias", "left", "multiplier", "rest"),
-        }[self.form]
-
-
-@dataclass(frozen=True)
-class OneRow:
-    """The numbers of a schedule.
-
-    Args:
-        channels: of the output.
-        depth: bytes of a window.
-        width: channels whose sums lie in registers.
-        block: channels whose sums lie in scratch memory at a time, of those in whole vectors.
-        repeats: of these sums in a turn.
-        unroll: vectors of the depth in a turn of a hardware loop over it; 0 where that goes over channels.
-        held: vectors of the input that stay in registers.
-        finish: vectors of results in a turn.
-        ahead, finish_ahead: loads that run a turn ahead.
-    """
-
-    channels: int
-    depth: int
-    result: RowResult
-    width: int
-    block: int
-    repeats: int
-    unroll: int
-    held: int
-    finish: int
-    ahead: int
-    finish_ahead: int
-
-    @property
-    def whole(self) -> int:
-        """Channels in whole vectors of results."""
-        return self.channels // LANES * LANES if self.result.element == "i8" else 0
-
-    @property
-    def rest(self) -> int:
-        """The other channels."""
-        return self.channels - self.whole
-
-    @property
-    def vectors(self) -> int:
-        """Whole vectors of a window."""
-        return self.depth // LANES
-
-    @property
-    def short(self) -> int:
-        """Bytes of the last vector of a window where it is not whole."""
-        return self.depth % LANES
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, Rows
 
 
 @dataclass(frozen=True)
@@ -101,7 +23,7 @@ class RowPart:
         loops: how many loops over a window, or a part of it, there are before it is scheduled.
     """
 
-    s: OneRow
+    s: Rows
     loop: str
     depth: str
     behind: str
@@ -129,6 +51,16 @@ class RowPart:
         return self.s.finish if self.block % (LANES * self.s.finish) == 0 else 1
 
     @property
+    def pixel(self) -> str:
+        """The loop over the pixels of a tile; none over one."""
+        return f"{self.s.pixel}{self.behind}" if self.s.pixel else ""
+
+    @property
+    def finished(self) -> str:
+        """The loop of which a turn is one block, of the finish of a block of channels."""
+        return f"{self.inner}b"
+
+    @property
     def fours(self) -> int:
         """Vectors of four results in a turn: all where they are few."""
         vectors = self.block // FOUR
@@ -137,21 +69,59 @@ class RowPart:
         return self.s.finish if vectors % self.s.finish == 0 else 1
 
     @property
+    def shared(self) -> str:
+        """The loop over pixels that share one reading of the factors of whole vectors; none over one."""
+        if self.s.share == 1:
+            return ""
+        return self.pixel if self.s.share == self.s.together else "xr"
+
+    @property
+    def over_pixels(self) -> bool:
+        """Whether a hardware loop of the finish of whole vectors goes over pixels, as one turn takes all channels."""
+        s = self.s
+        return self.block == LANES * self.finish and s.share < s.together and s.together % s.share == 0
+
+    @property
+    def unrolled(self) -> int:
+        """Pixels in a turn of a hardware loop over them."""
+        return next(n for n in (4, 3, 2, 1) if self.s.together % n == 0)
+
+    @property
+    def finishes(self) -> list[tuple[str, str, int]]:
+        """The blocks of its finish: the loop of which a turn is one, its hardware loop, and the turns of that."""
+        if self.whole and self.over_pixels:
+            return [(self.finished, self.pixel, self.s.together // self.s.share)]
+        if self.whole:
+            return [(self.finished, "nf", self.block // (LANES * self.finish))]
+        whole, left = divmod(self.block, FOUR)
+        behind = "_t" * (whole > 0)
+        if self.pixel:
+            turns = self.s.together // self.unrolled
+            names = [(self.finished, self.pixel)] * (whole > 0)
+            names += [(f"{self.finished}{behind}", f"{self.pixel}{behind}")] * (left > 0)
+            return [(*each, turns) for each in names]
+        found = [(self.finished, "nq", whole // self.fours)] if whole else []
+        return found + ([(f"{self.finished}{behind}", "", 1)] if left else [])
+
+    @property
     def groups(self) -> list[SumGroup]:
-        """The channels of a block as they are added up: as many together as the schedule says, then what is left."""
-        width = min(self.s.width, self.block)
+        """What is added up in a loop of its own: as many channels and pixels together as the schedule says, then the
+        channels that are left, then the pixels that are."""
+        s, width = self.s, min(self.s.width, self.block)
         names = (f"k{'_t' * n}" for n in itertools.count(self.loops))
         loop, rest = "si" if self.whole else self.inner, self.block % width
         kinds = [(loop, self.depth, "", self.block - rest, width)]
         if rest:
             kinds.append((f"{loop}_t", next(names), "x", rest, rest))
-        return [self._group(names, *kind) for kind in kinds]
-
-    def _group(self, names: Iterator[str], loop: str, depth: str, behind: str, channels: int, width: int) -> SumGroup:
-        held = 0 if behind else min(self.s.held, self.s.vectors)
-        last = next(names) if self.s.short and self.s.vectors else depth
-        left = next(names) if 0 < held < self.s.vectors else depth
-        return SumGroup(self, loop, depth, last, left, behind, channels, width, held)
+        lasts = [next(names) if s.short and s.vectors else depth for _, depth, *_ in kinds]
+        found = list[SumGroup]()
+        for (loop, depth, behind, channels, width), last in zip(kinds, lasts, strict=True):
+            held = 0 if behind else min(s.held, s.vectors)
+            left = next(names) if 0 < held < s.vectors else depth
+            over = f"sx{self.behind}{'b' * (behind != '')}" if self.pixel else ""
+            found.append(SumGroup(self, over, loop, depth, last, left, behind, s.pixels, channels, width, held))
+        pixels = s.together % s.pixels
+        return found + [group.of_pixels(pixels) for group in found if pixels]
 
     def named(self, name: str) -> str:
         """A buffer that other parts have, too, by its name in this one."""
@@ -163,23 +133,35 @@ class SumGroup:
     """Channels of a block that are added up in one hardware loop.
 
     Args:
-        loop, depth: the loops over them, and over a window.
+        over, loop, depth: the loops over tiles of pixels, over the channels, and over a window.
         last: the loop over the last vector of a window where it is short.
         left: the loop over whole vectors of a window that do not stay in registers, where others do.
         behind: what names end in.
+        pixels: in registers.
         channels, width: how many there are, and in registers.
         held: vectors of a window that stay.
     """
 
     part: RowPart
+    over: str
     loop: str
     depth: str
     last: str
     left: str
     behind: str
+    pixels: int
     channels: int
     width: int
     held: int
+
+    def of_pixels(self, pixels: int) -> SumGroup:
+        """The same for pixels that are left."""
+        over, loop, depth = (f"{name}_p" for name in (self.over, self.loop, self.depth))
+        short, held = self.last != self.depth, self.left != self.depth
+        last = f"{depth}_t" if short else depth
+        left = f"{depth}{'_t' * (1 + short)}" if held else depth
+        behind = f"{self.behind}p"
+        return replace(self, over=over, loop=loop, depth=depth, last=last, left=left, behind=behind, pixels=pixels)
 
     @property
     def repeats(self) -> int:
@@ -203,25 +185,40 @@ class SumGroup:
         return self.own("sj") if self.part.s.unroll else self.loop
 
     @property
+    def pixel(self) -> str:
+        """The loop over the pixels whose sums lie in registers; none over one."""
+        return self.own("st") if self.pixels > 1 else ""
+
+    @property
+    def inner(self) -> str:
+        """The loop of which a turn adds what registers hold."""
+        return self.own("sr" if self.repeats > 1 else "sj")
+
+    @property
+    def each(self) -> list[str]:
+        """The loops over channels and pixels whose sums registers hold."""
+        return [*([self.own("sc")] if self.width > 1 else []), *([self.pixel] if self.pixel else [])]
+
+    @property
     def weights(self) -> str:
         """The constant that it reads."""
-        return f"{self.part.named('w')}{self.behind}"
+        return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
 
     @property
     def loops(self) -> int:
         """Loops over a window, or a part of it, that it adds."""
-        return (self.behind != "") + (self.last != self.depth) + (self.left != self.depth)
+        return (self.behind == "x") + (self.last != self.depth) + (self.left != self.depth)
 
     def own(self, name: str) -> str:
         """A new name."""
         return f"{name}{'u' * (self.part.behind != '')}{self.behind}"
 
 
-def row_parts(s: OneRow) -> list[RowPart]:
+def row_parts(s: Rows) -> list[RowPart]:
     """The parts of a row, whole vectors of results first."""
     both = bool(s.whole and s.rest)
     parts = [RowPart(s, "n", "k", "", s.whole, 1 + both)] if s.whole else []
     if s.rest:
-        behind, loops = "_t" if both else "", sum(g.loops for part in parts for g in part.groups)
+        behind, loops = "_t" if both else "", sum(g.loops for part in parts for g in part.groups if g.depth[-1] != "p")
         parts.append(RowPart(s, f"n{behind}", f"k{behind}", behind, s.rest, 1 + both + loops))
     return parts

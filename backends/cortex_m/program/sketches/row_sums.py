@@ -1,24 +1,28 @@
-"""Sums of products of one row: the steps of a schedule of `rows`."""
+"""Sums of products of rows: the steps of a schedule of `rows`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosaic.backends.cortex_m.program.sketches.row_parts import LANES, RowPart, SumGroup
+from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES
+from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup
 
 
 def row_sums(part: RowPart) -> Iterator[str]:
     """The sums of a part, in the order in which they are finished."""
     loop, w, total = part.inner, part.named("w"), part.named("S")
+    if part.pixel:
+        yield f"reorder({loop}, sx{part.behind})"
     packed = True
     if part.whole:
         yield from (f"split({loop}, sh, 2)", f"split({loop}, sq, 2)", f"split({loop}, si, 4)")
         if part.block > LANES:
             yield from (f"divide_dim({total}, 0, {LANES})", f"divide_dim({total}, 1, 4)")
-            yield from (f"divide_dim({total}, 2, 2)", f"reorder_dims({total}, d03214567)")
+            yield f"divide_dim({total}, 2, 2)"
         else:
             yield from (f"divide_dim({total}, 0, 4)", f"divide_dim({total}, 1, 2)")
-            yield f"reorder_dims({total}, d2103456)"
+    yield from _places(part)
+    if part.whole:
         yield from ("reorder(sq, sh)", "reorder(si, sh)", "reorder(si, sq)", f"pack({w})")
         yield from (f"fuse({loop}, sh)", "fuse(sh, sq)", "fuse(sq, si)")
     elif part.behind:
@@ -26,61 +30,86 @@ def row_sums(part: RowPart) -> Iterator[str]:
     else:
         packed = False
     groups = part.groups
-    if len(groups) > 1:
-        first, rest = groups
-        yield from (f"cut({first.loop}, {first.channels})", f"apart({w}, {rest.weights}, {rest.loop})")
-        yield from (f"pack({group.weights})" for group in groups)
+    if rest := next((g for g in groups if g.behind == "x"), None):
+        yield from (f"cut({groups[0].loop}, {groups[0].channels})", f"apart({w}, {rest.weights}, {rest.loop})")
+        yield from (f"pack({group.weights})" for group in (groups[0], rest))
         packed = True
+    yield from _tiles(part, groups)
     around = int(part.inner != part.loop)
+    dims = (around, around + 1) if packed else (0, 3)
     for group in groups:
-        yield from _added(group, (around, around + 1) if packed else (0, 3))
+        yield from _added(group)
+    for group in groups:
+        if not group.behind.endswith("p"):
+            yield from _laid_out(group, *dims)
+    for group in groups:
+        yield from _read(group)
 
 
-def _added(g: SumGroup, dims: tuple[int, int]) -> Iterator[str]:
-    """The sums of a group; `dims` of its weights count channels and depth."""
-    turn = inner = g.own("sj")
-    yield f"split({g.loop}, {turn}, {g.channels})"
+def _tiles(part: RowPart, groups: list[SumGroup]) -> Iterator[str]:
+    """The pixels whose sums lie in registers right around these, others outside; those that are left apart."""
+    s = part.s
+    if not part.pixel:
+        return
+    if any(g.behind == "x" for g in groups):
+        yield f"distribute({groups[0].over})"
+    if s.together % s.pixels:
+        whole = s.together // s.pixels * s.pixels
+        yield from (f"cut({g.over}, {whole}, p)" for g in groups if not g.behind.endswith("p"))
+    for g in groups:
+        if g.pixel:
+            yield from (f"split({g.over}, {g.pixel}, {g.pixels})", f"reorder({g.pixel}, {g.loop})")
+
+
+def _places(part: RowPart) -> Iterator[str]:
+    """The sums of a pixel side by side, in the order in which they are finished."""
+    counted = 1
+    order = [0]
+    if part.whole:
+        order = [0, 3, 2, 1] if part.block > LANES else [2, 1, 0]
+        counted = len(order)
+    pixel, dims = counted + 2, range(counted, counted + 4)
+    if part.pixel:
+        order = [pixel, *order, *(d for d in dims if d != pixel)]
+    else:
+        order = [*order, *dims]
+    if order != sorted(order) and part.block > 1:
+        yield f"reorder_dims({part.named('S')}, d{''.join(map(str, order))})"
+
+
+def _added(g: SumGroup) -> Iterator[str]:
+    """The sums of a group in registers, vector by vector of the depth."""
+    inner, (each, *_) = g.inner, (*g.each, "")
+    yield f"split({g.loop}, {g.own('sj')}, {g.channels})"
     if g.repeats > 1:
-        inner = g.own("sr")
-        yield f"split({turn}, {inner}, {g.repeats * g.width})"
-    each = g.own("sc") if g.width > 1 else ""
-    if each:
+        yield f"split({g.own('sj')}, {inner}, {g.repeats * g.width})"
+    if g.width > 1:
         yield f"split({inner}, {each}, {g.width})"
     yield f"stage({g.part.named('S')}, {inner}, {g.own('R')}, r)"
-    if each:
-        yield f"distribute({each})"
+    yield from (f"distribute({loop})" for loop in reversed(g.each))
     if g.width in (4, 6):
-        yield f"split({g.own('R')}0, {g.own('rp')}, 2)"
-    yield from _products(g, inner, f"{each}b" if each else "", dims)
-
-
-def _products(g: SumGroup, inner: str, each: str, dims: tuple[int, int]) -> Iterator[str]:
-    """All of the depth for the channels that `each` counts, or one."""
-    s, k, w, each_last = g.part.s, g.depth, g.weights, each
+        yield f"split({g.own('R')}{int(g.pixel != '')}, {g.own('rp')}, 2)"
+    s, k, loops = g.part.s, g.depth, [f"{loop}b" for loop in g.each]
     if s.short:
-        within = ""
+        within = f", i8, {g.last}" if s.vectors else ""
         if s.vectors:
-            within = f", i8, {g.last}"
             yield f"cut({k}, {LANES * s.vectors})"
-            if each:
-                each_last = f"{each}b"
-                yield f"distribute({each})"
+            yield from (f"distribute({loop})" for loop in reversed(loops))
         yield from (f"stage(a, {g.around}, {g.own('vs')}, q{within})", f"pad({g.last}, {LANES})")
     if s.vectors:
         yield f"split({k}, {g.own('kl')}, {LANES})"
-        if each:
-            yield f"reorder({each}, {k})"
-    yield from _laid_out(g, *dims)
-    if s.short:
-        within = f", i8, {g.last}" if s.vectors and not each else ""
-        yield f"stage({w}, {each_last or inner}, {g.own('vz')}, q{within})"
-    if s.vectors:
-        yield from _vectors(g)
+        yield from (f"reorder({loop}, {k})" for loop in reversed(loops))
 
 
-def _vectors(g: SumGroup) -> Iterator[str]:
-    """The whole vectors of a window, and of weights."""
+def _read(g: SumGroup) -> Iterator[str]:
+    """The vectors of a window, and of weights."""
     s, k, w, left = g.part.s, g.depth, g.weights, g.left
+    if s.short:
+        each = f"{g.each[0]}{'bb' if s.vectors else 'b'}" if g.width > 1 else g.inner
+        within = f", i8, {g.last}" if s.vectors and g.width == 1 else ""
+        yield f"stage({w}, {each}, {g.own('vz')}, q{within})"
+    if not s.vectors:
+        return
     if s.unroll:
         left = g.own("ku")
         yield f"split({k}, {left}, {s.unroll})"
@@ -90,7 +119,7 @@ def _vectors(g: SumGroup) -> Iterator[str]:
             yield f"cut({k}, {g.held})"
         yield f"stage(a, {g.loop}, {g.own('vh')}, q{within})"
         if g.held > 1:
-            yield f"split({g.own('vh')}0, {g.own('hl')}, {LANES})"
+            yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {LANES})"
         yield f"stage({w}, {k}, {g.own('vw')}, q)"
     if g.held < s.vectors:
         yield from (f"stage(a, {left}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")

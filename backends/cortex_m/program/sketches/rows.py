@@ -1,24 +1,31 @@
-"""The sketch of products of one row for cores with vectors: schedules of CONV2D of one pixel, whatever its sizes are.
+"""The sketch of products of rows for cores with vectors: schedules of CONV2D whose windows are one pixel, whatever its
+sizes are.
 
-A hardware loop goes over the channels of a part, all of the depth in a turn; the first vectors of the input stay in
-registers, and its last one does where it is short. Or it goes over the depth, for some channels at a time. Names are
-those of `program.algorithms`.
+A hardware loop goes over the channels of a part, all of the depth in a turn, for some pixels; the first vectors of
+these stay in registers, and their last ones do where they are short. Or it goes over the depth, for some channels at a
+time. Names are those of `program.algorithms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowPart, row_parts
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, Rows
+from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
 
 _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 """The identity that saturates a result in a word."""
 
 
-def one_row(s: OneRow) -> Iterator[str]:
+def rows_of_pixels(s: Rows) -> Iterator[str]:
     """The steps of a schedule."""
-    yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)", "compute_at(S, n)")
+    yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
+    if 1 < s.together < s.row:
+        yield f"split(x, xi, {s.together}{', early' * (s.row % s.together > 0)})"
+    if s.pixel:
+        yield f"reorder({s.pixel}, n)"
+    yield "compute_at(S, n)"
     yield f"rewrite(out, {s.result.form})"
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
@@ -37,7 +44,7 @@ def one_row(s: OneRow) -> Iterator[str]:
         yield from _hoisted(part)
 
 
-def _numbers(s: OneRow) -> Iterator[str]:
+def _numbers(s: Rows) -> Iterator[str]:
     """What all results have in common, in registers."""
     if s.whole and s.result.form != "rounded":
         yield "stage(zero_half, b, zh, r)"
@@ -64,7 +71,7 @@ def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
     if part.inner != part.loop:
         yield f"split({part.loop}, {part.inner}, {part.block})"
-    yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}, 2)")
+    yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
     yield from row_sums(part)
 
@@ -73,16 +80,10 @@ def _selected(part: RowPart) -> Iterator[str]:
     """Its instructions."""
     for group in part.groups:
         yield from _block(group.around, group.turned, group.turns)
-    finished = f"{part.inner}b"
     if part.whole:
         yield "write_out(eq)"
-        yield from _block(finished, "nf", part.block // (LANES * part.finish))
-        return
-    whole, left = divmod(part.block, FOUR)
-    if whole:
-        yield from _block(finished, "nq", whole // part.fours)
-    if left:
-        yield from _block(f"{finished}_t" if whole else finished, "", 1)
+    for around, turned, turns in part.finishes:
+        yield from _block(around, turned, turns)
 
 
 def _block(around: str, turn: str, turns: int) -> Iterator[str]:
@@ -97,12 +98,11 @@ def _hoisted(part: RowPart) -> Iterator[str]:
     for group in part.groups:
         if part.s.ahead and group.turns > 1:
             yield f"hoist({group.turned}, {part.s.ahead})"
-    if part.whole:
-        finish, turns = "nf", part.block // (LANES * part.finish)
-    else:
-        finish, turns = "nq", part.block // (FOUR * part.fours)
-    if part.s.finish_ahead and turns > 1:
-        yield f"hoist({finish}, {part.s.finish_ahead})"
+    for _, turned, turns in part.finishes:
+        # Of pixels that are finished with factors that stay, sums alone are loaded.
+        ahead = part.s.finish_ahead if part.whole or not part.pixel else min(part.s.finish_ahead, part.unrolled)
+        if ahead and turns > 1:
+            yield f"hoist({turned}, {ahead})"
 
 
 def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:
@@ -111,49 +111,97 @@ def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]
 
 
 def _narrowed(part: RowPart) -> Iterator[str]:
-    """Sixteen results of a turn: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
-    result, around, turn = part.s.result, f"{part.inner}b", "nf"
-    yield f"split({around}, nf, {part.block})"
-    if part.finish > 1:
-        turn = "nu"
-        yield f"split(nf, nu, {LANES * part.finish})"
-    yield f"split({turn}, ni, {LANES})"
+    """Sixteen results of a turn, of each pixel: lane i of a vector of sums becomes byte 4 i + 2 q + h."""
+    result, around, shared, turn = part.s.result, part.finished, part.shared, "nf"
+    if part.over_pixels:
+        yield from _pixel_turns(part)
+    else:
+        turn = "nu" if part.finish > 1 else "nf"
+        yield from _channel_turns(part, turn)
     yield from _spread(part, around, "ni", "i8")
-    halves = "E" if result.form == "rounded" else "FE"
+    halves, last = "E" if result.form == "rounded" else "FE", int(shared != "")
     bytes_ = [*(["Y"] if result.table else []), *(["D", "C"] if result.clamped else []), "B"]
     ops = {"Y": "lookup", "D": "min", "C": "max", "B": "sat8", "F": "sat16", "E": "sat16"}
     for name, source in zip((*bytes_, *halves), ("out", *bytes_, *halves), strict=False):
         yield f"part({source}, {ops[name]}, {turn}, {name}, {'scratch, i16' if name in halves else 'q, i8'})"
     for name in f"B{halves}":
-        yield f"split({name}0, {name.lower()}h, 2)"
+        yield f"split({name}{last}, {name.lower()}h, 2)"
         if name != "E":
-            yield f"reorder({name}0, {name.lower()}h)"
-    yield from ("split(E0, eq, 2)", "reorder(eq, eh)", "reorder(E0, eh)", "reorder(E0, eq)")
+            yield f"reorder({name}{last}, {name.lower()}h)"
+    yield from (f"split(E{last}, eq, 2)", "reorder(eq, eh)", f"reorder(E{last}, eh)", f"reorder(E{last}, eq)")
+    if shared:
+        yield from ("reorder(E0, eh)", "reorder(E0, eq)")
     for name in halves:
-        yield from (f"divide_dim({name}, 0, 2)", f"reorder_dims({name}, d10)", f"place({name}, q)")
+        yield from (f"divide_dim({name}, {last}, 2)", f"reorder_dims({name}, {'d021' if shared else 'd10'})")
+        yield f"place({name}, q)"
     for factor in result.factors:
         yield from (f"pack({factor})", f"stage({factor}, eq, v{factor}, q)")
-    yield from ("unfold(E0, v, q)", "write_out(bh)")
+    yield from (f"unfold(E{last}, v, q)", "write_out(bh)")
+
+
+def _pixel_turns(part: RowPart) -> Iterator[str]:
+    """A turn for some pixels, which takes all channels of a block."""
+    around, pixel, shared = part.finished, part.pixel, part.shared
+    yield from (f"split({around}, nf, {part.block})", f"split(nf, ni, {LANES})")
+    yield from (f"reorder(ni, {pixel})", f"reorder(nf, {pixel})")
+    if shared:
+        yield from (f"split({pixel}, {shared}, {part.s.share})", f"reorder({shared}, nf)")
+
+
+def _channel_turns(part: RowPart, turn: str) -> Iterator[str]:
+    """A turn for some channels of the pixels that share their factors."""
+    around, pixel, shared, s = part.finished, part.pixel, part.shared, part.s
+    if pixel:
+        yield f"reorder({around}, {pixel})"
+        if shared and shared != pixel:
+            yield f"split({pixel}, {shared}, {s.share}{', early' * (s.together % s.share > 0)})"
+        if shared:
+            yield f"reorder({shared}, {around})"
+    yield f"split({around}, nf, {part.block})"
+    if turn != "nf":
+        yield f"split(nf, {turn}, {LANES * part.finish})"
+    yield f"split({turn}, ni, {LANES})"
+    if shared:
+        yield f"reorder(ni, {shared})"
 
 
 def _fours(part: RowPart) -> Iterator[str]:
     """Results of words, four of a vector, and those that are left."""
-    around = f"{part.inner}b"
+    around = part.finished
     whole, left = part.block // FOUR * FOUR, part.block % FOUR
     if whole and left:
         yield f"cut({around}, {whole})"
     if whole:
-        turn = "nq"
-        yield f"split({around}, nq, {whole})"
-        if part.fours > 1:
-            turn = "nv"
-            yield f"split(nq, nv, {FOUR * part.fours})"
-        yield f"split({turn}, nl, {FOUR})"
-        yield from _four(part, around, turn, "nl")
+        yield from _pixels_of_four(part, around, part.pixel, FOUR) if part.pixel else _row_of_fours(part, around, whole)
     if left:
-        around = f"{around}_t" if whole else around
-        yield f"split({around}, nr, {left})"
-        yield from _four(part, around, around, "nr")
+        behind = "_t" * (whole > 0)
+        around, pixel = f"{around}{behind}", f"{part.pixel}{behind}" if part.pixel else ""
+        yield from _pixels_of_four(part, around, pixel, left) if pixel else _last_of_row(part, around, left)
+
+
+def _row_of_fours(part: RowPart, around: str, channels: int) -> Iterator[str]:
+    """A hardware loop over the channels of one pixel."""
+    turn = "nq"
+    yield f"split({around}, nq, {channels})"
+    if part.fours > 1:
+        turn = "nv"
+        yield f"split(nq, nv, {FOUR * part.fours})"
+    yield f"split({turn}, nl, {FOUR})"
+    yield from _four(part, around, turn, "nl")
+
+
+def _last_of_row(part: RowPart, around: str, left: int) -> Iterator[str]:
+    yield f"split({around}, nr, {left})"
+    yield from _four(part, around, around, "nr")
+
+
+def _pixels_of_four(part: RowPart, around: str, pixel: str, channels: int) -> Iterator[str]:
+    """A hardware loop over the pixels of up to four channels, whose factors stay."""
+    lanes = "nl" if channels == FOUR else "nr"
+    yield from (f"split({around}, {lanes}, {channels})", f"reorder({lanes}, {pixel})")
+    if part.unrolled > 1:
+        yield f"split({pixel}, {lanes}p, {part.unrolled})"
+    yield from _four(part, around, around, lanes)
 
 
 def _four(part: RowPart, around: str, turn: str, lanes: str) -> Iterator[str]:

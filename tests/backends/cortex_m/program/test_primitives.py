@@ -112,6 +112,10 @@ REFUSED = {
     "COPY: rewrite(out, low)": "there is no rule `low`",
     "COPY: select(x, dsp)": "no instruction of dsp does out[y, x] = a[y, x]",
     "COPY: select(x, mmx)": "there is no instruction set `mmx`",
+    "SHORT: stage(a, y, u, q); unmask(y)": "no mask keeps lanes from a load in `y`",
+    "COPY: stage(a, y, u, q); select(y, mve); unmask(y)": (
+        "behind vldrb.i8(u[0], a[y, 0]) for 8 lanes there is nothing to read"
+    ),
     "DOT: select(k, dsp); select(k, dsp)": "`k` holds instructions already",
     "DOT: select(k, dsp); block(k); unroll(k)": "`k` is no plain loop",
     "DOT: select(k, dsp); stage(a, k, u, r)": "instructions hold a as it lies",

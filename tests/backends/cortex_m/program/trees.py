@@ -18,6 +18,21 @@ for y < 6:
   for x < 8:
     out[y, x] = a[y, x]
 """
+SHORT = """
+a: i8[6, 12] in in
+out: i8[5, 5] in out
+for y < 5:
+  for x < 5:
+    out[y, x] = a[y, x]
+"""
+APART = """
+a: i8[8, 16] in in
+out: i8[4, 16] in out
+for z < 2:
+  for y < 2:
+    for x < 16:
+      out[2 * z + y, x] = a[4 * z + 2 * y, x]
+"""
 SUMS = """
 a: i8[6, 8] in in
 out: i32[6, 4] in out

@@ -1,0 +1,281 @@
+"""CONV2D of windows of one pixel, several to a row, with the numbers that its schedules with vectors leave open."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+from typing import ClassVar
+
+import numpy as np
+
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernels.mve import round_up
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, Rows
+from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
+from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
+from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_TILES = ("3x2", "2x2", "2x3", "7x1", "6x1", "5x1", "4x1", "3x1", "2x1", "1x6", "1x4", "1x2", "1x1")
+_TOGETHER, _MOST_TOGETHER, _FEW, _SIZES = (2, 3, 4, 6, 8, 12, 16, 24), 64, 6, 16
+"""Pixels whose sums lie in scratch memory at a time, beside numbers that divide a row up to a most; a good number of
+them, and how many numbers are looked at."""
+_BLOCKS = (128, 64, 32)
+"""Channels of such sums at most, beside all of them."""
+_SETTLED = ("finish", "ahead", "finish_ahead")
+_NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
+_MOST_SUMS = 4096
+"""In scratch memory at a time, of more than one tile."""
+_MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 320
+"""Of a turn, so that it is in the reach of its end; and of several blocks of sums, which gain little more."""
+_AHEAD, _FINISH_AHEAD = 2, 3
+"""Loads that most often run a turn ahead of the sums, and of the finish."""
+_MOST_WIDTH = 7
+"""Sums that registers hold."""
+_MOST_HELD = 6
+"""Vectors that stay, so that others find registers."""
+_VECTORS = 8
+_ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
+"""Products that a block of sums around its hardware loop is worth, those of what is stored; and times the least work
+that is little more."""
+_CROWDED = 1.8
+"""Cycles that a block of sums waits of as many loads as products."""
+_CODE = 1
+"""Cycles that an instruction less is worth."""
+_ENTRY = 14
+"""Cycles of a block around its hardware loop."""
+
+
+@dataclass(frozen=True)
+class PixelSketch:
+    """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`.
+
+    Args:
+        form: of the RESCALE, as of `RowResult`.
+    """
+
+    compared: ClassVar[int] = 4
+
+    geometry: Geometry
+    channels: int
+    epilogue: Epilogue
+    form: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> RowResult:
+        """How sums become results."""
+        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
+
+    @property
+    def row(self) -> int:
+        return self.geometry.columns
+
+    def program(self) -> Program:
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; the others as of `Rows`."""
+        vectors = self.geometry.depth // LANES
+        whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
+        most = whole or self.channels
+        divisors = [n for n in range(LANES, most, LANES) if most % n == 0]
+        blocks = dict.fromkeys([most, *(max((n for n in divisors if n <= limit), default=most) for limit in _BLOCKS)])
+        sizes = map(_sizes, _TILES)
+        return {
+            "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= self.row and c <= min(blocks)),
+            "together": self._together(),
+            "share": (2, 1),
+            "block": tuple(blocks),
+            "repeats": (4, 2, 1, 8),
+            "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
+            "held": tuple(n for n in (0, 1, 2) if n <= vectors),
+            "finish": (2, 1, 4),
+            "ahead": (2, 1, 3, 0),
+            "finish_ahead": (3, 2, 0),
+        }
+
+    def _together(self) -> tuple[Choice, ...]:
+        """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
+        some = {n for n in range(1, _MOST_TOGETHER + 1) if self.row % n == 0} | {n for n in _TOGETHER if n <= self.row}
+        return tuple(sorted(some, key=lambda n: (-(-self.row // n) * n, abs(n - _FEW)))[:_SIZES])
+
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+        """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
+        loads that run ahead, the usual one: they say little of what differs else."""
+        lanes = LANES if self.epilogue.element == "i8" else FOUR
+        others = [*assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")})]
+        for tile, block in itertools.product(knobs["tile"], knobs["block"]):
+            (pixels, width), channels = _sizes(str(tile)), int(block)
+            finish = 2 if channels % (2 * lanes) == 0 else 1
+            for together in self._some_together(knobs["together"], pixels, width, channels):
+                first = {"tile": tile, "together": together, "block": block, "finish": finish}
+                for each in others:
+                    turns = self._turns(channels, width, int(each["repeats"]), int(each["unroll"]))
+                    finishes = self._finish_turns(channels, lanes * finish, together, int(each["share"]))
+                    yield first | each | {"ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
+
+    def _some_together(self, choices: Sequence[Choice], pixels: int, width: int, block: int) -> list[int]:
+        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
+
+        def work(together: int) -> tuple[float, int]:
+            whole, left = divmod(together, pixels)
+            each = whole * (max(pixels * width, pixels + width) + _STORES)
+            each += (max(left * width, left + width) + _STORES) * (left > 0)
+            return -(-self.row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
+
+        some = [n for n in map(int, choices) if n == pixels or (n > pixels and n * block <= _MOST_SUMS)]
+        best = min(some, key=work, default=pixels)
+        near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
+        return sorted({pixels, best, max(near, default=pixels)})
+
+    def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
+        """Of the hardware loop of the sums."""
+        return self.geometry.depth // LANES // unroll if unroll else block // width // repeats
+
+    def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
+        """Whether there are several of the finish of whole vectors."""
+        return block > lanes or (share < together and together % share == 0)
+
+    def rows(self, knobs: Knobs) -> Rows:
+        """The numbers of a schedule.
+
+        Raises:
+            RefusedError: there is none with these.
+        """
+        pixels, width = _sizes(str(knobs["tile"]))
+        together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
+        if together < max(pixels, share):
+            raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
+        if together * block > _MOST_SUMS and together > pixels:
+            raise RefusedError(f"{together} pixels of {block} sums take too much memory")
+        depth, element = self.geometry.depth, self.epilogue.element
+        vectors, short = -(-depth // LANES), depth % LANES > 0
+        if pixels * width == _MOST_WIDTH and short:
+            raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
+        if block // width % repeats:
+            raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
+        lanes = LANES if element == "i8" else FOUR
+        if finish > 1 and block % (lanes * finish):
+            raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
+        if unroll and (held or repeats > 1):
+            raise RefusedError("where a hardware loop goes over the depth, no vector stays")
+        instructions = ((unroll or vectors) * (pixels * width + pixels + width) + pixels * width) * repeats
+        if instructions > (_MOST_INSTRUCTIONS if repeats == 1 else _MOST_REPEATED):
+            raise RefusedError(f"a turn of {instructions} instructions is too long")
+        if (ahead and self._turns(block, width, repeats, unroll) < 2) or (
+            finish_ahead and not self._finish_turns(block, lanes * finish, together, share)
+        ):
+            raise RefusedError("there is no further turn of which loads could run ahead")
+        if (held + short) * pixels + ahead > _MOST_HELD:
+            raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
+        if not self._finishes(share, finish_ahead):
+            raise RefusedError(f"{share} pixels are not finished together in vectors")
+        return Rows(
+            self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
+            finish, ahead, finish_ahead,
+        )  # fmt: skip
+
+    def _finishes(self, share: int, ahead: int) -> bool:
+        """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
+        factors = len(self.result.factors) if share > 1 else 1
+        return max(2 * share + factors + 1, ahead + share + 1) <= _VECTORS - 2 * self.epilogue.clamped
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return rows_of_pixels(self.rows(knobs))
+
+    def cost(self, knobs: Knobs) -> float:
+        s = self.rows(knobs)
+        unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
+        return self._cycles(s) * (1 + unlikely / 50) + _CODE * self._instructions(s)
+
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """The cycles of the core, bytes of working memory, and instructions."""
+        s = self.rows(knobs)
+        sums = s.together * max(part.block for part in row_parts(s))
+        scratch = round_up(FOUR * sums + SLACK, LANES)
+        return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
+
+    def _instructions(self, s: Rows) -> int:
+        """About the instructions of its code."""
+        vectors, factors, found = s.unroll or -(-s.depth // LANES), len(s.result.factors), 0
+        for part in row_parts(s):
+            found += sum(
+                (vectors * (g.pixels * g.width + g.pixels + g.width) + 2 * g.pixels) * g.repeats for g in part.groups
+            )
+            found += part.finish * (4 * factors + s.share * (4 * factors + 15)) if part.whole else 16 * part.unrolled
+        return found
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        """The loops over rows, tiles of pixels, blocks of channels, and in these over what registers hold."""
+        s, g = self.rows(knobs), self.geometry
+        read, size = s.depth + FOUR * len(s.result.factors), BYTES[s.result.element]
+        apart, below = g.stride[1] * s.depth, g.stride[0] * g.width * s.depth
+        loops = (g.batch * g.rows, s.row / s.together, s.channels / s.block, s.together / s.pixels, s.block / s.width)
+        tile = ((s.pixels, float(apart)),)
+        out = (s.row * s.channels * size, s.together * s.channels * size, s.block * size)
+        accesses = (
+            ArrayAccess("image", "input", s.depth, (below, apart * s.together, 0, apart * s.pixels, 0), inner=tile),
+            ArrayAccess("weights", "params", s.width * read, (0, 0, s.block * read, 0, s.width * read)),
+            ArrayAccess("sums", "scratch", FOUR * s.width, (0, 0, 0, FOUR * s.block * s.pixels, FOUR * s.width), True),
+            ArrayAccess(
+                "out", "output", s.width * size, (*out, s.pixels * s.channels * size, s.width * size), True,
+                ((s.pixels, s.channels * size),),
+            ),
+        )  # fmt: skip
+        return [Walk(loops, accesses)]
+
+    def _cycles(self, s: Rows) -> float:
+        """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
+        tiles = self.geometry.batch * self.geometry.rows * -(-s.row // s.together)
+        return tiles * sum(part.channels / part.block * self._part(part) for part in row_parts(s))
+
+    def _part(self, part: RowPart) -> float:
+        """Cycles of a block of channels of a tile of pixels."""
+        return sum(map(self._sums, part.groups)) + (self._vectors(part) if part.whole else self._fours(part))
+
+    def _sums(self, g: SumGroup) -> float:
+        s, vectors = g.part.s, -(-g.part.s.depth // LANES)
+        staying = (g.held + (s.short > 0)) * g.pixels
+        loads = vectors * (g.pixels + g.width) - staying
+        products = vectors * g.pixels * g.width
+        crowded = max(0.0, 1 - 5 * abs(products - loads) / max(products, loads))
+        stores = g.pixels * (g.width / 2 if g.width % 2 == 0 else g.width)
+        turn = 2 * max(products, loads) + _CROWDED * crowded + 0.9 * stores + 1.3 / g.repeats
+        turn += 10 + 4 * vectors / s.unroll if s.unroll else 2 * (s.ahead == 0)
+        left = s.together % s.pixels
+        calls = 1 if g.pixels == left and g.behind.endswith("p") else s.together // s.pixels
+        return calls * (g.channels / g.width * turn + _ENTRY + 2 * staying + 4 * (s.short > 0))
+
+    def _vectors(self, part: RowPart) -> float:
+        """Cycles of the finish of whole vectors."""
+        s, factors = part.s, len(part.s.result.factors)
+        integers = ({2: 18, 3: 27, 4: 34}[factors] + 2 * s.result.clamped) * s.share
+        moved = 2 * (4 * (s.share + factors) + s.share) + 4 * s.result.table * s.share
+        each = max(integers, moved) + 6 / part.finish + 4 * (s.share == 1) + 2 * (s.finish_ahead == 0)
+        shares, groups = -(-s.together // s.share), part.block / LANES
+        return shares * groups * each + _ENTRY * (1 if part.over_pixels else shares)
+
+    def _fours(self, part: RowPart) -> float:
+        """Cycles of the finish of results by fours, of several pixels with factors that stay."""
+        s, factors = part.s, len(part.s.result.factors)
+        each = 12 + 2 * (factors - 2) + 4 * s.result.table
+        if not part.pixel:
+            return -(-part.block // FOUR) * (each + factors) + _ENTRY
+        return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
+
+
+@lru_cache(maxsize=64)
+def _sizes(tile: str) -> tuple[int, int]:
+    """Pixels and channels of a tile."""
+    pixels, channels = tile.split("x")
+    return int(pixels), int(channels)

@@ -1,0 +1,84 @@
+"""CONV2D of windows of one pixel whose weights stay in vectors, with the numbers that its schedules leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, RowResult
+from tosaic.backends.cortex_m.program.sketches.vectors import Resident, resident
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_MOST_STAYING = 5
+"""Vectors that stay, so that others find registers."""
+
+
+@dataclass(frozen=True)
+class ResidentSketch:
+    """CONV2D of int8 to int8 whose windows are one pixel each; see `sketches.vectors`."""
+
+    compared: ClassVar[int] = 8
+
+    geometry: Geometry
+    channels: int
+    epilogue: Epilogue
+    form: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open, as of `Resident`."""
+        return {"held": (2, 1, 4, 0, 3), "factors": ("held", "read"), "unroll": (2, 4, 1, 3, 6, 5, 7)}
+
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+        return assignments(knobs)
+
+    def resident(self, knobs: Knobs) -> Resident:
+        """The numbers of a schedule.
+
+        Raises:
+            RefusedError: there is none with these.
+        """
+        held, unroll, factors = int(knobs["held"]), int(knobs["unroll"]), knobs["factors"] == "held"
+        result = RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
+        found = Resident(self.geometry.columns, self.channels, self.geometry.depth, result, held, factors, unroll)
+        if found.staying > _MOST_STAYING + (held == FOUR and found.vectors == 1):
+            raise RefusedError(f"{found.staying} vectors that stay leave no registers")
+        if found.row - found.rest < 2 * unroll:
+            raise RefusedError(f"{found.row} pixels have no turns of {unroll}")
+        return found
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return resident(self.resident(knobs))
+
+    def promise(self, knobs: Knobs) -> Mapping[str, float]:
+        """The cycles of the core, and instructions; there is no working memory."""
+        found = self.resident(knobs)
+        return {"estimate": self.cost(knobs), "scratch": 0, "code": found.unroll * (9 * found.vectors + 10)}
+
+    def moved(self, knobs: Knobs) -> Sequence[Walk]:
+        """The loops over rows, groups of channels that are finished together, and pixels."""
+        g = self.geometry
+        read, apart = FOUR * (g.depth + 12), g.stride[1] * g.depth
+        loops = (float(g.batch * g.rows), self.channels / FOUR, float(g.columns))
+        accesses = (
+            ArrayAccess("image", "input", g.depth, (g.stride[0] * g.width * g.depth, 0, apart)),
+            ArrayAccess("weights", "params", read, (0, read, 0)),
+            ArrayAccess("out", "output", FOUR, (g.columns * self.channels, FOUR, self.channels), writes=True),
+        )
+        return [Walk(loops, accesses)]
+
+    def cost(self, knobs: Knobs) -> float:
+        return self.geometry.batch * self.geometry.rows * self.resident(knobs).cost

@@ -1,0 +1,96 @@
+"""The numbers of schedules of products of rows, for cores with vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANES = 16
+"""Bytes of a vector, and results of a turn of the finish."""
+FOUR = 4
+"""Words of a vector."""
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """How sums become results.
+
+    Args:
+        form: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`.
+        element: the type of a result.
+        clamped, table: whether results of bytes have bounds, and are looked up.
+    """
+
+    form: str
+    element: str
+    clamped: bool
+    table: bool
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The constants of a channel in the order of their use."""
+        return {
+            "rounded": ("bias", "whole"),
+            "doubled": ("bias", "multiplier", "down"),
+            "shifted": ("bias", "left", "multiplier", "rest"),
+        }[self.form]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The numbers of a schedule.
+
+    Args:
+        row: pixels in a row.
+        channels: of the output.
+        depth: bytes of a window.
+        pixels, width: pixels x channels whose sums lie in registers.
+        together: pixels whose sums lie in scratch memory at a time.
+        share: pixels that share one reading of the factors.
+        block: channels whose sums lie in scratch memory at a time, of those in whole vectors.
+        repeats: of the sums in registers in a turn.
+        unroll: vectors of the depth in a turn of a hardware loop over it; 0 where that goes over channels.
+        held: vectors of each pixel that stay in registers.
+        finish: vectors of results in a turn.
+        ahead, finish_ahead: loads that run a turn ahead.
+    """
+
+    row: int
+    channels: int
+    depth: int
+    result: RowResult
+    pixels: int
+    width: int
+    together: int
+    share: int
+    block: int
+    repeats: int
+    unroll: int
+    held: int
+    finish: int
+    ahead: int
+    finish_ahead: int
+
+    @property
+    def pixel(self) -> str:
+        """The loop over the pixels whose sums lie in scratch memory; none over one."""
+        return "" if self.together == 1 else "x" if self.together == self.row else "xi"
+
+    @property
+    def whole(self) -> int:
+        """Channels in whole vectors of results."""
+        return self.channels // LANES * LANES if self.result.element == "i8" else 0
+
+    @property
+    def rest(self) -> int:
+        """The other channels."""
+        return self.channels - self.whole
+
+    @property
+    def vectors(self) -> int:
+        """Whole vectors of a window."""
+        return self.depth // LANES
+
+    @property
+    def short(self) -> int:
+        """Bytes of the last vector of a window where it is not whole."""
+        return self.depth % LANES
