@@ -13,8 +13,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sketches.row_parts import FOUR, LANES, OneRow, RowResult, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import one_row
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError

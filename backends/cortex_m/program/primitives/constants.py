@@ -146,9 +146,7 @@ class Pad(Primitive):
             (first,) = {access.index[dim].const for access, _ in found if access.index[dim][loop.var]}
             if b.shape[dim] != first + loop.extent:
                 raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
-            shape = (*b.shape[:dim], first + extent, *b.shape[dim + 1 :])
-            longer = relaid(program, b.name, shape, lambda i, _: i)
-            return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
+            return lengthened(program, b, dim, first + extent)
         ends = [
             access.index[dim].bounds({f.var: extent - 1 if f.var == loop.var else f.last for f in loops})[1]
             for access, loops in found
@@ -160,20 +158,24 @@ class Pad(Primitive):
 
 
 def lengthened(program: Program, b: Buffer, dim: int, extent: int) -> Program:
-    """The program with a longer dimension of scratch memory.
+    """The program with a longer dimension of scratch memory, or of a constant, which has zeros there.
 
     Raises:
         RefusedError: the buffer is another's.
     """
-    if b.memory != "scratch":
+    if b.memory not in ("scratch", "const"):
         raise RefusedError(f"{b.name} ends where it ends")
     shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
-    return relaid(program, b.name, shape, lambda i, _: i)
+    longer = relaid(program, b.name, shape, lambda i, _: i)
+    if b.memory == "scratch":
+        return longer
+    return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
 
 
 @PRIMITIVES.register
 class Lengthen(Primitive):
-    """`lengthen(P, 1, 28)`: a dimension of scratch memory gets 28 elements, so that what lies behind it is aligned."""
+    """`lengthen(P, 1, 28)`: a dimension of scratch memory, or of a constant, gets 28 elements, so that what lies behind
+    it is aligned."""
 
     name = "lengthen"
     takes = ("buffer", "dim", "number")
