@@ -35,6 +35,7 @@ from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import VectorDepthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
@@ -75,6 +76,8 @@ class Shipped:
         rng = np.random.default_rng(0)
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
+        if any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
+            given["zero"] = (0, 1)
         small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20)}
         return {
             b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
@@ -125,6 +128,13 @@ def shipped_schedules() -> Iterator[Shipped]:
         "vectors": VectorsSketch("add", "i16", 3, 21, 5),
         "movement": VectorMovement(*moved),
         **_pools(likely),
+        "lined": VectorDepthwise(
+            Geometry(1, 2, 3, 16, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3),
+            Epilogue(True, False, "i16"),
+            "doubled",
+            "both",
+            {},
+        ),
     }
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)

@@ -128,6 +128,14 @@ def _halves(letter: str, first: str) -> Row:
     return Row(f"vmovl{letter}.s16", 4, f"d[l] = a[{first}]", formals(d="i32 q", a="i16 q"), text)
 
 
+def _lane_products(name: str, kind: str, first: str) -> Row:
+    """Products of the elements of two vectors, or of every other one, added in lanes of words."""
+    operands = formals(d="i32 q", a=f"{kind} q", b=f"{kind} q")
+    text = f"{name} {{between}}, {{a}}, {{b}}; vadd.i32 {{d}}, {{d}}, {{between}}"
+    begins = f"{name} {{d}}, {{a}}, {{b}}"
+    return Row(name, 4, f"d[l] += a[{first}] * b[{first}]", operands, text, first=begins, masks=True)
+
+
 def _every(register: str, apart: int) -> Row:
     """Elements that lie apart in a vector, to memory side by side."""
     width = BYTES[register]
@@ -236,6 +244,9 @@ class Mve(Isa):
         *_narrowed("i32", "i16"),
         *_narrowed("i16", "i8"),
         *(_halves(*half) for half in (("b", "2 * l"), ("t", "2 * l + 1"))),
+        _lane_products("vmullb.s16", "i16", "2 * l"),
+        _lane_products("vmullt.s16", "i16", "2 * l + 1"),
+        _lane_products("vmul.i32", "i32", "l"),
         *(_every(*each) for each in (("i8", 2), ("i16", 2))),
     )
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
-from tosaic.backends.cortex_m.kernels.mve_i16 import INT16, is_wide, match_epilogue_i16, widened
+from tosaic.backends.cortex_m.kernels.mve_i16 import INT16, is_wide, match_epilogue_i16
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, constants_after_first, is_chain, match_window, workload
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
-from tosaic.backends.cortex_m.nest.finish import Finish
-from tosaic.backends.cortex_m.nest.joins import ProductsI16
-from tosaic.backends.cortex_m.nest.windows import Windows, scheduled, sketches
-from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import vector_depthwise
+from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.schedule import Step
-from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
-from tosaic.tuner.space import Schedule, Variant
 
 
 @FAMILIES.register
@@ -29,7 +24,7 @@ class DepthwiseI16(ProgramFamily):
     """DEPTHWISE_CONV2D, int16 times constant int8, one output per channel, sums that fit int32, RESCALE to int16,
     optional CLAMP; zero points 0.
 
-    Its variants are those of `nest.windows` with MVE, else those of a program.
+    Its variants are those of programs.
     """
 
     name = "depthwise_conv2d_i16"
@@ -46,9 +41,7 @@ class DepthwiseI16(ProgramFamily):
         epilogue = match_epilogue_i16(ops[1:], geometry.channels)
         if epilogue is None or is_wide(weights.T, bias):
             return None
-        limits = np.iinfo(INT16)
-        bounds = {"lowest": epilogue.low > limits.min, "greatest": epilogue.high < limits.max}
-        attributes = {**vars(geometry), "form": epilogue.form, "clamped": epilogue.clamped, **bounds}
+        attributes = {**vars(geometry), "clamped": epilogue.clamped}
         constants = {"weights": weights, "bias": bias, "input_zero_point": operands[2], **epilogue.constants}
         return workload(self.name, attributes, constants)
 
@@ -58,26 +51,10 @@ class DepthwiseI16(ProgramFamily):
         named = constants_of(replace(workload, constants=constants))
         return DepthwiseSketch(geometry, 1, epilogue_of(workload, "int16"), named, "i16")
 
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return sketches(_windows(workload), self.site, core.pipeline)
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        what, constants = _windows(workload), workload.constants
-        order, join = what.channel_order(), what.join
-        assert isinstance(join, ProductsI16)
-        multiplier, shift = widened(constants["multiplier"], constants["shift"])
-        packed = join.pack(*(each[..., order] for each in (constants["weights"], constants["bias"], multiplier, shift)))
-        return scheduled(what, schedule, core.pipeline).source(self.name, constants["range"], packed)
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return scheduled(_windows(workload), schedule, core.pipeline).nest.trace
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        return self.site.promised(scheduled(_windows(workload), schedule, core.pipeline), core.pipeline)
-
-
-def _windows(workload: Workload) -> Windows:
-    attributes = workload.attributes
-    lowest, greatest = (bool(attributes[name]) for name in ("lowest", "greatest"))
-    final = Finish(INT16.itemsize, str(attributes["form"]), lowest or greatest, table=False, terms=False, pipeline=None)
-    return Windows(Geometry.of(attributes), ProductsI16(INT16.itemsize, INT16.itemsize, final, (lowest, greatest)))
+    def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
+        geometry, plain = Geometry.of(workload.attributes), self.sketch(workload)
+        if plain is None or geometry.channels == 1:
+            return {} if plain is None else {VARIANT: plain}
+        weights = workload.constants["weights"].reshape(*geometry.kernel, geometry.channels)
+        constants = {**plain.constants, "w": weights}
+        return {"lined": vector_depthwise(geometry, epilogue_of(workload, "int16"), constants)}

@@ -34,8 +34,7 @@ _WIDTHS = {"i8": 8, "i16": 16}
 class Pool(ProgramFamily):
     """Pooling of int8 or int16 NHWC tensors; averages are of what windows have inside of the image.
 
-    An average may also be a convolution by ones, of each channel or of columns, with a RESCALE behind it. Its variants
-    are those of `nest.windows`.
+    An average may also be a convolution by ones, of each channel or of columns, with a RESCALE behind it.
     """
 
     name = "pool"

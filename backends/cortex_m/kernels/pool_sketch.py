@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import normalized, scales
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.program import windows
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -35,7 +35,7 @@ class PoolProgram:
     constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
     def program(self) -> Program:
-        return algorithms.pool(self.geometry, self.dtypes, self.average, self.by_place)
+        return windows.pool(self.geometry, self.dtypes, self.average, self.by_place)
 
     @property
     def taps(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import Workload
 from tosaic.backends.cortex_m.kernels.mve_match import fold_zero_point
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
-from tosaic.backends.cortex_m.program.rules import DERIVED
+from tosaic.backends.cortex_m.program.derived import DERIVED
 
 _ELEMENTS = {"int8": "i8", "int16": "i16", "int32": "i32"}
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolProgram
+from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs, Sketched
-from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.sharing import Lines, shared_joins
 from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, PoolAverage
 from tosaic.backends.cortex_m.program.sketches.pool_walks import SteppedWindow, WalkedWindow, stepped, walked
-from tosaic.backends.cortex_m.program.sketches.pools import TiledAxis, TiledWindows, tiled
+from tosaic.backends.cortex_m.program.sketches.pools import TiledWindows, tiled
+from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, axis_of, lines_of
 from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -109,30 +110,6 @@ class _VectorPool(PoolProgram):
         return integers + halves * ("multiplier" in average.factors) + 1, integers
 
 
-def _parts(g: Geometry, axis: int, size: int, *, by_tile: bool) -> TiledAxis:
-    """Rows (0) or columns of results in tiles; those that see the same part of a window have code of their own."""
-    count = (g.rows, g.columns)[axis]
-    starts = [min(at, count - size) for at in range(0, count, size)] if by_tile else range(count)
-    seen = [_lines(g, axis, at, size if by_tile else 1, at) for at in starts]
-    parts = tuple(len(list(group)) for _, group in itertools.groupby(seen))
-    return (
-        TiledAxis(size, parts, True, count)
-        if by_tile and len(parts) > 1
-        else TiledAxis(size, parts if len(parts) > 1 else (count,), False, count)
-    )
-
-
-def _lines(g: Geometry, axis: int, first: int, size: int, base: int) -> tuple[Lines, ...]:
-    """What each result of a tile sees, counted from where the window of result `base` begins."""
-    extent, stride, pad = (g.height, g.width)[axis], g.stride[axis], g.pad[2 * axis]
-    found = []
-    for at in range(first, first + size):
-        start = at * stride - pad
-        inside = (k for k in range(g.kernel[axis]) if 0 <= start + k < extent)
-        found.append(tuple((at - base) * stride + k for k in inside))
-    return tuple(found)
-
-
 class TiledPool(_VectorPool):
     """Windows that are written out; see `sketches.pools.tiled`."""
 
@@ -151,7 +128,7 @@ class TiledPool(_VectorPool):
     def tiled(self, knobs: Knobs) -> TiledWindows:
         lanes = self.lanes(int(knobs["vectors"]))
         down, across = (
-            _parts(self.geometry, axis, int(knobs[name]), by_tile=not self.average)
+            axis_of(self.geometry, axis, int(knobs[name]), by_tile=not self.average)
             for axis, name in enumerate(("rows", "columns"))
         )
         results = down.size * across.size * lanes.vectors
@@ -167,21 +144,22 @@ class TiledPool(_VectorPool):
             raise RefusedError("columns have no turns")
         if turned == "n" and lanes.turns - lanes.early < 2 and knobs["ahead"]:
             raise RefusedError("channels have no turns to run ahead of")
-        return TiledWindows(lanes, down, across, turned, int(knobs["ahead"]))
+        return TiledWindows(lanes, ImageTiles(down, across, turned), int(knobs["ahead"]))
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return tiled(self.tiled(knobs))
 
     def cost(self, knobs: Knobs) -> float:
         t = self.tiled(knobs)
-        cycles = _cycles(self, t.lanes.vectors, t.down.size, t.across.size, str(knobs["turned"]))
+        tiles = t.tiles
+        cycles = _cycles(self, t.lanes.vectors, tiles.down.size, tiles.across.size, str(knobs["turned"]))
         return cycles * (1 + _AHEAD.index(t.ahead) * _BESIDE)
 
     def cycles(self, t: TiledWindows) -> float:
         """About those of a schedule, as far as the pipes tell."""
         finish, integers = self._finish()
         cycles, code = 0.0, 0
-        down, across = (list(self._tiles(axis, each)) for axis, each in enumerate((t.down, t.across)))
+        down, across = (list(self._tiles(axis, each)) for axis, each in enumerate((t.tiles.down, t.tiles.across)))
         for (rows, some, _), (columns, others, last) in itertools.product(down, across):
             joins = shared_joins(rows, columns)
             loads, results = sum(each.halves is None for each in joins), len(rows) * len(columns)
@@ -189,7 +167,7 @@ class TiledPool(_VectorPool):
             code += issued * t.lanes.vectors
             turn = max(2 * (loads + results), 2 * (len(joins) - loads + results * integers), issued) * t.lanes.vectors
             outer, turns, tail = some * others, t.lanes.turns, t.lanes.early
-            if t.turned == "x":
+            if t.tiles.turned == "x":
                 outer, turns, tail = some * t.lanes.turns, others, last
             cycles += outer * (_BLOCK * (1 + (tail and turns > 1)) + turns * (turn + 1))
         if code > _MOST_CODE:
@@ -198,12 +176,9 @@ class TiledPool(_VectorPool):
 
     def _tiles(self, axis: int, each: TiledAxis) -> Iterator[tuple[tuple[Lines, ...], int, bool]]:
         """Of each part what a tile sees, how many there are, and whether the last starts early."""
-        first = 0
-        for part, extent in enumerate(each.parts):
-            size = each.tile(part)
-            start = min(first * each.size if each.tiles else first, each.count - size)
-            yield _lines(self.geometry, axis, start, size, start), each.turns(part), each.early(part)
-            first += extent
+        for part in range(len(each.parts)):
+            lines = lines_of(self.geometry, axis, each.start(part), each.tile(part))
+            yield lines, each.turns(part), each.early(part)
 
 
 @lru_cache(maxsize=4096)
@@ -259,7 +234,7 @@ class SteppedPool(_VectorPool):
         if not any(g.pad):
             raise RefusedError("no window reaches beyond the image")
         padded = (any(g.pad[:2]), any(g.pad[2:]))
-        return SteppedWindow(self.lanes(int(knobs["vectors"])), g.kernel, _parts(g, 1, 1, by_tile=False), padded)
+        return SteppedWindow(self.lanes(int(knobs["vectors"])), g.kernel, axis_of(g, 1, 1, by_tile=False), padded)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return stepped(self._stepped(knobs))

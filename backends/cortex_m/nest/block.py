@@ -179,17 +179,27 @@ def advance(pointer: str, distance: int) -> list[BlockInstruction]:
     return code
 
 
-def is_load(instruction: BlockInstruction, fixed: Collection[str]) -> bool:
-    """Whether an instruction loads a whole vector from where general registers point; `fixed` is no free vector."""
+_LOADS = ("vldr",)
+
+
+def is_load(instruction: BlockInstruction, fixed: Collection[str], kinds: tuple[str, ...] = _LOADS) -> bool:
+    """Whether an instruction loads a whole vector from where general registers point; `fixed` is no free vector.
+
+    Args:
+        kinds: how mnemonics of loads begin.
+    """
     starts = any(name not in fixed for name in instruction.writes if name not in instruction.keeps)
-    return instruction.mnemonic.startswith("vldr") and starts and all(name in fixed for name in instruction.reads)
+    return instruction.mnemonic.startswith(kinds) and starts and all(name in fixed for name in instruction.reads)
 
 
-def with_late_loads(code: Sequence[BlockInstruction], fixed: Collection[str]) -> list[BlockInstruction]:
+def with_late_loads(
+    code: Sequence[BlockInstruction], fixed: Collection[str], kinds: tuple[str, ...] = _LOADS
+) -> list[BlockInstruction]:
     """The same code with each load right before the first instruction that reads its vector, so that fewer live.
 
     Args:
         fixed: names that are no free vectors. Loads that move the same pointer stay in their order.
+        kinds: how mnemonics of loads begin.
     """
     late: list[BlockInstruction] = []
     waiting: list[BlockInstruction] = []
@@ -201,7 +211,7 @@ def with_late_loads(code: Sequence[BlockInstruction], fixed: Collection[str]) ->
             late.append(each)
 
     for instruction in code:
-        if is_load(instruction, fixed):
+        if is_load(instruction, fixed, kinds):
             waiting.append(instruction)
             continue
         for load in [load for load in waiting if set(load.writes) & {*instruction.reads, *instruction.writes}]:

@@ -16,13 +16,11 @@ import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, shift_factors
 from tosaic.backends.cortex_m.nest.block import BlockInstruction
-from tosaic.backends.cortex_m.nest.finish import Finish, update
+from tosaic.backends.cortex_m.nest.finish import update
 from tosaic.backends.cortex_m.nest.rows import F32
 
 _LETTER = {1: "b", 2: "h", 4: "w"}
 _WORD_REACH = 508
-# The products of even lanes come first.
-_EVEN_FIRST = np.array([0, 2, 4, 6, 1, 3, 5, 7])
 
 
 class LaneAccess(NamedTuple):
@@ -256,77 +254,6 @@ class BlendFinish:
 def _in_place(mnemonic: str, value: str) -> BlockInstruction:
     """An instruction on a vector that changes it."""
     return BlockInstruction(mnemonic, f"{{{value}}}, {{{value}}}", (value,), (value,))
-
-
-@dataclass(frozen=True)
-class ProductsI16(Join):
-    """Products of int16 with int8 weights, in sums of 32 bits; the factors of the channels lie behind their weights.
-
-    With 16-bit multipliers the spec does not bound the sums by the shift: one that leaves int32 on its way left is
-    beyond int16 in the end, so VQSHL keeps the clamped result.
-
-    Args:
-        final: how sums become results.
-        bounded: whether there is a lowest, and a greatest result.
-    """
-
-    final: Finish
-    bounded: tuple[bool, bool]
-
-    @property
-    def bits(self) -> int:
-        return 16
-
-    @property
-    def scalars(self) -> Mapping[str, str]:
-        return {name: f"range[{at}]" for at, name in enumerate(("low", "high"), 1) if self.bounded[at - 1]}
-
-    def constant_bytes(self, taps: int) -> int:
-        return self.lanes * taps + 2 * VECTOR * self.final.fields
-
-    def pack(self, weights: np.ndarray, bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """uint8 (vectors, bytes) of int8 weights (taps, vectors, channels), and bias and scale (vectors, channels)."""
-        vectors, full = weights.shape[1], ((0, 0), (0, self.lanes - weights.shape[2]))
-        first = np.pad(weights.transpose(1, 0, 2), ((0, 0), *full)).reshape(vectors, -1)
-        scale = [np.pad(each, full)[:, _EVEN_FIRST] for each in (bias, multiplier, shift)]
-        factors = np.stack([self.final.factors(*each) for each in zip(*scale, strict=True)])
-        return np.concatenate([each.reshape(vectors, -1).view(np.uint8) for each in (first, factors)], axis=1)
-
-    def vectors(self, tile: ReductionTile) -> int:
-        return 2 * len(tile.outputs) + tile.held_weights + 2
-
-    def code(self, tile: ReductionTile) -> Code:
-        code, begun = Code(), set[int]()
-        for x, f, output in self.products(tile, code, self._weights):
-            for half in "bt":
-                total, product = f"{half}{output}", f"p{half}{output}"
-                to = product if output in begun else total
-                code.append(BlockInstruction(f"vmull{half}.s16", f"{{{to}}}, {{{x}}}, {{{f}}}", (to,)))
-                code += [update("vadd.i32", total, product)] if to == product else []
-            begun.add(output)
-        empty = [f"{half}{n}" for n in range(len(tile.outputs)) if n not in begun for half in "bt"]
-        code += [BlockInstruction("vmov.i32", f"{{{total}}}, #0", (total,)) for total in empty]
-        return [*code, *self._finish(tile)]
-
-    def _weights(self, tap: int) -> LaneAccess:
-        return LaneAccess("vldrb.s16", f"f{tap}", "w", self.lanes * tap, 127)
-
-    def _finish(self, tile: ReductionTile) -> Code:
-        """From the sums of even (b) and odd (t) channels to results in memory."""
-        code, at, outputs = Code(), self.lanes * math.prod(tile.kernel), range(len(tile.outputs))
-        scale = "vqrdmulh.s32" if self.final.form == "round" else "vqdmulh.s32"
-        mnemonics = {"bias": "vadd.i32", "left": "vqshl.s32", "multiplier": scale, "right": "vrshl.s32"}
-        for number, (half, field) in enumerate(itertools.product("bt", self.final.names)):
-            code.append(LaneAccess("vldrw.u32", field, "w", at + VECTOR * number, _WORD_REACH))
-            code += [update(mnemonics[field], f"{half}{n}", field) for n in outputs]
-        for n in outputs:
-            code.append(BlockInstruction("vqmovnb.s32", f"{{r{n}}}, {{b{n}}}", (f"r{n}",)))
-            code.append(BlockInstruction("vqmovnt.s32", f"{{r{n}}}, {{t{n}}}", (f"r{n}",), (f"r{n}",)))
-        for bound, mnemonic in (("low", "vmax.s16"), ("high", "vmin.s16")):
-            if bound in self.scalars:
-                code.append(BlockInstruction("vdup.16", f"{{q{bound}}}, {{{bound}}}", (f"q{bound}",)))
-                code += [update(mnemonic, f"r{n}", f"q{bound}") for n in outputs]
-        return [*code, *(tile.access("vstr", (16, 16), f"r{n}", output) for n, output in enumerate(tile.outputs))]
 
 
 @dataclass(frozen=True)

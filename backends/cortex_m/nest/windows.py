@@ -1,4 +1,4 @@
-"""Windows in lanes as nests: depthwise convolutions of int16 and of floats, a vector of channels at a time.
+"""Windows in lanes as nests: depthwise convolutions of floats, a vector of channels at a time.
 
     out[y, x, c] = sum over ky, kx of image[y * down + ky, x * right + kx][c] * weights[ky, kx][c]
 

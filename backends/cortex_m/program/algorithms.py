@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.rewriting import nested, seq, without_unread
-from tosaic.backends.cortex_m.program.text import parse_statement
+from tosaic.backends.cortex_m.program.text import parse_access, parse_statement
 from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
     Access,
     Alloc,
     Assign,
@@ -24,7 +23,6 @@ from tosaic.backends.cortex_m.program.tree import (
     Op,
     Program,
     Reduce,
-    Seq,
     Statement,
     Value,
 )
@@ -55,7 +53,9 @@ class Epilogue:
 
     def of(self, total: str, channel: str) -> Value:
         """The result of a sum, e.g. `S[x, n]` with the constants of `[n]`."""
-        scaled = Op("scale32", (_access(total), _access(f"multiplier{channel}"), _access(f"shift{channel}")))
+        scaled = Op(
+            "scale32", (parse_access(total), parse_access(f"multiplier{channel}"), parse_access(f"shift{channel}"))
+        )
         if self.element == "i32":
             return scaled
         value: Value = Op("sat8" if self.element == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
@@ -85,7 +85,7 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, element: str =
         **dict(zip(("sb", "sy", "sx"), outer, strict=True)),
         sn=channels,
     )
-    result = Assign(_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
+    result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
     arguments = (
         Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
@@ -117,11 +117,11 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
     row, column = Affine.of("sy") * g.stride[0], Affine.of("sx") * g.stride[1]
     row, column = row + Affine.of("ky") * g.dilation[0], column + Affine.of("kx") * g.dilation[1]
     read = Access("P", (Affine.of("sb"), Affine.of("sn"), row, column))
-    total = _access("S[sb, sn, sm, sy, sx]")
-    add = Reduce(total, Op("mul", (read, _access("w[sn, sm, ky, kx]"))))
-    each = seq(Assign(total, _access("bias[sn, sm]")), nested(add, ky=g.kernel[0], kx=g.kernel[1]))
+    total = parse_access("S[sb, sn, sm, sy, sx]")
+    add = Reduce(total, Op("mul", (read, parse_access("w[sn, sm, ky, kx]"))))
+    each = seq(Assign(total, parse_access("bias[sn, sm]")), nested(add, ky=g.kernel[0], kx=g.kernel[1]))
     sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
-    result = Assign(_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
+    result = Assign(parse_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
     finish = nested(result, **results)
     image = nested(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
@@ -148,7 +148,7 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     right = nested(parse_statement(f"Q[db, dn, dk] = b[{place}] - b_zero"), db=batch, dn=columns, dk=depth)
     add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
     sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=columns)
-    result = Assign(_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
+    result = Assign(parse_access("out[v, x, n]"), epilogue.of("S[v, x, n]", "[n]"))
     finish = nested(result, v=batch, x=rows, n=columns)
     operands = [Buffer("a", "i8", (batch, rows, depth), "in"), Buffer("b", "i8", shape, "in")]
     arguments = (
@@ -165,43 +165,6 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     )
 
 
-def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
-    """MAX_POOL2D and AVG_POOL2D (TOSA 1.0, 2.3.1 and 2.3.7) of what windows have inside of the image.
-
-    An average is the sum less `offset`, times `multiplier` / 2^`shift`, and `zero`.
-
-    Args:
-        dtypes: of the input and the output.
-        average: whether it is one, or the greatest element.
-        by_place: whether the constants of an average differ by row and column of the output.
-    """
-    g, (dtype, result) = geometry, dtypes
-    shape = (g.batch, g.rows, g.columns, g.channels)
-    y = Affine.of("sy") * g.stride[0] + Affine.of("ky") - g.pad[0]
-    x = Affine.of("sx") * g.stride[1] + Affine.of("kx") - g.pad[2]
-    total, pixel = _access("S[sb, sy, sx, sn]"), Access("a", (Affine.of("sb"), y, x, Affine.of("sn")))
-    add = Reduce(total, pixel) if average else Assign(total, Op("max", (total, pixel)))
-    row = For("kx", g.kernel[1], _inside(add, x, g.width, g.pad[2:]))
-    window = For("ky", g.kernel[0], _inside(row, y, g.height, g.pad[:2]))
-    least = 0 if average else -(1 << (8 * BYTES[dtype] - 1))
-    sums = nested(seq(Assign(total, least), window), **dict(zip(("sb", "sy", "sx", "sn"), shape, strict=True)))
-    value: Value = _access("S[b, y, x, n]")
-    if average:
-        factors = (_access(f"{name}[y, x]") if by_place else Access(name) for name in ("offset", "multiplier", "shift"))
-        offset, multiplier, shift = factors
-        scaled = Op("scale32", (Op("sub", (value, offset)), multiplier, shift))
-        value = Op("sat8" if result == "i8" else "sat16", (Op("add", (scaled, Access("zero"))),))
-    finish = nested(Assign(_access("out[b, y, x, n]"), value), **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
-    places = (g.rows, g.columns) if by_place else ()
-    arguments = (
-        Buffer("a", dtype, (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", result, shape, "out"),
-        *(Buffer(name, "i32", places, "const") for name in ("offset", "multiplier", "shift")),
-        Buffer("zero", "i32", (), "const"),
-    )
-    return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
-
-
 def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
     """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on: `first`.
 
@@ -209,7 +172,7 @@ def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Progra
         op: `add`, whose results are int32, `max` or `min`.
         dtype: of the input.
     """
-    total, element = _access("S[sy]"), _access("a[sy, k]")
+    total, element = parse_access("S[sy]"), parse_access("a[sy, k]")
     before = Op(_LOW[dtype], (total,)) if dtype in _LOW else total
     add = Reduce(total, element) if op == "add" else Assign(total, Op(op, (before, element)))
     sums = nested(seq(Assign(total, Access("first")), For("k", length, add)), sy=rows)
@@ -227,16 +190,6 @@ _LOW = {"i8": "low", "i16": "low_half"}
 """Of an int32 that fits a type, the operation that says so."""
 
 
-def _inside(body: Statement, at: Affine, extent: int, pads: tuple[int, ...]) -> Statement:
-    """A statement where a row or a column lies inside of the image."""
-    return If((at, at * -1 + (extent - 1)), body, Seq(())) if any(pads) else body
-
-
-def _access(text: str) -> Access:
-    """`S[x, n]` as an access."""
-    return parse_statement(f"{text} = 0").target
-
-
 def _window(g: Geometry) -> Statement:
     """The copy of a pixel of a window, where it lies in the image."""
     y = Affine.of("cy") * g.stride[0] + Affine.of("cky") * g.dilation[0] - g.pad[0]
@@ -244,7 +197,7 @@ def _window(g: Geometry) -> Statement:
     copy = For(
         "c",
         g.channels,
-        Assign(_access("P[cb, cy, cx, cky, ckx, c]"), Access("a", (Affine.of("cb"), y, x, Affine.of("c")))),
+        Assign(parse_access("P[cb, cy, cx, cky, ckx, c]"), Access("a", (Affine.of("cb"), y, x, Affine.of("c")))),
     )
     inside = [y, y * -1 + (g.height - 1)] if g.pad[0] or g.pad[1] else []
     inside += [x, x * -1 + (g.width - 1)] if g.pad[2] or g.pad[3] else []
@@ -262,7 +215,7 @@ def _padded_row(g: Geometry, width: int) -> Statement:
     if left:
         parts.append(For("cl", left, parse_statement("P[cb, cn, cy, cl] = edge")))
     if whole:
-        parts.append(For("cx", whole, Assign(_access(f"P[cb, cn, cy, cx + {left}]"), pixel)))
+        parts.append(For("cx", whole, Assign(parse_access(f"P[cb, cn, cy, cx + {left}]"), pixel)))
     if width - left - whole:
         start = left + whole
         parts.append(For("cr", width - start, parse_statement(f"P[cb, cn, cy, cr + {start}] = edge")))

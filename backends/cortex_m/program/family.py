@@ -31,7 +31,10 @@ class ProgramFamily(KernelFamily):
         """What a workload computes, with its schedules; None where no program does."""
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
-        """The schedules of its program for cores with MVE, by the name of the variant; their programs are the same."""
+        """The schedules of its program for cores with MVE, by the name of the variant.
+
+        Their programs are the same, perhaps not that of `sketch`.
+        """
         return {}
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
@@ -76,7 +79,7 @@ class ProgramFamily(KernelFamily):
         return features_of(what, schedule, core, self.site)
 
     def algorithm(self, workload: Workload, core: Core) -> Algorithm | None:
-        what = self.sketch(workload)
+        what = self._algorithm(workload, core)
         return None if what is None else Algorithm(what.program(), what.constants)
 
     def is_program(self, workload: Workload, schedule: Schedule, core: Core) -> bool:
@@ -89,8 +92,12 @@ class ProgramFamily(KernelFamily):
         what = self.sketch(workload)
         return {} if what is None else {VARIANT: what}
 
+    def _algorithm(self, workload: Workload, core: Core) -> Sketched | None:
+        """What steps that are given by hand begin with."""
+        return next(iter(self._sketches(workload, core).values()), None) or self.sketch(workload)
+
     def _program(self, workload: Workload, schedule: Schedule, core: Core) -> Sketched | None:
         """What the kernel of a schedule is a program of; None where it comes from a generator."""
         if schedule.variant == STEPS:
-            return self.sketch(workload)
+            return self._algorithm(workload, core)
         return self._sketches(workload, core).get(schedule.variant)

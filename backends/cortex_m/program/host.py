@@ -26,7 +26,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Derive:
-    """What the host computes of constants: `name` = `rule` of `sources`, from `rules.DERIVED`.
+    """What the host computes of constants: `name` = `rule` of `sources`, from `derived.DERIVED`.
 
     Args:
         was: the shapes of the sources.

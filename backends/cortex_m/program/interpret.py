@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
+from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
-from tosaic.backends.cortex_m.program.rules import DERIVED
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,

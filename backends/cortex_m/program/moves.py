@@ -58,7 +58,7 @@ def _choices(
                 if isinstance(s, For) and 0 < sum(access.buffer == name for _, access in touches(s)) < every:
                     yield s.var
         case "made":
-            turn = program.loops[str(before[-1])][0].body
+            turn = program.loops[next(name for name in map(str, before[::-1]) if name in program.loops)][0].body
             yield from (s.buffer.name for s in walk(turn) if isinstance(s, Alloc))
         case "loop":
             outer = [program.loops[name][0] for name in map(str, before) if name in program.loops]

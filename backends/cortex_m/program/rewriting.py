@@ -88,7 +88,11 @@ def _with_children(s: Statement, change: Callable[[Statement], Statement]) -> St
 
 def exchanged(statement: Statement, old: Statement, new: Statement) -> Statement:
     """The tree with one statement, which is the object `old`, exchanged."""
-    return mapped_down(statement, lambda s: new if s is old else None)
+
+    def visit(s: Statement) -> Statement:
+        return new if s is old else _with_children(s, visit)
+
+    return visit(statement)
 
 
 def with_accesses(statement: Statement, change: Callable[[Access], Access]) -> Statement:

@@ -24,7 +24,7 @@ class Row:
         lanes: how often `meaning` holds, for `l` = 0, 1, 2 ...
         meaning: a statement of the tree's language on the formal operands, e.g. `d += a[l] * b[l]`.
         formals: the operands.
-        text: lines of assembly, `;` between them; `{name}` is an operand.
+        text: lines of assembly, `;` between them; `{name}` is an operand, `{between}` a vector that lives between them.
         reach: the least and the greatest offset of its memory operand, in bytes.
         align: bytes that divide the address of its memory operand.
         pair: the instruction that does two of these at addresses a register apart, `{d0}` and `{d1}` its registers;

@@ -25,6 +25,10 @@ class Step(NamedTuple):
         return f"{self.primitive}({', '.join(map(str, self.arguments))})"
 
 
+_DEEP = 100
+"""Steps that are replayed one inside of the other."""
+
+
 class Primitive(ABC):
     """A function from tree to tree: a class in `primitives/`, in `PRIMITIVES`.
 
@@ -92,16 +96,22 @@ def trees(program: Program, steps: Iterable[Step]) -> Iterator[Program]:
     return (replayed(program, every[:count]) for count in range(len(every) + 1))
 
 
-@lru_cache(maxsize=2048)
 def replayed(program: Program, steps: tuple[Step, ...]) -> Program:
     """The tree after all steps; schedules that begin alike share the trees up to where they part.
 
     Raises:
         RefusedError: one of them is not legal; the message names it.
     """
+    for count in range(_DEEP, len(steps), _DEEP):
+        _replayed(program, steps[:count])
+    return _replayed(program, steps)
+
+
+@lru_cache(maxsize=2048)
+def _replayed(program: Program, steps: tuple[Step, ...]) -> Program:
     if not steps:
         return program
-    before = replayed(program, steps[:-1])
+    before = _replayed(program, steps[:-1])
     try:
         return applied(before, steps[-1])
     except RefusedError as error:

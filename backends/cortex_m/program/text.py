@@ -44,6 +44,15 @@ def parse_statement(text: str) -> Assign | Reduce:
     raise ValueError(f"`{text}` is no statement of a program")
 
 
+def parse_access(text: str) -> Access:
+    """`S[x, n]` as an access.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    return _access(_expression(text))
+
+
 def _access(node: ast.expr) -> Access:
     if isinstance(node, ast.Name):
         return Access(node.id)

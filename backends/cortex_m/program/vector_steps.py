@@ -25,6 +25,8 @@ from tosaic.backends.cortex_m.program.tree import (
     Statement,
 )
 
+_BETWEEN = "between"
+"""The name of a vector that lives between the lines of a row."""
 _VECTOR_FORM = re.compile(r"^(v\w+)(\.)")
 """The mnemonic of an instruction, up to its type; one that a mask may keep lanes from ends in a `t`."""
 
@@ -75,11 +77,15 @@ class VectorStep:
             operands[formal.name] = f"{{{names[0]}}}"
         if (apart := distances(self)) is not None:
             operands["o"] = f"{{{apart.name}}}"
+        operands[_BETWEEN] = f"{{{_BETWEEN}}}"
         targets, found = tuple(self.targets), list[BlockInstruction]()
         moved = (address.pointer,) if address is not None and address.moves else ()
         adds = (isinstance(meaning(row), Reduce) and not self.begins) or changes_target(row)
         for number, line in enumerate(self.lines):
             mnemonic, _, text = line.partition(" ")
+            if text.startswith("{between}"):
+                found.append(BlockInstruction(mnemonic, text.format(**operands), (_BETWEEN,)))
+                continue
             again = tuple(name for name in targets if name in self.sources)
             keeps = targets if adds or self.keeps or number else again
             writes, kept = (*targets, *moved), (*keeps, *moved)
@@ -87,6 +93,15 @@ class VectorStep:
         if address is not None and address.behind:
             found += advance(address.pointer, address.behind)
         return found
+
+    @property
+    def as_one(self) -> BlockInstruction:
+        """Its lines as one instruction, wherever memory lies; what lines make for others does not live before."""
+        lines = self.made(Address("[at]", "", False))
+        writes = dict.fromkeys(name for line in lines for name in line.writes)
+        first = {name: next(line for line in lines if name in line.writes) for name in writes}
+        keeps = tuple(name for name in writes if name in first[name].keeps)
+        return BlockInstruction(lines[0].mnemonic, " ".join(line.operands for line in lines), tuple(writes), keeps)
 
 
 def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[VectorStep]:

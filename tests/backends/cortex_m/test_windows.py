@@ -1,78 +1,88 @@
-"""Depthwise convolutions as nests of windows: traces, golden C, and what the verifier refuses."""
+"""Depthwise convolutions in lanes as programs: golden steps and C, what refuses a schedule, what a guess does."""
 
 from __future__ import annotations
 
 import mve_layers
 import numpy as np
 import pytest
-from golden_files import assert_golden
+from board import run_cases
+from golden_files import assert_golden_text
 from slow_memory import SLOW_MEMORY
 
-from tosaic.backends.cores.cortex_m55 import CORE, PIPELINE
+from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Site
-from tosaic.backends.cortex_m.kernels import depthwise_i16
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
-from tosaic.backends.cortex_m.nest.joins import Code, LaneAccess
-from tosaic.backends.cortex_m.nest.nest import parse_trace, print_trace
-from tosaic.backends.cortex_m.nest.windows import placed, scheduled
-from tosaic.support.errors import BackendError
+from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.text import listing
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
-UNROLLED = {"ahead": 0, "columns": 1, "issue": "best", "once": "weights", "rows": 1, "weights": "params"}
+LINED = {"turned": "channels", "rows": 1, "columns": 1, "once": "weights", "weights": "params", "ahead": 0}
 
 
-def _depthwise():
-    return mve_layers.depthwise_i16(np.random.default_rng(0), (1, 6, 5, 16), (3, 3), pad=(1, 1, 1, 1))
+def _layer(shape=(1, 6, 5, 16), kernel=(3, 3), pad=(1, 1, 1, 1), **options):
+    return mve_layers.depthwise_i16(np.random.default_rng(0), shape, kernel, pad=pad, **options)
 
 
-def test_a_trace_prints_parses_and_replays_to_the_same_nest():
-    what = depthwise_i16._windows(_depthwise().workload(DepthwiseI16()))
-    kernel = scheduled(what, Schedule.of("unrolled", **{**UNROLLED, "rows": 2}), PIPELINE)
-    text = print_trace(kernel.nest.trace)
-    assert "turn(out, c)" in text
-    stages = {loop.axis: loop.extent for loop in kernel.nest.stages["out"] if loop.name == loop.axis}
-    assert stages == {"y": 6, "x": 5, "c": 16, "ky": 3, "kx": 3}
-    assert what.nest.replay(parse_trace(text)) == kernel.nest
+def _built(layer, **knobs):
+    what = DepthwiseI16().vector_sketches(layer.workload(DepthwiseI16()))["lined"]
+    return of_schedule(what, Schedule.of("lined", **{**LINED, **knobs}), CORE)
 
 
-def test_the_c_of_one_depthwise_convolution_stays_what_it_is():
-    schedule = Schedule.of("unrolled", **{**UNROLLED, "rows": 2})
-    source = _depthwise().case(DepthwiseI16(), schedule).source
-    assert_golden("depthwise_conv2d_i16.c", source, "INLINE void tile")
+def test_steps_tree_and_c_of_one_depthwise_convolution_stay_what_they_are():
+    kernel = _built(_layer((1, 1, 8, 16), (1, 3), (0, 0, 0, 0)), columns=2, ahead=2)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_lined.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
-def test_accesses_in_reach_share_a_position_of_their_pointer():
-    code: Code = [LaneAccess("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
-    instructions, bases = placed(code, {"p": 16})
-    assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
-        "vldrb.u8 {v0}, [{p0}, #-100]",
-        "vldrb.u8 {v100}, [{p0}, #0]",
-        "addw {p0}, {p0}, #300",
-        "vldrb.u8 {v400}, [{p0}, #0]",
-        "subw {p0}, {p0}, #284",
-    ]
-    assert bases == {"p0": 100}
+def test_each_weight_is_read_once_for_all_results_of_a_tile():
+    """Two windows of three side by side: three weights, and six elements of the image, or the four that differ."""
+    layer = _layer((1, 1, 8, 16), (1, 3), (0, 0, 0, 0))
+    texts = [_built(layer, columns=2, once=once).text for once in ("weights", "image")]
+    assert [text.count("vldrb.s16") for text in texts] == [3, 3]
+    constants = 2 * 2  # Of even and odd channels: the bias, and the multiplier.
+    assert [text.count("vldrw.u32") - constants for text in texts] == [6, 4]
 
 
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"rows": 2, "columns": 2}, "2 x 2 outputs need 11 vector registers"),
-        ({"rows": 7}, "`y` of 6 cannot be split by 7"),
+        ({"rows": 2, "columns": 2}, "4 windows of 9 are too much to write out"),
+        ({"turned": "columns", "columns": 5}, "5 windows of 9 are too much to write out"),
     ],
     ids=str,
 )
-def test_the_verifier_says_what_is_illegal_in_a_depthwise_convolution(knobs, message):
-    with pytest.raises(BackendError, match=message):
-        _depthwise().case(DepthwiseI16(), Schedule.of("unrolled", **{**UNROLLED, **knobs}))
+def test_a_sketch_says_what_it_has_no_steps_for(knobs, message):
+    with pytest.raises(RefusedError, match=message):
+        _built(_layer(), **knobs)
+
+
+def test_few_turns_have_nothing_to_run_ahead_of():
+    with pytest.raises(RefusedError, match="channels have no turns to run ahead of"):
+        _built(_layer((1, 4, 4, 8)), ahead=2)
 
 
 def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
-    layer = mve_layers.depthwise_i16(np.random.default_rng(0), (1, 16, 16, 16), (3, 3), pad=(1, 1, 1, 1))
+    layer = _layer((1, 16, 16, 16))
 
     def guess(**site):
         return Space(tuple(DepthwiseI16(site=Site(**site)).variants(layer.workload(DepthwiseI16()), CORE))).default()
 
     assert guess()["weights"] == "params"
     assert guess(constants=SLOW_MEMORY)["weights"] == "scratch"
-    assert guess(constants=SLOW_MEMORY, most_scratch=256)["weights"] == "params"
+    assert guess(constants=SLOW_MEMORY, most_scratch=64)["weights"] == "params"
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6, 8, 21])
+def test_any_number_of_channels_is_exact_wherever_weights_lie(tmp_path, channels):
+    layer = _layer((2, 3, 4, channels), (1, 3), (0, 0, 1, 1), stride=(2, 1), clamp=(-3000, 5000))
+    space = layer.space(DepthwiseI16())
+    schedules = [space.default()]
+    if channels >= 8:
+        schedules += [
+            Schedule.of("lined", **{**LINED, "weights": "scratch", "turned": turned})
+            for turned in ("channels", "columns")
+        ]
+    for outcome in run_cases([layer.case(DepthwiseI16(), each) for each in schedules], tmp_path):
+        assert outcome.exact, outcome

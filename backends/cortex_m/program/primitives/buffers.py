@@ -250,7 +250,8 @@ class ComputeAt(Primitive):
         def shrunk(a: Access) -> Access:
             if a.buffer != name:
                 return a
-            return Access(name + own, tuple(i - start for i, start in zip(a.index, back, strict=True)))
+            moved = (i - start for i, start in zip(a.index, back, strict=True))
+            return Access(name + own, tuple(i if n > 1 else Affine() for i, n in zip(moved, shape, strict=True)))
 
         body = Alloc(replace(b, name=name + own, shape=shape), with_accesses(seq(maker, loop.body), shrunk))
         if others:

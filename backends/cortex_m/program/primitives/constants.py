@@ -152,9 +152,7 @@ class Pad(Primitive):
                 return program
             if b.shape[dim] != end:
                 raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {b.name}")
-            shape = (*b.shape[:dim], first + extent, *b.shape[dim + 1 :])
-            longer = relaid(program, b.name, shape, lambda i, _: i)
-            return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
+            return lengthened(program, b, dim, first + extent)
         ends = [
             access.index[dim].bounds({f.var: extent - 1 if f.var == loop.var else f.last for f in loops})[1]
             for access, loops in found
@@ -181,20 +179,24 @@ def _filled(program: Program, b: Buffer) -> np.ndarray:
 
 
 def lengthened(program: Program, b: Buffer, dim: int, extent: int) -> Program:
-    """The program with a longer dimension of scratch memory.
+    """The program with a longer dimension of scratch memory, or of a constant, which has zeros there.
 
     Raises:
         RefusedError: the buffer is another's.
     """
-    if b.memory != "scratch":
+    if b.memory not in ("scratch", "const"):
         raise RefusedError(f"{b.name} ends where it ends")
     shape = (*b.shape[:dim], extent, *b.shape[dim + 1 :])
-    return relaid(program, b.name, shape, lambda i, _: i)
+    longer = relaid(program, b.name, shape, lambda i, _: i)
+    if b.memory == "scratch":
+        return longer
+    return repacked(longer, b, shape, tuple(Affine.of(f"v{i}") for i in range(len(shape))))
 
 
 @PRIMITIVES.register
 class Lengthen(Primitive):
-    """`lengthen(P, 1, 28)`: a dimension of scratch memory gets 28 elements, so that what lies behind it is aligned."""
+    """`lengthen(P, 1, 28)`: a dimension of scratch memory, or of a constant, gets 28 elements, so that what lies behind
+    it is aligned."""
 
     name = "lengthen"
     takes = ("buffer", "dim", "number")

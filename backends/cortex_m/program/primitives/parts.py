@@ -8,14 +8,14 @@ from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.primitives.loops import MOST_TURNS, plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import at, seq
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
 
 
 @PRIMITIVES.register
 class Cut(Primitive):
     """`cut(n, 2)`: a loop becomes two, one after the other: its first turns, and the rest, where names end in `_t`.
 
-    `cut(n, 2, u)`: they end in `_u`. What starts early does so in the rest.
+    `cut(n, 2, u)`: they end in `_u`. What starts early does so in the rest; what does not is counted by turns.
     """
 
     name = "cut"
@@ -29,15 +29,12 @@ class Cut(Primitive):
             fresh(program, f"{var}_{suffix}")
         if not 0 < first < loop.turns:
             raise RefusedError(f"`{var}` of {loop.extent} by {loop.step} is not cut at {first}")
-        alone = first == loop.turns - 1
-        start = loop.last if alone else first * loop.step
-        rest = replace(
-            loop,
-            extent=loop.step if alone and loop.step > 1 else loop.extent - start,
-            body=at(loop.body, {var: Affine.of(var) + start}),
-            early=loop.early and not alone,
-        )
-        before = replace(loop, extent=first * loop.step, early=False)
+        before = For(var, first, at(loop.body, {var: Affine.of(var) * loop.step}))
+        if first == loop.turns - 1:
+            rest = For(var, 1, at(loop.body, {var: Affine.of(var) + loop.last}))
+        else:
+            start = first * loop.step
+            rest = replace(loop, extent=loop.extent - start, body=at(loop.body, {var: Affine.of(var) + start}))
         return with_loop(program, loop, seq(before, renamed(program, rest, f"_{suffix}")))
 
 

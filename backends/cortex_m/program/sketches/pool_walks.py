@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tosaic.backends.cortex_m.program.sketches.lanes import ChannelLanes, begun, finished, lengthened
-from tosaic.backends.cortex_m.program.sketches.pools import TiledAxis
+from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,178 @@
+"""DEPTHWISE_CONV2D with the numbers that its schedules on cores with vectors leave open."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program import windows
+from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.program.derived import DERIVED
+from tosaic.backends.cortex_m.program.kernel import Knobs
+from tosaic.backends.cortex_m.program.sketches.channels import HalfResults, LinedWindows, lined
+from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
+from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.target import Core
+from tosaic.tuner.space import Choice
+
+_AHEAD = (2, 0, 1, 3, 4)
+_MOST_VECTORS, _MOST_PRODUCTS, _MOST_CODE = 8, 200, 5000
+_LONG = 1500
+"""Instructions of all tiles, of which no loads run ahead: last turns would have code of their own."""
+_VECTOR = 16
+"""Bytes of a vector."""
+_BLOCK, _BESIDE = 16, 0.02
+"""Cycles around a block; the share that a choice costs which is not guessed at."""
+
+
+@dataclass(frozen=True)
+class VectorDepthwise:
+    """DEPTHWISE_CONV2D of int16, a result a channel; see `sketches.channels`."""
+
+    geometry: Geometry
+    epilogue: Epilogue
+    form: str
+    bounds: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    def program(self) -> Program:
+        return windows.depthwise(self.geometry, self.epilogue, "i16")
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `rows` and
+        `columns` of results in a tile; `once`, what is read once in a tile: `weights`, or elements of the `image`, too;
+        `weights`, where they are read; `ahead`, loads that run a turn ahead."""
+        g = self.geometry
+        return {
+            "turned": ("channels", "columns"),
+            "rows": tuple(range(1, min(3, g.rows) + 1)),
+            "columns": tuple(range(1, min(3, g.columns) + 1)),
+            "once": ("weights", "image"),
+            "weights": ("params", "scratch"),
+            "ahead": _AHEAD,
+        }
+
+    @cached_property
+    def count(self) -> int:
+        """Lanes of a vector while sums are finished."""
+        return 8 if self.geometry.channels >= 8 else 4
+
+    def lined(self, knobs: Knobs) -> LinedWindows:
+        """The numbers of a schedule.
+
+        Raises:
+            RefusedError: there is none with these.
+        """
+        g, rows, columns = self.geometry, int(knobs["rows"]), int(knobs["columns"])
+        results, taps = rows * columns, math.prod(g.kernel)
+        if knobs["weights"] == "scratch" and g.channels // self.count * self.count * taps < _VECTOR:
+            raise RefusedError("so few weights are not copied")
+        sums = results * self.count // 4
+        if sums + self._held(rows, columns, str(knobs["once"])) > _MOST_VECTORS or (
+            results > 1 and results * taps > _MOST_PRODUCTS
+        ):
+            raise RefusedError(f"{results} windows of {taps} are too much to write out")
+        down, across = axis_of(g, 0, rows, by_tile=False), axis_of(g, 1, columns, by_tile=False)
+        for axis, name in ((down, "rows"), (across, "columns")):
+            if axis.size > 1 and all(axis.size > part for part in axis.parts):
+                raise RefusedError(f"no part of an image has {axis.size} {name}")
+        turned = "n" if knobs["turned"] == "channels" else "x"
+        if turned == "x" and not any(across.turns(part) > 1 for part in range(len(across.parts))):
+            raise RefusedError("columns have no turns")
+        t = LinedWindows(
+            g.channels,
+            g.kernel,
+            self.count,
+            HalfResults(self.form, self.bounds),
+            down,
+            across,
+            (any(g.pad[:2]), any(g.pad[2:])),
+            turned,
+            str(knobs["once"]),
+            knobs["weights"] == "scratch",
+            int(knobs["ahead"]),
+        )
+        if t.ahead and turned == "n" and t.channels // t.lanes < 2:
+            raise RefusedError("channels have no turns to run ahead of")
+        _, code = self._priced(t)
+        if code > (_LONG if t.ahead else _MOST_CODE):
+            raise RefusedError(f"{code} instructions are too many")
+        return t
+
+    def _held(self, rows: int, columns: int, once: str) -> int:
+        """Vectors beside sums: of weights at a time, of the image, and of products."""
+        g = self.geometry
+        if once == "weights":
+            return 3
+        found = dict[tuple[int, int], tuple[int, int]]()
+        places = sorted(
+            ((y * g.stride[0] + ky * g.dilation[0], x * g.stride[1] + kx * g.dilation[1]), (ky, kx))
+            for y, x, ky, kx in itertools.product(range(rows), range(columns), *map(range, g.kernel))
+        )
+        for number, (_, tap) in enumerate(places):
+            found[tap] = found.get(tap, (number, 0))[0], number
+        return 2 + max(sum(first <= at <= last for first, last in found.values()) for at in range(len(places)))
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return lined(self.lined(knobs))
+
+    def cost(self, knobs: Knobs) -> float:
+        t = self.lined(knobs)
+        cycles, _ = self._priced(t)
+        return cycles * (1 + _AHEAD.index(t.ahead) * _BESIDE + t.copied * _BESIDE)
+
+    def _priced(self, t: LinedWindows) -> tuple[float, int]:
+        """About the cycles of a schedule, as far as the pipes tell, and its instructions."""
+        g, halves = self.geometry, t.count // 4
+        finish = len(t.result.factors)
+        cycles, code = 0.0, 0
+        for (rows, some, _), (columns, others, last) in itertools.product(
+            self._tiles(0, t.down), self._tiles(1, t.across)
+        ):
+            places = [(y, x) for line in rows for y in line for other in columns for x in other]
+            results = len(rows) * len(columns)
+            loads = len(places) if t.once == "weights" else len(set(places))
+            loads += math.prod(g.kernel) + halves * finish + results
+            integers = halves * (len(places) + results * finish)
+            products = halves * (len(places) + results)
+            issued = loads + integers + products
+            code += issued
+            turn = max(2 * loads, 2 * integers, 2 * products, issued)
+            outer, turns, tail = some * others, t.channels // t.lanes, False
+            if t.turned == "x":
+                outer, turns, tail = some * turns, others, last
+            cycles += outer * (_BLOCK * (1 + (tail and turns > 1)) + turns * (turn + 1))
+            if t.channels % t.lanes:
+                cycles += some * others * (turn + _BLOCK)
+        return g.batch * cycles, code
+
+    def _tiles(self, axis: int, each: TiledAxis) -> list[tuple[tuple[tuple[int, ...], ...], int, bool]]:
+        """Of each part what a tile sees, how many there are, and whether the last starts early."""
+        return [
+            (lines_of(self.geometry, axis, each.start(part), each.tile(part)), each.turns(part), each.early(part))
+            for part in range(len(each.parts))
+        ]
+
+
+def vector_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> VectorDepthwise:
+    """The sketch of a layer."""
+    multiplier, shift, low, upper = (
+        constants[name].astype(np.int64) for name in ("multiplier", "shift", "low", "upper")
+    )
+    form = "shifted" if DERIVED["down"](shift) is None else "doubled"
+    if DERIVED["whole"](multiplier, shift) is not None:
+        form = "rounded"
+    bounds = ""
+    if epilogue.clamped:
+        bounds = "both"
+        if DERIVED["nothing_above"](upper) is not None:
+            bounds = "floor"
+        elif DERIVED["nothing_below"](low) is not None:
+            bounds = "ceiling"
+    return VectorDepthwise(geometry, epilogue, form, bounds, constants)

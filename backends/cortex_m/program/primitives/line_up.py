@@ -1,0 +1,152 @@
+"""Primitives on sums over windows: line_up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import bounds_of
+from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
+from tosaic.backends.cortex_m.program.rewriting import accesses, at, own_buffers, seq, under, with_accesses, written_by
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.tree import (
+    Access,
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Program,
+    Reduce,
+    RefusedError,
+    Seq,
+    Statement,
+    walk,
+)
+
+_MOST = 1024
+"""Turns that are written out."""
+
+
+@PRIMITIVES.register
+class LineUp(Primitive):
+    """`line_up(sx, sh, vw, va)`: the turns of loop `sh`, and of those around it up to `sx`, are written out in the
+    order of what each copies to registers `vw` of its own; conditions are decided. What is copied to `vw`, and to `va`,
+    is copied once for all turns that read it."""
+
+    name = "line_up"
+    takes = ("loop", "loop", "made", "made")
+    optional = 1
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        outer, inner, *names = map(str, arguments)
+        first, last = plain(program.loop(outer)), plain(program.loop(inner))
+        if first is last or not any(s is last for s in walk(first.body)):
+            raise RefusedError(f"`{inner}` does not stand in `{outer}`")
+        around = next(around for s, around in under(program.body) if s is first)
+        staged, body = _staged(last)
+        registers = {each.buffer.name for each in staged}
+        if unknown := [name for name in names if name not in registers]:
+            raise RefusedError(f"a turn of `{inner}` does not begin with a copy to registers {unknown[0]}")
+        _only_adds(last, body, registers | {each.source.buffer for each in staged})
+        turns = [(values, position) for values in _values(first, last, (*around,), {}) for position in last.positions]
+        if len(turns) > _MOST:
+            raise RefusedError(f"{len(turns)} turns of `{inner}` are not written out")
+        points = [{**values, last.var: position} for values, position in turns]
+        order = next(each for each in staged if each.buffer.name == names[0])
+        points.sort(key=lambda point: order.place(program, point))
+        parts, made = list[Statement](), {each.buffer.name: dict[int, int]() for each in staged}
+        for number, point in enumerate(points):
+            moved = dict[str, int]()
+            for each in staged:
+                known = made[each.buffer.name]
+                key = each.place(program, point) if each.buffer.name in names else number
+                moved[each.buffer.name] = known.get(key, len(known))
+                if key not in known:
+                    known[key] = len(known)
+                    parts.append(self._turn(program, each.copy, point, moved, f"_{number}"))
+            parts.append(self._turn(program, body, point, moved, f"_{number}"))
+        lined = seq(*parts)
+        for b in reversed([each.buffer for each in staged if points]):
+            lined = Alloc(replace(b, shape=(len(made[b.name]), *b.shape)), lined)
+        return with_loop(program, first, lined)
+
+    def _turn(
+        self, program: Program, s: Statement, point: Mapping[str, int], moved: Mapping[str, int], suffix: str
+    ) -> Statement:
+        """A statement at values of loops, with names of its own; registers get a first index."""
+
+        def one(a: Access) -> Access:
+            return Access(a.buffer, (Affine.of(moved[a.buffer]), *a.index)) if a.buffer in moved else a
+
+        return renamed(program, with_accesses(at(s, point), one), suffix)
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """Registers of a turn, and the copy that fills them."""
+
+    buffer: Buffer
+    copy: Statement
+    source: Access
+
+    def place(self, program: Program, point: Mapping[str, int]) -> int:
+        """Where what a turn copies lies in its buffer, beside that of others."""
+        return program.buffers[self.source.buffer].address(self.source.index).at(point).const
+
+
+def _staged(loop: For) -> tuple[list[_Copied], Statement]:
+    """The registers that a turn begins with copies to, and what it does then."""
+    found, body = list[_Copied](), loop.body
+    while isinstance(body, Alloc) and isinstance(body.body, Seq) and body.buffer.in_registers:
+        copy, *rest = body.body.body
+        sources = [s.value for s in walk(copy) if isinstance(s, Assign)]
+        only = all(isinstance(s, For | Assign) for s in walk(copy))
+        if (
+            not only
+            or len(sources) != 1
+            or not isinstance(sources[0], Access)
+            or written_by(copy) != {body.buffer.name}
+        ):
+            break
+        found.append(_Copied(body.buffer, copy, sources[0]))
+        body = seq(*rest)
+    return found, body
+
+
+def _only_adds(loop: For, body: Statement, staged: set[str]) -> None:
+    """Guard: a turn adds to sums, which it does not read, and does nothing else.
+
+    Raises:
+        RefusedError: it does more.
+    """
+    leaves = [s for s in walk(body) if not isinstance(s, For | Seq)]
+    sums = {s.target.buffer for s in leaves if isinstance(s, Reduce)}
+    read = {access.buffer for s in leaves if isinstance(s, Reduce) for access in accesses(s.value)}
+    if not all(isinstance(s, Reduce) for s in leaves) or sums & (read | staged) or own_buffers(body):
+        raise RefusedError(f"`{loop.var}` does more than add up")
+
+
+def _values(
+    s: Statement, last: For, around: tuple[For | If, ...], values: Mapping[str, int]
+) -> Iterator[Mapping[str, int]]:
+    """The values of the loops from a statement down to `last` for which conditions hold.
+
+    Raises:
+        RefusedError: more than loops and conditions stands between, or a condition depends on loops around.
+    """
+    match s:
+        case For() if s is last:
+            yield values
+        case For(kind="each"):
+            for position in s.positions:
+                yield from _values(s.body, last, around, {**values, s.var: position})
+        case If() if all(isinstance(part, For | Seq) for part in walk(s.otherwise)):
+            bounds = [bounds_of(condition.at(values), around) for condition in s.conditions]
+            if all(high >= 0 for _, high in bounds):
+                if any(low < 0 for low, _ in bounds):
+                    raise RefusedError("the turns of loops around say whether a condition holds")
+                yield from _values(s.then, last, around, values)
+        case _:
+            raise RefusedError(f"more than loops and conditions stands around `{last.var}`")

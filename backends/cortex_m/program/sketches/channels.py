@@ -1,0 +1,274 @@
+"""The sketch of DEPTHWISE_CONV2D for cores with vectors: schedules of `windows.depthwise` with channels in lanes.
+
+The windows of a tile of results are written out, while a hardware loop goes over channels or over columns. Where
+windows reach beyond the image, parts of it have code of their own; so have channels that fill no vector.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, turned
+
+_FORMS = {
+    "rounded": ("nearest", ("bias", "whole")),
+    "doubled": ("doubled", ("bias", "multiplier", "down")),
+    "shifted": ("shifted", ("bias", "left", "multiplier", "rest")),
+}
+"""Of each form of a RESCALE the identity, and the constants of a channel in the order of their use."""
+_BYTES = 16
+"""Of a vector."""
+_BOUNDS = {"": (), "both": ("max", "min"), "floor": ("max",), "ceiling": ("min",)}
+"""What is done to results, by the bounds that they have."""
+
+
+@dataclass(frozen=True)
+class HalfResults:
+    """Results of 16 bits, of sums of 32.
+
+    Args:
+        form: of the RESCALE: `rounded` where every shift can be 31, `doubled` where none is below 32, else `shifted`.
+        bounds: `both`, a `floor` or a `ceiling`; empty for none.
+    """
+
+    form: str
+    bounds: str
+
+    @property
+    def factors(self) -> Sequence[str]:
+        """The constants of a channel."""
+        return _FORMS[self.form][1]
+
+
+@dataclass(frozen=True)
+class LinedWindows:
+    """The numbers of a schedule.
+
+    Args:
+        channels: of the image.
+        kernel: rows and columns of a window.
+        count: lanes of a vector while sums are finished: eight, even and odd ones in registers of their own, or four.
+        padded: whether windows reach beyond rows, and beyond columns.
+        once: whether each of the `weights` is read once, or each element of the `image` as well.
+        copied: whether weights are copied to scratch memory.
+        ahead: loads that run a turn ahead.
+    """
+
+    channels: int
+    kernel: tuple[int, int]
+    count: int
+    result: HalfResults
+    down: TiledAxis
+    across: TiledAxis
+    padded: tuple[bool, bool]
+    turned: str
+    once: str
+    copied: bool
+    ahead: int
+
+    @property
+    def halves(self) -> bool:
+        """Whether lanes are halves while they are multiplied."""
+        return self.count == 8
+
+    @property
+    def dtype(self) -> str:
+        """Of lanes while they are multiplied."""
+        return "i16" if self.halves else "i32"
+
+    @property
+    def lanes(self) -> int:
+        """Channels of a vector."""
+        return min(self.count, self.channels)
+
+    @property
+    def parts(self) -> list[ChannelPart]:
+        """Whole vectors of channels, and those that are left."""
+        turns, rest = divmod(self.channels, self.lanes)
+        found = [ChannelPart(self, ImageTiles(self.down, self.across, self.turned), "", turns)]
+        if rest:
+            found.append(ChannelPart(self, ImageTiles(self.down, self.across, "x", "yc", "xb", "n_e"), "_e", 1))
+        return found
+
+
+@dataclass(frozen=True)
+class ChannelPart:
+    """Some channels.
+
+    Args:
+        behind: what names of its constants end in.
+        turns: vectors of them.
+    """
+
+    what: LinedWindows
+    tiles: ImageTiles
+    behind: str
+    turns: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether all of its image has the same code."""
+        return len(self.tiles.down.parts) * len(self.tiles.across.parts) == 1
+
+    def sums(self, region: TileRegion) -> str:
+        """What names of loops and buffers of a region's sums end in."""
+        return self.behind + (f"_{region.name}" if not self.alone else "")
+
+
+def lined(t: LinedWindows) -> Iterator[str]:
+    """The steps of a schedule.
+
+    What makes trees large comes last.
+    """
+    yield from _values(t)
+    yield from _lanes(t)
+    numbers, both = itertools.count(), len(t.parts) > 1
+    parts = [(part, part.tiles.regions(numbers if both or not part.alone else None)) for part in t.parts]
+    for part, regions in parts:
+        yield from part.tiles.split()
+        for region in regions:
+            yield from _brought(part, region)
+        yield from _laid_out(part)
+    if t.copied:
+        yield from _copied(t)
+    for part, regions in parts:
+        for region in regions:
+            yield from _finished(part, region)
+        yield from _factors(part)
+        for region in regions:
+            yield from _added(part, region)
+    found = [(region, region.turns((part.turns, False))) for part, regions in parts for region in regions]
+    for region, turns in found:
+        yield from turned(region.turned, *turns)
+    for region, (count, early) in found:
+        if t.ahead and count - early > 1:
+            yield f"hoist({region.turned}, {t.ahead})"
+
+
+def _values(t: LinedWindows) -> Iterator[str]:
+    """How results are computed."""
+    rule = _FORMS[t.result.form][0]
+    yield from ("rewrite(out, nothing_added)", f"rewrite(out, {rule})", "postpone(S)")
+    if t.result.bounds:
+        yield f"rewrite(out, half_{'bounds' if t.result.bounds == 'both' else t.result.bounds})"
+    if not t.halves:
+        yield "rewrite(out, half_lanes)"
+    for join in _BOUNDS[t.result.bounds]:
+        name = "least_half" if join == "max" else "most_half"
+        yield f"stage({name}, b, {name}_g, r)"
+
+
+def _lanes(t: LinedWindows) -> Iterator[str]:
+    """Vectors of channels; those that are left have a nest of their own, and constants."""
+    rest = t.channels % t.lanes
+    yield f"split(n, nl, {t.lanes}{', early' * (rest > 0)})"
+    if not rest:
+        return
+    yield f"cut(n, {t.channels // t.lanes}, e)"
+    yield from ("distribute(x)", "distribute(y)")
+    yield from (f"split(yb, yr, {t.down.count})", f"split(yr, yc, {t.down.count})", "compute_at(S, yb, e)")
+    for name in ("w", *t.result.factors):
+        yield from (f"apart({name}, {name}_e, yb)", f"pack({name}_e)")
+    if math.prod(t.kernel) > 1:
+        yield "reorder_dims(w_e, d120)"
+
+
+def _brought(part: ChannelPart, region: TileRegion) -> Iterator[str]:
+    """The loops of a region around its sums."""
+    yield from region.inwards()
+    yield f"compute_at(S{part.behind}, {region.turned}{f', {region.name}' * (not part.alone)})"
+
+
+def _laid_out(part: ChannelPart) -> Iterator[str]:
+    """Weights in the order of vectors of channels."""
+    t = part.what
+    if part.behind or t.channels <= t.lanes:
+        return
+    if t.channels % t.lanes:
+        yield f"lengthen(w, 2, {-(-t.channels // t.lanes) * t.lanes})"
+    yield f"divide_dim(w, 2, {t.lanes})"
+    if math.prod(t.kernel) > 1:
+        yield "reorder_dims(w, d2013)"
+
+
+def _copied(t: LinedWindows) -> Iterator[str]:
+    """Weights of whole vectors in scratch memory, by copies of whole vectors."""
+    several = t.channels > t.lanes
+    yield from ("merge_dims(w, 0)" for _ in range(2 + several))
+    yield "stage(w, b, wc, scratch)"
+    turns, rest = divmod(t.channels // t.lanes * t.lanes * math.prod(t.kernel), _BYTES)
+    yield f"split(wc0, wcl, {_BYTES}{', early' * (rest > 0)})"
+    yield "stage(w, wc0, wv, q)"
+    yield from turned("wc0", turns + (rest > 0), rest > 0)
+
+
+def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
+    """From sums to results: of eight, even and odd ones are scaled in vectors of their own."""
+    t, name, dims = part.what, region.name, len(region.tile)
+    lane, made = f"nl{part.behind}{region.names}", "out"
+    for join in _BOUNDS[t.result.bounds][:: -1 if t.halves else 1]:
+        bound = "least_half" if join == "max" else "most_half"
+        yield f"spread({bound}_g, {region.turned}, q{join}{name}, q, {'i16' if t.halves else 'i32'}, {lane})"
+    if not t.halves:
+        return
+    for join, letter in zip(_BOUNDS[t.result.bounds][::-1], "DC", strict=False):
+        yield f"part({made}, {join}, {region.turned}, {letter}{name}, q, i16)"
+        made = f"{letter}{name}"
+    each = f"E{name}"
+    yield f"part({made}, sat16, {region.turned}, {each}, q, i16)"
+    yield from (f"split({each}{dims}, {each}h, 2)", f"reorder({each}{dims}, {each}h)")
+    yield from (f"reorder({each}{dim}, {each}h)" for dim in reversed(range(dims)))
+
+
+def _factors(part: ChannelPart) -> Iterator[str]:
+    """The constants of a RESCALE in the order of lanes."""
+    t = part.what
+    for factor in (f"{factor}{part.behind}" for factor in t.result.factors):
+        several = t.channels > t.lanes
+        if several and not part.behind:
+            if t.channels % t.lanes:
+                yield f"lengthen({factor}, 0, {-(-t.channels // t.lanes) * t.lanes})"
+            yield f"divide_dim({factor}, 0, {t.lanes})"
+        if t.halves:
+            yield f"divide_dim({factor}, {int(several)}, 2)"
+            yield f"reorder_dims({factor}, {'d021' if several else 'd10'})"
+
+
+def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
+    """The sums of a tile, products in the order of weights, or of the image; and the vectors of constants."""
+    t, own, name = part.what, part.sums(region), region.name
+    tile = [f"s{loop}{own}" for loop, axis, number in region.axes if axis.tile(number) > 1]
+    lanes = [f"sn{own}"]
+    if t.halves:
+        yield from (f"split(sn{own}, sh{own}, 2)", f"reorder(sn{own}, sh{own})")
+        yield from (f"divide_dim(S{own}, 3, 2)", f"reorder_dims(S{own}, d01243)")
+        lanes.append(f"sh{own}")
+    elif t.lanes < t.count:
+        yield f"lengthen(S{own}, 3, {t.count})"
+    yield f"place(S{own}, q)"
+    yield from (f"distribute({loop})" for loop in (*lanes, *tile))
+    lanes = [f"{loop}b" for loop in lanes]
+    for line, padded in zip((f"ky{own}", f"kx{own}"), t.padded, strict=True):
+        for loop in lanes:
+            yield f"reorder({loop}, {line})"
+            if padded:
+                yield f"distribute({loop})"
+    turn = lanes[-1]
+    yield f"split({turn}, sg{own}, {2 if t.halves else t.lanes})"
+    yield f"stage(a, {turn}, va{name}, q, {t.dtype})"
+    yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {turn}, vw{name}, q, {t.dtype})"
+    if t.halves:
+        yield f"write_out(sg{own})"
+    order = (f"vw{name}",) if t.once == "weights" else (f"va{name}", f"vw{name}")
+    yield f"line_up({f'{tile[-1]}b' if tile else f'ky{own}'}, {turn}, {', '.join(order)})"
+    around, lane = (
+        (f"E{name}h", f"E{name}{len(tile)}") if t.halves else (region.turned, f"nl{part.behind}{region.names}")
+    )
+    for factor in t.result.factors:
+        yield f"stage({factor}{part.behind}, {around}, v{factor}{name}, q)"
+    yield f"unfold({lane}, v{name}, q)"
+    if t.halves:
+        yield f"write_out({around})"
