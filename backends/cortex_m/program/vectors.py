@@ -20,21 +20,8 @@ from tosaic.backends.cortex_m.nest.block import (
 )
 from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
-<<<<<<< HEAD
-from tosaic.backends.cortex_m.program.pointers import SPREADS, Address, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
-=======
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
-from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
-    Alloc,
-    Buffer,
-    For,
-    Instr,
-    RefusedError,
-    Statement,
-)
->>>>>>> w32b
+from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -122,17 +109,11 @@ class _Vectors:
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
-<<<<<<< HEAD
-        if loop is not None and not self.first:
-            self.parts[1] = self._late(self.parts[1])
-        found = [(self._use(step), part is self.parts[1]) for part in self.parts for step in part]
-        uses = [use._replace(turns=inside) for use, inside in found if use is not None]
-=======
         if not self.first:
             turn = 0 if loop is None else 1
             self.parts[turn] = self._late(self.parts[turn])
-        uses = [use for part in self.parts for step in part if (use := self._use(step)) is not None]
->>>>>>> w32b
+        found = [(self._use(step), part is self.parts[1]) for part in self.parts for step in part]
+        uses = [use._replace(turns=inside) for use, inside in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):

@@ -47,11 +47,8 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "reduction",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
-<<<<<<< HEAD
-    vectors = {"pixels", "resident_vectors", "row", "rows", "vectors", "movement", "tiled", "walked", "stepped"}
-=======
     vectors = {
-        "summed",
+        "pixels",
         "resident_vectors",
         "row",
         "rows",
@@ -62,7 +59,6 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "stepped",
         "lined",
     }
->>>>>>> w32b
     assert {one.name for one in shipped} == found | {f"cortex-m55 {name}" for name in vectors}
 
 
