@@ -84,7 +84,7 @@ class PixelSketch:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; the others as of `PixelRows`."""
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; others as of `PixelRows`."""
         vectors = self.geometry.depth // LANES
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
