@@ -79,7 +79,7 @@ class Conv2d(ProgramFamily):
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        return () if self.vector_sketches(workload) else sketches(_contraction(workload, core), self.site)
+        return sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

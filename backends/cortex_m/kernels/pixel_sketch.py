@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, Rows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
@@ -84,7 +84,7 @@ class PixelSketch:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; the others as of `Rows`."""
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; others as of `PixelRows`."""
         vectors = self.geometry.depth // LANES
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
@@ -146,7 +146,7 @@ class PixelSketch:
         """Whether there are several of the finish of whole vectors."""
         return block > lanes or (share < together and together % share == 0)
 
-    def rows(self, knobs: Knobs) -> Rows:
+    def rows(self, knobs: Knobs) -> PixelRows:
         """The numbers of a schedule.
 
         Raises:
@@ -180,7 +180,7 @@ class PixelSketch:
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
         if not self._finishes(share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
-        return Rows(
+        return PixelRows(
             self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
             finish, ahead, finish_ahead,
         )  # fmt: skip
@@ -205,7 +205,7 @@ class PixelSketch:
         scratch = round_up(FOUR * sums + SLACK, LANES)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
 
-    def _instructions(self, s: Rows) -> int:
+    def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
         vectors, factors, found = s.unroll or -(-s.depth // LANES), len(s.result.factors), 0
         for part in row_parts(s):
@@ -234,7 +234,7 @@ class PixelSketch:
         )  # fmt: skip
         return [Walk(loops, accesses)]
 
-    def _cycles(self, s: Rows) -> float:
+    def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         tiles = self.geometry.batch * self.geometry.rows * -(-s.row // s.together)
         return tiles * sum(part.channels / part.block * self._part(part) for part in row_parts(s))

@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, RowResult, Rows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
@@ -61,7 +61,7 @@ class RowSketch:
         return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open, as of `Rows`."""
+        """The numbers that are open, as of `PixelRows`."""
         depth, one = self.geometry.depth, self.epilogue.element == "i8"
         vectors, whole = depth // LANES, self.channels // LANES * LANES if one else self.channels
         blocks = [n for n in range(LANES, min(whole, _MOST_SUMS) + 1, LANES) if whole % n == 0] or [self.channels]
@@ -80,7 +80,7 @@ class RowSketch:
     def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
         return assignments(knobs)
 
-    def row(self, knobs: Knobs) -> Rows:
+    def row(self, knobs: Knobs) -> PixelRows:
         """The numbers of a schedule.
 
         Raises:
@@ -109,7 +109,7 @@ class RowSketch:
             raise RefusedError("there is no further turn of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
-        return Rows(
+        return PixelRows(
             1, self.channels, depth, self.result, 1, width, 1, 1, block, repeats, unroll, held, finish, ahead,
             finish_ahead,
         )  # fmt: skip
@@ -132,7 +132,7 @@ class RowSketch:
             "code": self._instructions(s),
         }
 
-    def _instructions(self, s: Rows) -> int:
+    def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
         rest = s.block % s.width
         turns = (2 * s.width + 1) * s.repeats + (2 * rest + 1) * (rest > 0)
@@ -150,14 +150,14 @@ class RowSketch:
         )
         return [Walk((s.channels,), accesses)]
 
-    def _cycles(self, s: Rows) -> float:
+    def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         turns, rest = divmod(s.block, s.width)
         block = turns * self._turn(s, s.width) + (self._turn(s, rest) + _ENTRY if rest else 0) + 2 * (_ENTRY + s.held)
         finish = s.channels / FOUR * (12 + 3 / s.finish + (s.finish_ahead == 0))
         return s.channels / s.block * block + finish
 
-    def _turn(self, s: Rows, width: int) -> float:
+    def _turn(self, s: PixelRows, width: int) -> float:
         """Cycles of the sums of so many channels."""
         vectors = -(-s.depth // LANES)
         loads = vectors * (width + 1)

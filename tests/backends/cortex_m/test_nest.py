@@ -139,7 +139,7 @@ def test_the_verifier_says_what_is_illegal(knobs, message):
 
 
 def test_windows_stay_in_registers_over_channels_alone():
-    layer = _conv(shape=(1, 8, 8, 128), kernel=(1, 1))
+    layer = _conv(shape=(1, 8, 9, 64), kernel=(1, 2))
     _kernel(layer, unroll="all", held=1)
     with pytest.raises(BackendError, match="windows stay in registers where the hardware loop goes over the channels"):
         _kernel(layer, unroll=1, repeats=1, held=1)
@@ -195,7 +195,7 @@ def test_an_opening_is_executed_a_turn_ahead_and_the_last_turn_begins_no_other()
 
 
 def test_counts_are_those_of_the_loops():
-    layer = _conv(shape=(1, 1, 12, 64), channels=32, kernel=(1, 1))
+    layer = _conv(shape=(1, 1, 13, 32), channels=32, kernel=(1, 2))
     counts = _kernel(layer, tile="3x2", tiles=1, block=32, share=2, unroll="all").counts()
     assert counts["products"] == 4 * 16 * 4 * 6
     assert counts["loads"] == 4 * 16 * 4 * 5

@@ -36,7 +36,7 @@ class RowResult:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PixelRows:
     """The numbers of a schedule.
 
     Args:

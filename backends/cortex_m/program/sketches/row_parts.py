@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, Rows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RowPart:
         loops: how many loops over a window, or a part of it, there are before it is scheduled.
     """
 
-    s: Rows
+    s: PixelRows
     loop: str
     depth: str
     behind: str
@@ -214,7 +214,7 @@ class SumGroup:
         return f"{name}{'u' * (self.part.behind != '')}{self.behind}"
 
 
-def row_parts(s: Rows) -> list[RowPart]:
+def row_parts(s: PixelRows) -> list[RowPart]:
     """The parts of a row, whole vectors of results first."""
     both = bool(s.whole and s.rest)
     parts = [RowPart(s, "n", "k", "", s.whole, 1 + both)] if s.whole else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, Rows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
 
@@ -18,7 +18,7 @@ _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 """The identity that saturates a result in a word."""
 
 
-def rows_of_pixels(s: Rows) -> Iterator[str]:
+def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
     yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
     if 1 < s.together < s.row:
@@ -44,7 +44,7 @@ def rows_of_pixels(s: Rows) -> Iterator[str]:
         yield from _hoisted(part)
 
 
-def _numbers(s: Rows) -> Iterator[str]:
+def _numbers(s: PixelRows) -> Iterator[str]:
     """What all results have in common, in registers."""
     if s.whole and s.result.form != "rounded":
         yield "stage(zero_half, b, zh, r)"
