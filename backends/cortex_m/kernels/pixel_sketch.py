@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program import algorithms
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, RowResult
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
@@ -43,7 +43,6 @@ _MOST_WIDTH = 7
 """Sums that registers hold."""
 _MOST_HELD = 6
 """Vectors that stay, so that others find registers."""
-_VECTORS = 8
 _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 """Products that a block of sums around its hardware loop is worth, those of what is stored; and times the least work
 that is little more."""
@@ -176,7 +175,7 @@ class PixelSketch:
             finish_ahead and not self._finish_turns(block, lanes * finish, together, share)
         ):
             raise RefusedError("there is no further turn of which loads could run ahead")
-        if (held + short) * pixels + ahead > _MOST_HELD:
+        if (held + short) * pixels + max(ahead, width > 1) > _MOST_HELD:
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
         if not self._finishes(share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
@@ -188,7 +187,7 @@ class PixelSketch:
     def _finishes(self, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
         factors = len(self.result.factors) if share > 1 else 1
-        return max(2 * share + factors + 1, ahead + share + 1) <= _VECTORS - 2 * self.epilogue.clamped
+        return max(2 * share + factors + 1, ahead + share + 1) <= VECTORS - 2 * self.epilogue.clamped
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return rows_of_pixels(self.rows(knobs))

@@ -8,6 +8,8 @@ LANES = 16
 """Bytes of a vector, and results of a turn of the finish."""
 FOUR = 4
 """Words of a vector."""
+VECTORS = 8
+"""Vector registers."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,16 @@ class RowPart:
     def unrolled(self) -> int:
         """Pixels in a turn of a hardware loop over them."""
         return next(n for n in (4, 3, 2, 1) if self.s.together % n == 0)
+
+    @property
+    def ahead(self) -> int:
+        """Loads of the finish that run a turn ahead: of pixels with factors that stay sums alone are loaded, as far as
+        there are registers."""
+        s = self.s
+        if self.whole or not self.pixel:
+            return s.finish_ahead
+        free = VECTORS - len(s.result.factors) - 2 * s.result.clamped
+        return min(s.finish_ahead, self.unrolled, free - 1)
 
     @property
     def finishes(self) -> list[tuple[str, str, int]]:
@@ -173,6 +183,14 @@ class SumGroup:
         """Of its hardware loop."""
         s = self.part.s
         return s.vectors // s.unroll if s.unroll else self.channels // (self.width * self.repeats)
+
+    @property
+    def loads(self) -> int:
+        """Vectors that a turn loads."""
+        s, each = self.part.s, self.pixels + self.width
+        if s.unroll:
+            return s.unroll * each
+        return self.repeats * (s.vectors * each - self.held * self.pixels + (s.short > 0) * self.width)
 
     @property
     def turned(self) -> str:

@@ -96,13 +96,12 @@ def _block(around: str, turn: str, turns: int) -> Iterator[str]:
 def _hoisted(part: RowPart) -> Iterator[str]:
     """Loads that run ahead."""
     for group in part.groups:
-        if part.s.ahead and group.turns > 1:
-            yield f"hoist({group.turned}, {part.s.ahead})"
+        ahead = min(part.s.ahead, group.loads)
+        if ahead and group.turns > 1:
+            yield f"hoist({group.turned}, {ahead})"
     for _, turned, turns in part.finishes:
-        # Of pixels that are finished with factors that stay, sums alone are loaded.
-        ahead = part.s.finish_ahead if part.whole or not part.pixel else min(part.s.finish_ahead, part.unrolled)
-        if ahead and turns > 1:
-            yield f"hoist({turned}, {ahead})"
+        if part.ahead and turns > 1:
+            yield f"hoist({turned}, {part.ahead})"
 
 
 def _spread(part: RowPart, around: str, lanes: str, dtype: str) -> Iterator[str]:
