@@ -35,7 +35,7 @@ from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
-from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import VectorDepthwise
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
@@ -48,7 +48,7 @@ from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import NUMPY, Program, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.target import Core
 
@@ -78,9 +78,9 @@ class Shipped:
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
         if any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
-        small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20)}
+        small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20), "f32": (-20, 20)}
         return {
-            b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(f"i{b.bytes // b.size}")
+            b.name: rng.integers(*given.get(b.name, small[b.dtype]), b.shape).astype(NUMPY[b.dtype])
             for b in self.program.arguments
             if b.memory != "out"
         }
@@ -135,6 +135,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             "both",
             {},
         ),
+        "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
     }
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)

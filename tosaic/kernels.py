@@ -18,7 +18,7 @@ from tosaic.backends.cortex_m.program.interpret import host_constants, interpret
 from tosaic.backends.cortex_m.program.kernel import Built, scheduled
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, parse_steps
 from tosaic.backends.cortex_m.program.text import listing, parse_program
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS, Buffer, Program
+from tosaic.backends.cortex_m.program.tree import BYTES, NUMPY, REGISTERS, Buffer, Program
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.backends.simulators.measure import BatchMeasure
 from tosaic.backends.simulators.runners import find_runner
@@ -207,8 +207,10 @@ def _fitting(program: Program, memory: str, arrays: Mapping[str, np.ndarray]) ->
 
 def _of(b: Buffer, array: np.ndarray) -> np.ndarray:
     """An array as the elements of a buffer."""
-    dtype = np.dtype(f"int{8 * BYTES[b.dtype]}")
-    limits = np.iinfo(dtype)
+    dtype = np.dtype(NUMPY[b.dtype])
+    if dtype.kind == "f" and array.shape == b.shape and np.issubdtype(array.dtype, np.floating):
+        return array.astype(dtype)
+    limits = np.iinfo(np.int32 if dtype.kind == "f" else dtype)
     if array.shape != b.shape or not np.issubdtype(array.dtype, np.integer):
         raise Error(f"`{b}` takes no {array.dtype}{list(array.shape)}")
     if array.size and (array.min() < limits.min or array.max() > limits.max):

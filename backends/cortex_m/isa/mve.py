@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, Isa, formals
 from tosaic.backends.cortex_m.program.row import Row
-from tosaic.backends.cortex_m.program.tree import BYTES, REGISTERS
+from tosaic.backends.cortex_m.program.tree import BYTES, INTEGERS, REGISTERS
 from tosaic.backends.target import Core
 
 _LETTERS = {1: "b", 2: "h", 4: "w"}
@@ -18,7 +18,7 @@ _WIDTHS = (("i32", "i32"), ("i16", "i16"), ("i8", "i8"), ("i16", "i8"), ("i32", 
 """Elements of a vector, and how they lie in memory."""
 
 
-def _moved(register: str, memory: str) -> Iterator[Row]:
+def moved(register: str, memory: str) -> Iterator[Row]:
     """A vector from and to memory, in elements of `memory` that are as wide as its own, or widen to them."""
     lanes, wide, width = REGISTERS["q"] // BYTES[register], BYTES[register], BYTES[memory]
     reach, moves = (-_STEPS * width, _STEPS * width), _STEPS * width
@@ -52,10 +52,11 @@ def _words(dtype: str) -> Iterator[Row]:
     yield Row(f"vstrw.{dtype}", lanes, "d[l] = a[l]", formals(d=m, a=q), store, reach, 4, moves=4 * _STEPS)
 
 
-def _spread(dtype: str) -> Row:
+def spread(dtype: str) -> Row:
     """A number in each lane."""
     lanes, text = REGISTERS["q"] // BYTES[dtype], f"vdup.{8 * BYTES[dtype]} {{d}}, {{a}}"
-    return Row(f"vdup.{dtype}", lanes, "d[l] = a", formals(d=f"{dtype} q", a="i32 r"), text, masks=True)
+    operands = formals(d=f"{dtype} q", a=f"{'f32' if dtype == 'f32' else 'i32'} r")
+    return Row(f"vdup.{dtype}", lanes, "d[l] = a", operands, text, masks=True)
 
 
 def _both(name: str, meaning: str, dtype: str, kind: str) -> Row:
@@ -184,10 +185,10 @@ class Mve(Isa):
     rows = (
         *_words("i8"),
         *_words("i16"),
-        *(row for both in _WIDTHS for row in _moved(*both)),
+        *(row for both in _WIDTHS for row in moved(*both)),
         *(row for both in _WIDTHS for row in _apart(*both)),
         Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", _PAIR, 4, moves=_PAIR[1]),
-        *(_near_to(dtype) for dtype in BYTES),
+        *(_near_to(dtype) for dtype in INTEGERS),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
         Row("mov", 1, "d = a", formals(d="i32 r", a="i32 r"), "mov {d}, {a}"),
         Row(
@@ -197,10 +198,10 @@ class Mve(Isa):
             formals(d="i32 q", a="i32 r"),
             "vmov {d}[2], {d}[0], {a0}, {a2}; vmov {d}[3], {d}[1], {a1}, {a3}",
         ),
-        *(_spread(dtype) for dtype in BYTES),
+        *(spread(dtype) for dtype in INTEGERS),
         Row("vmov.i32", 4, "d[l] = a[l]", formals(d="i32 q", a="i32 q"), "vmov {d}, {a}", masks=True),
         *(_products(dtype) for dtype in ("i8", "i16")),
-        *(row for dtype in BYTES for row in _joined(dtype)),
+        *(row for dtype in INTEGERS for row in _joined(dtype)),
         *(_least(dtype) for dtype in ("i8", "i16")),
         *(_zeros(dtype) for dtype in ("i16", "i32")),
         *(_added(dtype) for dtype in ("i16", "i32")),

@@ -18,8 +18,8 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
+from tosaic.backends.cortex_m.nest.blend_finish import Average
 from tosaic.backends.cortex_m.nest.blends import Blends, scheduled, sketches
-from tosaic.backends.cortex_m.nest.joins import Average
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import enum_of

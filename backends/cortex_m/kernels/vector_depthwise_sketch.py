@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tosaic.backends.cortex_m.program import windows
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.channels import HalfResults, LinedWindows, lined
+from tosaic.backends.cortex_m.program.sketches.channels import FloatResults, HalfResults, LinedWindows, lined
 from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -32,36 +32,36 @@ _BLOCK, _BESIDE = 16, 0.02
 
 
 @dataclass(frozen=True)
-class VectorDepthwise:
-    """DEPTHWISE_CONV2D of int16, a result a channel; see `sketches.channels`."""
+class _LinedSketch(ABC):
+    """DEPTHWISE_CONV2D, a result a channel; see `sketches.channels`."""
 
     geometry: Geometry
-    epilogue: Epilogue
-    form: str
-    bounds: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
 
-    def program(self) -> Program:
-        return windows.depthwise(self.geometry, self.epilogue, "i16")
+    @property
+    @abstractmethod
+    def result(self) -> HalfResults | FloatResults:
+        """How sums become results."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Lanes of a vector while sums are finished."""
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `turned`, whether the core's loop is over `channels` or over `columns`; `rows` and
-        `columns` of results in a tile; `once`, what is read once in a tile: `weights`, or elements of the `image`, too;
+        `columns` of results in a tile; `edges`, whether results whose windows reach beyond the image are in tiles of
+        their own, or of `whole` size; `once`, what is read once in a tile: `weights`, or elements of the `image`, too;
         `weights`, where they are read; `ahead`, loads that run a turn ahead."""
         g = self.geometry
         return {
             "turned": ("channels", "columns"),
-            "rows": tuple(range(1, min(3, g.rows) + 1)),
-            "columns": tuple(range(1, min(3, g.columns) + 1)),
+            "rows": tuple(range(1, min(4, g.rows) + 1)),
+            "columns": tuple(range(1, min(6, g.columns) + 1)),
+            "edges": ("apart", "whole"),
             "once": ("weights", "image"),
             "weights": ("params", "scratch"),
             "ahead": _AHEAD,
         }
-
-    @cached_property
-    def count(self) -> int:
-        """Lanes of a vector while sums are finished."""
-        return 8 if self.geometry.channels >= 8 else 4
 
     def lined(self, knobs: Knobs) -> LinedWindows:
         """The numbers of a schedule.
@@ -73,14 +73,15 @@ class VectorDepthwise:
         results, taps = rows * columns, math.prod(g.kernel)
         if knobs["weights"] == "scratch" and g.channels // self.count * self.count * taps < _VECTOR:
             raise RefusedError("so few weights are not copied")
-        sums = results * self.count // 4
-        if sums + self._held(rows, columns, str(knobs["once"])) > _MOST_VECTORS or (
-            results > 1 and results * taps > _MOST_PRODUCTS
-        ):
+        vectors = results * self.count // 4 + self._held(rows, columns, str(knobs["once"]))
+        if vectors > _MOST_VECTORS or (results > 1 and results * taps > _MOST_PRODUCTS):
             raise RefusedError(f"{results} windows of {taps} are too much to write out")
-        down, across = axis_of(g, 0, rows, by_tile=False), axis_of(g, 1, columns, by_tile=False)
+        whole = knobs["edges"] == "whole"
+        down, across = axis_of(g, 0, rows, by_tile=whole), axis_of(g, 1, columns, by_tile=whole)
+        if whole and [down, across] == [axis_of(g, axis, n, by_tile=False) for axis, n in enumerate((rows, columns))]:
+            raise RefusedError("no tile reaches beyond the image")
         for axis, name in ((down, "rows"), (across, "columns")):
-            if axis.size > 1 and all(axis.size > part for part in axis.parts):
+            if not axis.tiles and axis.size > 1 and all(axis.size > part for part in axis.parts):
                 raise RefusedError(f"no part of an image has {axis.size} {name}")
         turned = "n" if knobs["turned"] == "channels" else "x"
         if turned == "x" and not any(across.turns(part) > 1 for part in range(len(across.parts))):
@@ -89,7 +90,7 @@ class VectorDepthwise:
             g.channels,
             g.kernel,
             self.count,
-            HalfResults(self.form, self.bounds),
+            self.result,
             down,
             across,
             (any(g.pad[:2]), any(g.pad[2:])),
@@ -106,7 +107,7 @@ class VectorDepthwise:
         return t
 
     def _held(self, rows: int, columns: int, once: str) -> int:
-        """Vectors beside sums: of weights at a time, of the image, and of products."""
+        """Vectors beside sums: of weights at a time, of the image, and of products that nothing adds up at once."""
         g = self.geometry
         if once == "weights":
             return 3
@@ -117,7 +118,8 @@ class VectorDepthwise:
         )
         for number, (_, tap) in enumerate(places):
             found[tap] = found.get(tap, (number, 0))[0], number
-        return 2 + max(sum(first <= at <= last for first, last in found.values()) for at in range(len(places)))
+        beside = 1 if isinstance(self.result, FloatResults) else 2
+        return beside + max(sum(first <= at <= last for first, last in found.values()) for at in range(len(places)))
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
         return lined(self.lined(knobs))
@@ -125,7 +127,7 @@ class VectorDepthwise:
     def cost(self, knobs: Knobs) -> float:
         t = self.lined(knobs)
         cycles, _ = self._priced(t)
-        return cycles * (1 + _AHEAD.index(t.ahead) * _BESIDE + t.copied * _BESIDE)
+        return cycles * (1 + _AHEAD.index(t.ahead) * _BESIDE + t.copied * _BESIDE / 2)
 
     def _priced(self, t: LinedWindows) -> tuple[float, int]:
         """About the cycles of a schedule, as far as the pipes tell, and its instructions."""
@@ -139,8 +141,9 @@ class VectorDepthwise:
             results = len(rows) * len(columns)
             loads = len(places) if t.once == "weights" else len(set(places))
             loads += math.prod(g.kernel) + halves * finish + results
-            integers = halves * (len(places) + results * finish)
-            products = halves * (len(places) + results)
+            floats = isinstance(t.result, FloatResults)
+            integers = results * (1 + 2 * len(t.bounds)) if floats else halves * (len(places) + results * finish)
+            products = halves * len(places) + halves * results * (not floats)
             issued = loads + integers + products
             code += issued
             turn = max(2 * loads, 2 * integers, 2 * products, issued)
@@ -158,6 +161,46 @@ class VectorDepthwise:
             (lines_of(self.geometry, axis, each.start(part), each.tile(part)), each.turns(part), each.early(part))
             for part in range(len(each.parts))
         ]
+
+
+@dataclass(frozen=True)
+class VectorDepthwise(_LinedSketch):
+    """Of int16."""
+
+    epilogue: Epilogue
+    form: str
+    bounds: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> HalfResults:
+        return HalfResults(self.form, self.bounds)
+
+    @property
+    def count(self) -> int:
+        return 8 if self.geometry.channels >= 8 else 4
+
+    def program(self) -> Program:
+        return windows.depthwise(self.geometry, self.epilogue, "i16")
+
+
+@dataclass(frozen=True)
+class FloatDepthwise(_LinedSketch):
+    """Of floats."""
+
+    clamped: bool
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def result(self) -> FloatResults:
+        return FloatResults(self.clamped)
+
+    @property
+    def count(self) -> int:
+        return 4
+
+    def program(self) -> Program:
+        return windows.depthwise_f32(self.geometry, self.clamped)
 
 
 def vector_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> VectorDepthwise:

@@ -18,12 +18,12 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly
+from tosaic.backends.cortex_m.nest.blend_finish import Average, BlendFinish, stored
 from tosaic.backends.cortex_m.nest.block import BlockInstruction, InstructionBlock, Ordered, cycles_of, ordered
 from tosaic.backends.cortex_m.nest.finish import update
-from tosaic.backends.cortex_m.nest.joins import Average, BlendFinish, Code, LaneAccess, ReductionTile
+from tosaic.backends.cortex_m.nest.lane_access import Code, LaneAccess, placed
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.sketches import cheapest_first, verified
-from tosaic.backends.cortex_m.nest.windows import placed
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
@@ -138,9 +138,9 @@ class BlendsKernel:
                 code.append(LaneAccess("vstrh.16", f"a{v}", "o0", VECTOR * v, 254))
             elif self.what.wide:
                 code += finish.narrowed(f"e{v}", f"d{v}")
-                code.append(_PIXEL.access("vstr", (8, 16), f"e{v}", (0, 0), v))
+                code.append(stored(f"e{v}", v))
             else:
-                code += finish.finish(_PIXEL, f"a{v}", v)
+                code += finish.finish(f"a{v}", v)
         return placed(code, {"p": size * vectors, "o": (VECTOR if blends else _LANES) * vectors})
 
     def _neighbors(self, v: int, bytes_: bool) -> Code:
@@ -237,10 +237,6 @@ def _widened(v: int, first: str, second: str) -> Code:
         code.append(BlockInstruction(f"vmull{half}.s16", f"{{{other}}}, {{b{v}}}, {{{second}}}", (other,)))
         code.append(update("vadd.i32", to, other))
     return code
-
-
-# One pixel, whose vectors of channels lie side by side.
-_PIXEL = ReductionTile(((0,),), ((0,),), (1, 1), (1, 1), (1, 1), (0, 0))
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,8 @@ from tosaic.backends.cortex_m.program.ops import LOOKUP, OPS
 from tosaic.backends.cortex_m.program.rewriting import meaning_of
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    INTEGERS,
+    NUMPY,
     Access,
     Alloc,
     Assign,
@@ -66,7 +68,12 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
     Raises:
         ValueError: a number does not fit its buffer, or one is used, or put out, that nobody wrote.
     """
-    scope: dict[str, Any] = {"OPS": {name: op.compute for name, op in OPS.items()}, "mul": _product, "fits": _fits}
+    scope: dict[str, Any] = {
+        "OPS": {name: op.compute for name, op in OPS.items()},
+        "mul": _product,
+        "fits": _fits,
+        "single": _single,
+    }
     exec(compile(_Source(program).text, "<program>", "exec"), scope)
     run: Callable[..., dict[str, list[int]]] = scope["run"]
     try:
@@ -77,18 +84,23 @@ def interpreted(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str,
     for b in outputs:
         if None in got[b.name][: b.size]:
             raise ValueError(f"nobody wrote all of {b.name}")
-    return {b.name: np.array(got[b.name][: b.size], f"int{8 * BYTES[b.dtype]}").reshape(b.shape) for b in outputs}
+    return {b.name: np.array(got[b.name][: b.size], NUMPY[b.dtype]).reshape(b.shape) for b in outputs}
 
 
-def _product(a: int | None, b: int | None) -> int | None:
+def _product(a: float | None, b: float | None) -> float | None:
     """What nobody wrote may be anything, and is nothing times 0."""
-    return 0 if a == 0 or b == 0 else a * b  # type: ignore[operator]
+    return 0 if (a is None and b == 0) or (a == 0 and b is None) else a * b  # type: ignore[operator]
 
 
 def _fits(value: int | None, bits: int, where: str) -> int | None:
     if value is not None and not -1 << (bits - 1) <= value < 1 << (bits - 1):
         raise ValueError(f"{value} does not fit {where}")
     return value
+
+
+def _single(value: float | None) -> float | None:
+    """The f32 next to a number."""
+    return None if value is None else float(np.float32(value))
 
 
 class _Source:
@@ -134,10 +146,9 @@ class _Source:
                 self._emit(meaning_of(s, f"lane{self.count}"), depth)
             case Assign() | Reduce():
                 b, target = self.buffers[s.target.buffer], self._value(s.target)
-                added = f"{target} + " if isinstance(s, Reduce) else ""
-                self.lines.append(
-                    f"{pad}{target} = fits({added}{self._value(s.value)}, {8 * BYTES[b.dtype]}, {b.name!r})"
-                )
+                value = f"{target} + {self._value(s.value)}" if isinstance(s, Reduce) else self._value(s.value)
+                kept = f"fits({value}, {8 * BYTES[b.dtype]}, {b.name!r})" if b.dtype in INTEGERS else f"single({value})"
+                self.lines.append(f"{pad}{target} = {kept}")
 
     def _value(self, v: Value) -> str:
         match v:

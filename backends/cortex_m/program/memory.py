@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.program.check import SLACK
-from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Program, Statement, children
+from tosaic.backends.cortex_m.program.tree import NUMPY, Alloc, Buffer, For, Program, Statement, children
 
 _WEIGHTS = ("w", "w16")
 """The constants that lie last, so that kernels may share them; a program has one of them, or none."""
@@ -38,7 +38,7 @@ def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
     data = bytearray()
     for b in constants_of(program):
         data += bytes(_aligned(len(data)) - len(data))
-        data += np.ascontiguousarray(constants[b.name].astype(f"<i{BYTES[b.dtype]}")).tobytes()
+        data += np.ascontiguousarray(constants[b.name].astype(np.dtype(NUMPY[b.dtype]).newbyteorder("<"))).tobytes()
     ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
     return bytes(data) + bytes(SLACK * (ahead and bool(data)))
 

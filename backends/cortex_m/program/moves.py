@@ -9,7 +9,19 @@ from tosaic.backends.cortex_m.isa.isa import registers_of, sets_of
 from tosaic.backends.cortex_m.program.rewriting import nest_of, parts_of, touches
 from tosaic.backends.cortex_m.program.rules import RULES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, Step
-from tosaic.backends.cortex_m.program.tree import BYTES, Access, Alloc, Assign, For, Instr, Op, Program, Reduce, walk
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Alloc,
+    Assign,
+    For,
+    Instr,
+    Op,
+    Program,
+    Reduce,
+    holds,
+    walk,
+)
 from tosaic.backends.target import Core
 
 NUMBERS = (2, 3, 4, 8)
@@ -85,8 +97,7 @@ def _choices(
         case "memory":
             yield from ("scratch", *registers_of(core))
         case "dtype":
-            least = BYTES[buffer.dtype] if buffer is not None else 1
-            yield from (dtype for dtype, width in BYTES.items() if width >= least)
+            yield from (dtype for dtype in BYTES if buffer is None or holds(dtype, buffer.dtype))
         case "rule" if buffer is not None:
             parts = list(_operations(program, buffer.name))
             yield from (name for name, rule in RULES.items() if any(rule.change(part) is not None for part in parts))

@@ -114,6 +114,13 @@ INLINE int32_t high32(int32_t v, int32_t m) {
   return (int64_t)v * m >> 32;
 #endif
 }"""
+
+
+def _floats(name: str, sign: str) -> str:
+    """C of a bound of a float; what is no number stays that."""
+    return f"INLINE float {name}(float v, float b) {{ return b {sign} v ? b : v; }}"
+
+
 _SATURATED = (
     "INLINE int32_t saturated32(int64_t v) { return v < INT32_MIN ? INT32_MIN : v > INT32_MAX ? INT32_MAX : v; }"
 )
@@ -163,6 +170,8 @@ OPS: Mapping[str, Operation] = MappingProxyType(
             5,
             lambda v, m: (v * m + (1 << 30)) >> 31,
         ),
+        "at_least": Operation(lambda a, b: b if b > a else a, "at_least({0}, {1})", 2, _floats("at_least", ">")),
+        "at_most": Operation(lambda a, b: b if b < a else a, "at_most({0}, {1})", 2, _floats("at_most", "<")),
         "round_high_add": _function(
             "round_high_add",
             "v m a",

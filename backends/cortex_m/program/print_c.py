@@ -34,7 +34,7 @@ from tosaic.backends.cortex_m.program.vectors import has_vectors, vector_block
 from tosaic.backends.simulators.cycle_model import decoder
 from tosaic.backends.target import Pipeline
 
-_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t"}
+_TYPES = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "f32": "float"}
 # clang 22 stores a high register by an STM that has none.
 _FROM_HIGH = 'INLINE int32_t from_high(int32_t v) { __asm__("" : "+l"(v)); return v; }'
 _FREE, _FREE_LOW = 10, 5
@@ -131,7 +131,7 @@ class Printer:
         if not b.in_registers:
             start = f"({_TYPES[b.dtype]} *)(scratch + {self.scratch[b.name]})"
             return [f"{pad}{_TYPES[b.dtype]} *const {b.name} = {start};"]
-        kind = "int32_t" if b.lanes == 1 else "uint32_t"
+        kind = "float" if b.dtype == "f32" else "int32_t" if b.lanes == 1 else "uint32_t"
         return [f"{pad}{kind} {', '.join(f'{b.name}__{i}' for i in range(b.size // b.lanes))};"]
 
     def _loop(self, s: For, depth: int) -> list[str]:

@@ -17,8 +17,11 @@ from tosaic.backends.cortex_m.program.host import Derive, Pack
 from tosaic.backends.cortex_m.program.row import Row
 from tosaic.support.errors import BackendError
 
-BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4})
+BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "f32": 4})
 """Bytes of an element."""
+NUMPY: Mapping[str, str] = MappingProxyType({"i8": "int8", "i16": "int16", "i32": "int32", "f32": "float32"})
+"""What NumPy calls an element."""
+INTEGERS = ("i8", "i16", "i32")
 REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "q": 16})
 """Bytes of a register, by class: general ones; r8 and up, which hold sums on the baseline cores; and vectors.
 
@@ -158,7 +161,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class Reduce:
-    """`target += value`, in any order of turns."""
+    """`target += value`, in any order of turns; sums of floats, products with one rounding, round as the order is."""
 
     target: Access
     value: Value
@@ -255,6 +258,13 @@ class Program:
         if name not in self.buffers:
             raise RefusedError(f"there is no buffer `{name}`")
         return self.buffers[name]
+
+
+def holds(dtype: str, other: str) -> bool:
+    """Whether elements of a type hold all numbers of another one, as they are."""
+    if dtype in INTEGERS and other in INTEGERS:
+        return BYTES[dtype] >= BYTES[other]
+    return dtype == other and dtype in BYTES
 
 
 def children(statement: Statement) -> tuple[Statement, ...]:

@@ -95,6 +95,11 @@ class VectorStep:
         return found
 
     @property
+    def has_condition(self) -> bool:
+        """Whether values say which lanes it changes."""
+        return any(line.startswith("vpt") for line in self.lines)
+
+    @property
     def as_one(self) -> BlockInstruction:
         """Its lines as one instruction, wherever memory lies; what lines make for others does not live before."""
         lines = self.made(Address("[at]", "", False))

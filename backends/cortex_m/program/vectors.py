@@ -104,7 +104,12 @@ class _Vectors:
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = (distances(step) for part in self.parts for step in part)
         self.distances = [each for each in dict.fromkeys(apart) if each is not None]
-        self.taken = {"r0" if loop is None else "r12"} if self.mask else set[str]()
+        self.predicates = bool(self.mask) or any(step.has_condition for part in self.parts for step in part)
+        if self.mask and any(step.has_condition for part in self.parts for step in part):
+            raise RefusedError("a mask and a condition on values have one register")
+        self.taken = set[str]()
+        if self.mask if loop is None else self.predicates:
+            self.taken = {"r0" if loop is None else "r12"}
         self.numbers = tuple(name for name in _NUMBERS if loop is None or name not in self.taken)
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
@@ -221,7 +226,9 @@ class _Vectors:
         other, count = ("lr", "r0") if self.loop is None else ("r12", "lr")
         if self.mask:
             lanes, bits = self.mask
-            before = [f"vmrs {other}, p0", f"mov {count}, #{lanes}", f"vctp.{bits} {count}", *before]
+            before = [f"mov {count}, #{lanes}", f"vctp.{bits} {count}", *before]
+        if self.predicates:
+            before = [f"vmrs {other}, p0", *before]
         turn, turns = tuple[str, ...](), 0
         if self.loop is not None:
             turns = self.loop.turns
@@ -234,7 +241,7 @@ class _Vectors:
             turn, before = found.turn, [*before, *found.entry]
             if opening or self._passes_end(hoisted, last):
                 after, turns = [*found.last, *after], turns - 1
-        after = [*after, f"vmsr p0, {other}"] if self.mask else after
+        after = [*after, f"vmsr p0, {other}"] if self.predicates else after
         if 4 * len(turn) > _REACH_OF_LOOP or turns > _MOST_TURNS:
             raise RefusedError(f"a hardware loop of {len(turn)} instructions and {turns} turns is too long")
         return VectorBlock(

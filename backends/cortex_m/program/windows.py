@@ -51,6 +51,27 @@ def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
     return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
 
 
+def depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
+    """DEPTHWISE_CONV2D of floats, a result a channel (TOSA 1.0, 2.3.4), between `low` and `upper` where it is clamped.
+
+    A result that is no number stays that.
+    """
+    g, shape = geometry, _shape(geometry)
+    add = Reduce(_TOTAL, Op("mul", (_pixel(g), parse_access("w[ky, kx, sn]"))))
+    bounds = [("at_least", "low"), ("at_most", "upper")] if clamped else []
+    sums = _sums(g, parse_access("bias[sn]"), add, *(Assign(_TOTAL, Op(op, (_TOTAL, Access(b)))) for op, b in bounds))
+    result = Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, y, x, n]"))
+    finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
+    arguments = (
+        Buffer("a", "f32", (g.batch, g.height, g.width, g.channels), "in"),
+        Buffer("out", "f32", shape, "out"),
+        Buffer("w", "f32", (*g.kernel, g.channels), "const"),
+        Buffer("bias", "f32", (g.channels,), "const"),
+        *(Buffer(name, "f32", (), "const") for _, name in bounds),
+    )
+    return Program(arguments, Alloc(Buffer("S", "f32", shape, "scratch"), seq(sums, finish)))
+
+
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
     """MAX_POOL2D and AVG_POOL2D (TOSA 1.0, 2.3.1 and 2.3.7) of what windows have inside of the image.
 
@@ -91,11 +112,12 @@ def _shape(g: Geometry) -> tuple[int, int, int, int]:
     return g.batch, g.rows, g.columns, g.channels
 
 
-def _sums(g: Geometry, first: Value, add: Statement) -> Statement:
-    """What windows have inside of the image, joined to a first number."""
+def _sums(g: Geometry, first: Value, add: Statement, *behind: Statement) -> Statement:
+    """What windows have inside of the image, joined to a first number; and what is done to the sum then."""
     row = For("kx", g.kernel[1], _inside(add, _at(g, 1), g.width, g.pad[2:]))
     window = For("ky", g.kernel[0], _inside(row, _at(g, 0), g.height, g.pad[:2]))
-    return nested(seq(Assign(_TOTAL, first), window), **dict(zip(("sb", "sy", "sx", "sn"), _shape(g), strict=True)))
+    loops = dict(zip(("sb", "sy", "sx", "sn"), _shape(g), strict=True))
+    return nested(seq(Assign(_TOTAL, first), window, *behind), **loops)
 
 
 def _pixel(g: Geometry) -> Access:

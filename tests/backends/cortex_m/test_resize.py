@@ -8,8 +8,9 @@ from golden_files import assert_golden
 from tosa_graphs import Graph
 
 from tosaic.backends.cores.cortex_m55 import PIPELINE
+from tosaic.backends.cortex_m.nest.blend_finish import Average
 from tosaic.backends.cortex_m.nest.blends import Blends, scheduled
-from tosaic.backends.cortex_m.nest.joins import Average
+from tosaic.backends.cortex_m.nest.lane_access import Code, LaneAccess, placed
 from tosaic.backends.cortex_m.nest.nest import parse_trace
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.support.errors import BackendError
@@ -73,6 +74,19 @@ def _doubled() -> KernelTask:
 def test_the_c_of_one_schedule_stays_what_it_is():
     schedule = Schedule.of("resize.channels", blend=2, out=2, ahead=0)
     assert_golden("resize.c", _doubled().generate(schedule), "INLINE void blended")
+
+
+def test_accesses_in_reach_share_a_position_of_their_pointer():
+    code: Code = [LaneAccess("vldrb.u8", f"v{at}", "p0", at, 127) for at in (0, 100, 400)]
+    instructions, bases = placed(code, {"p": 16})
+    assert [f"{i.mnemonic} {i.operands}" for i in instructions] == [
+        "vldrb.u8 {v0}, [{p0}, #-100]",
+        "vldrb.u8 {v100}, [{p0}, #0]",
+        "addw {p0}, {p0}, #300",
+        "vldrb.u8 {v400}, [{p0}, #0]",
+        "subw {p0}, {p0}, #284",
+    ]
+    assert bases == {"p0": 100}
 
 
 WHAT = Blends(1, 8, 8, 4, 4, 16, Average(0, 0, 0, 4, 0))

@@ -12,12 +12,22 @@ from slow_memory import SLOW_MEMORY
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise
 from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
 
-LINED = {"turned": "channels", "rows": 1, "columns": 1, "once": "weights", "weights": "params", "ahead": 0}
+LINED = {
+    "turned": "channels",
+    "rows": 1,
+    "columns": 1,
+    "edges": "apart",
+    "once": "weights",
+    "weights": "params",
+    "ahead": 0,
+}
 
 
 def _layer(shape=(1, 6, 5, 16), kernel=(3, 3), pad=(1, 1, 1, 1), **options):
@@ -34,6 +44,14 @@ def test_steps_tree_and_c_of_one_depthwise_convolution_stay_what_they_are():
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
     assert_golden_text("program_lined.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
+
+
+def test_steps_tree_and_c_of_one_of_floats_stay_what_they_are():
+    what = FloatDepthwise(Geometry(1, 1, 6, 8, (1, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, 5), True, {})
+    kernel = of_schedule(what, Schedule.of("lined", **{**LINED, "columns": 5, "once": "image"}), CORE)
+    steps = "".join(f"{step}\n" for step in kernel.steps)
+    about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
+    assert_golden_text("program_lined_floats.txt", f"{steps}\n{listing(kernel.program)}\n{about}\n{kernel.text}")
 
 
 def test_each_weight_is_read_once_for_all_results_of_a_tile():

@@ -26,7 +26,6 @@ from tosaic.backends.cortex_m.program.rewriting import (
 )
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
     REGISTERS,
     Access,
     Alloc,
@@ -37,6 +36,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    holds,
     walk,
 )
 
@@ -80,7 +80,7 @@ class StageWindow(Primitive):
         loop, b = program.loop(var), program.buffer(name)
         dtype = str(arguments[4]) if len(arguments) > 4 else b.dtype
         fresh(program, new)
-        if memory not in ("scratch", *REGISTERS) or BYTES.get(dtype, 0) < BYTES[b.dtype]:
+        if memory not in ("scratch", *REGISTERS) or not holds(dtype, b.dtype):
             raise RefusedError(f"{name} is not staged in `{memory}` as `{dtype}`")
         within = program.loop(str(arguments[5])) if len(arguments) > 5 else None
         found = uses(loop.body, name)

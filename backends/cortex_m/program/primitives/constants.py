@@ -122,6 +122,8 @@ class Pad(Primitive):
         for use in uses(loop):
             if use.how != "read" and use.access.index and any(i[loop.var] for i in use.access.index):
                 raise RefusedError(f"`{loop.var}` counts what is written")
+            if program.buffers[use.access.buffer].dtype == "f32":
+                raise RefusedError("a product of 0 and a float is perhaps no number")
         adds = [s for s in walk(loop.body) if not isinstance(s, For)]
         if not all(isinstance(s, Reduce) and isinstance(s.value, Op) and s.value.name == "mul" for s in adds):
             raise RefusedError(f"`{loop.var}` does more than add products")
@@ -238,6 +240,8 @@ class Skew(Primitive):
         if len(dims) != 1 or read.index[dims[0]][inner] < 1 or read.index[dims[0]][outer] % read.index[dims[0]][inner]:
             raise RefusedError(f"{read} is no window of `{outer}` and `{inner}` along one dimension")
         stride = read.index[dims[0]][outer] // read.index[dims[0]][inner]
+        if program.buffers[factor.buffer].dtype == "f32":
+            raise RefusedError("a product of 0 and a float is perhaps no number")
         (dim,) = [d for d, i in enumerate(factor.index) if i == Affine.of(inner)] or [-1]
         if dim < 0 or stride < 1 or any(i[outer] for i in factor.index) or len(uses_of(program, factor.buffer)) != 1:
             raise RefusedError(f"`{inner}` does not count one dimension of {factor.buffer} alone")

@@ -11,7 +11,6 @@ from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.rewriting import mapped, seq, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
-    BYTES,
     Access,
     Alloc,
     Buffer,
@@ -22,6 +21,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Seq,
     Statement,
+    holds,
     walk,
 )
 
@@ -168,7 +168,7 @@ class Widen(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
-        if b.memory != "scratch" or BYTES.get(dtype, 0) <= BYTES[b.dtype]:
+        if b.memory != "scratch" or dtype == b.dtype or not holds(dtype, b.dtype):
             raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} is not widened to `{dtype}`")
         found = relaid(program, b.name, b.shape, lambda i, _: i)
 

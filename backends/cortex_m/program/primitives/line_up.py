@@ -32,8 +32,8 @@ _MOST = 1024
 @PRIMITIVES.register
 class LineUp(Primitive):
     """`line_up(sx, sh, vw, va)`: the turns of loop `sh`, and of those around it up to `sx`, are written out in the
-    order of what each copies to registers `vw` of its own; conditions are decided. What is copied to `vw`, and to `va`,
-    is copied once for all turns that read it."""
+    order of what each copies to registers of its own, `vw`, then `va`; conditions are decided. What is copied there is
+    copied once for all turns that read it."""
 
     name = "line_up"
     takes = ("loop", "loop", "made", "made")
@@ -54,8 +54,8 @@ class LineUp(Primitive):
         if len(turns) > _MOST:
             raise RefusedError(f"{len(turns)} turns of `{inner}` are not written out")
         points = [{**values, last.var: position} for values, position in turns]
-        order = next(each for each in staged if each.buffer.name == names[0])
-        points.sort(key=lambda point: order.place(program, point))
+        order = [next(each for each in staged if each.buffer.name == name) for name in names]
+        points.sort(key=lambda point: [each.place(program, point) for each in order])
         parts, made = list[Statement](), {each.buffer.name: dict[int, int]() for each in staged}
         for number, point in enumerate(points):
             moved = dict[str, int]()

@@ -35,6 +35,7 @@ from tosaic.backends.cortex_m.program.tree import (
     RefusedError,
     Statement,
     Value,
+    holds,
 )
 
 Range = tuple[int, int]
@@ -108,7 +109,7 @@ class NarrowBuffer(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         b, dtype = program.buffer(str(arguments[0])), str(arguments[1])
-        if b.memory != "scratch" or not 0 < BYTES.get(dtype, 0) < BYTES[b.dtype]:
+        if b.memory != "scratch" or dtype == b.dtype or not holds(b.dtype, dtype):
             raise RefusedError(f"{b.name} of {b.dtype} in {b.memory} is not narrowed to `{dtype}`")
         not_held(program.body, b.name)
         (low, high), (least, most) = _written(program, b), _of(dtype)

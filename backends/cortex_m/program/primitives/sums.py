@@ -42,6 +42,7 @@ from tosaic.backends.cortex_m.program.tree import (
     Seq,
     Statement,
     Value,
+    holds,
     walk,
 )
 
@@ -172,7 +173,7 @@ class Part(Primitive):
         if not parts or (parts[0] is statement.value and len(parts) > 2):
             raise RefusedError(f"no one `{op}` makes {target}")
         value = next((v for v in parts if v is not statement.value), parts[0])
-        if BYTES.get(dtype, 0) < BYTES[_held(value, program)] or memory not in ("scratch", *REGISTERS):
+        if not holds(dtype, _held(value, program)) or memory not in ("scratch", *REGISTERS):
             raise RefusedError(f"`{dtype}` in `{memory}` does not hold a `{op}`")
         home = self._home(loop.body, statement, {a.buffer for a in accesses(value)})
         if home is None:
@@ -222,6 +223,7 @@ class Unfold(Primitive):
         if body.target.buffer in {a.buffer for a in accesses(body.value)}:
             raise RefusedError(f"`{loop.var}` reads what it writes")
         made, vectors = list[tuple[str, Value]](), list[Buffer]()
+        dtype = "f32" if program.buffers[body.target.buffer].dtype == "f32" else "i32"
 
         def vector(v: Value) -> Access:
             """The register of an operation, which is that of the first one that it takes."""
@@ -230,7 +232,7 @@ class Unfold(Primitive):
             if isinstance(v, Op) and v.name == LOOKUP:
                 taken = []
             if not taken:
-                vectors.append(Buffer(f"{name}{len(vectors)}", "i32", (lanes,), memory))
+                vectors.append(Buffer(f"{name}{len(vectors)}", dtype, (lanes,), memory))
                 taken = [Access(vectors[-1].name, (Affine.of(loop.var),))]
             fresh(program, taken[0].buffer, f"{name}l{len(made)}")
             made.append((taken[0].buffer, v))
@@ -244,7 +246,7 @@ class Unfold(Primitive):
             if not isinstance(v, Access) or not any(i[loop.var] for i in v.index):
                 return v
             b = program.buffers[v.buffer]
-            return v if (b.memory, b.dtype) == (memory, "i32") else vector(v)
+            return v if (b.memory, b.dtype) == (memory, dtype) else vector(v)
 
         out, value = program.buffers[body.target.buffer], body.value
         if out.memory == memory and isinstance(value, Op):

@@ -102,7 +102,8 @@ class Spread(Primitive):
         name, var, new, memory, dtype, lanes = map(str, arguments)
         b, loop, inner = program.buffer(name), program.loop(var), plain(program.loop(lanes))
         fresh(program, new, f"{new}0")
-        if b.shape or memory not in REGISTERS or dtype not in BYTES or name in written_by(loop.body):
+        alike = dtype in BYTES and (dtype == "f32") == (b.dtype == "f32")
+        if b.shape or memory not in REGISTERS or not alike or name in written_by(loop.body):
             raise RefusedError(f"{name} is no number that stays in `{var}` and fills registers `{memory}`")
         buffer = in_whole_registers(Buffer(new, dtype, (inner.extent,), memory))
         if not any(s is inner for s in walk(loop.body)) or inner.step != 1:

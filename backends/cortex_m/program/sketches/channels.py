@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, turned
 
@@ -44,6 +45,18 @@ class HalfResults:
 
 
 @dataclass(frozen=True)
+class FloatResults:
+    """Sums of floats, which begin with the bias.
+
+    Args:
+        clamped: whether they have bounds.
+    """
+
+    clamped: bool
+    factors: ClassVar[Sequence[str]] = ("bias",)
+
+
+@dataclass(frozen=True)
 class LinedWindows:
     """The numbers of a schedule.
 
@@ -60,7 +73,7 @@ class LinedWindows:
     channels: int
     kernel: tuple[int, int]
     count: int
-    result: HalfResults
+    result: HalfResults | FloatResults
     down: TiledAxis
     across: TiledAxis
     padded: tuple[bool, bool]
@@ -77,7 +90,20 @@ class LinedWindows:
     @property
     def dtype(self) -> str:
         """Of lanes while they are multiplied."""
-        return "i16" if self.halves else "i32"
+        return "f32" if isinstance(self.result, FloatResults) else "i16" if self.halves else "i32"
+
+    @property
+    def isa(self) -> str:
+        """The instructions of a schedule."""
+        return "mve_fp" if isinstance(self.result, FloatResults) else "mve"
+
+    @property
+    def bounds(self) -> Mapping[str, str]:
+        """The constants that are bounds, by what they do."""
+        if isinstance(self.result, FloatResults):
+            return {"at_least": "low", "at_most": "upper"} if self.result.clamped else {}
+        names = {"max": "least_half", "min": "most_half"}
+        return {join: names[join] for join in _BOUNDS[self.result.bounds]}
 
     @property
     def lanes(self) -> int:
@@ -132,6 +158,7 @@ def lined(t: LinedWindows) -> Iterator[str]:
         for region in regions:
             yield from _brought(part, region)
         yield from _laid_out(part)
+    yield from (f"stage({name}, b, {name}_g, r)" for name in t.bounds.values())
     if t.copied:
         yield from _copied(t)
     for part, regions in parts:
@@ -140,9 +167,10 @@ def lined(t: LinedWindows) -> Iterator[str]:
         yield from _factors(part)
         for region in regions:
             yield from _added(part, region)
+    yield from (_written_out(part, region) for part, regions in parts for region in regions)
     found = [(region, region.turns((part.turns, False))) for part, regions in parts for region in regions]
     for region, turns in found:
-        yield from turned(region.turned, *turns)
+        yield from turned(region.turned, *turns, t.isa)
     for region, (count, early) in found:
         if t.ahead and count - early > 1:
             yield f"hoist({region.turned}, {t.ahead})"
@@ -150,15 +178,12 @@ def lined(t: LinedWindows) -> Iterator[str]:
 
 def _values(t: LinedWindows) -> Iterator[str]:
     """How results are computed."""
-    rule = _FORMS[t.result.form][0]
-    yield from ("rewrite(out, nothing_added)", f"rewrite(out, {rule})", "postpone(S)")
-    if t.result.bounds:
-        yield f"rewrite(out, half_{'bounds' if t.result.bounds == 'both' else t.result.bounds})"
-    if not t.halves:
-        yield "rewrite(out, half_lanes)"
-    for join in _BOUNDS[t.result.bounds]:
-        name = "least_half" if join == "max" else "most_half"
-        yield f"stage({name}, b, {name}_g, r)"
+    if isinstance(t.result, HalfResults):
+        yield from ("rewrite(out, nothing_added)", f"rewrite(out, {_FORMS[t.result.form][0]})", "postpone(S)")
+        if t.result.bounds:
+            yield f"rewrite(out, half_{'bounds' if t.result.bounds == 'both' else t.result.bounds})"
+        if not t.halves:
+            yield "rewrite(out, half_lanes)"
 
 
 def _lanes(t: LinedWindows) -> Iterator[str]:
@@ -199,22 +224,22 @@ def _copied(t: LinedWindows) -> Iterator[str]:
     several = t.channels > t.lanes
     yield from ("merge_dims(w, 0)" for _ in range(2 + several))
     yield "stage(w, b, wc, scratch)"
-    turns, rest = divmod(t.channels // t.lanes * t.lanes * math.prod(t.kernel), _BYTES)
-    yield f"split(wc0, wcl, {_BYTES}{', early' * (rest > 0)})"
+    count = 4 if t.dtype == "f32" else _BYTES
+    turns, rest = divmod(t.channels // t.lanes * t.lanes * math.prod(t.kernel), count)
+    yield f"split(wc0, wcl, {count}{', early' * (rest > 0)})"
     yield "stage(w, wc0, wv, q)"
-    yield from turned("wc0", turns + (rest > 0), rest > 0)
+    yield from turned("wc0", turns + (rest > 0), rest > 0, t.isa)
 
 
 def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     """From sums to results: of eight, even and odd ones are scaled in vectors of their own."""
     t, name, dims = part.what, region.name, len(region.tile)
     lane, made = f"nl{part.behind}{region.names}", "out"
-    for join in _BOUNDS[t.result.bounds][:: -1 if t.halves else 1]:
-        bound = "least_half" if join == "max" else "most_half"
-        yield f"spread({bound}_g, {region.turned}, q{join}{name}, q, {'i16' if t.halves else 'i32'}, {lane})"
+    if isinstance(t.result, HalfResults):
+        yield from _spread(part, region, [lane] * 2)
     if not t.halves:
         return
-    for join, letter in zip(_BOUNDS[t.result.bounds][::-1], "DC", strict=False):
+    for join, letter in zip(reversed(list(t.bounds)), "DC", strict=False):
         yield f"part({made}, {join}, {region.turned}, {letter}{name}, q, i16)"
         made = f"{letter}{name}"
     each = f"E{name}"
@@ -223,9 +248,18 @@ def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     yield from (f"reorder({each}{dim}, {each}h)" for dim in reversed(range(dims)))
 
 
+def _spread(part: ChannelPart, region: TileRegion, lanes: Sequence[str]) -> Iterator[str]:
+    """Vectors of bounds, which loops over lanes read."""
+    bounds = zip("mn", part.what.bounds.values(), lanes, strict=False)
+    for letter, bound, lane in bounds:
+        yield f"spread({bound}_g, {region.turned}, q{letter}{region.name}, q, {part.what.dtype}, {lane})"
+
+
 def _factors(part: ChannelPart) -> Iterator[str]:
     """The constants of a RESCALE in the order of lanes."""
     t = part.what
+    if isinstance(t.result, FloatResults):
+        return
     for factor in (f"{factor}{part.behind}" for factor in t.result.factors):
         several = t.channels > t.lanes
         if several and not part.behind:
@@ -235,6 +269,15 @@ def _factors(part: ChannelPart) -> Iterator[str]:
         if t.halves:
             yield f"divide_dim({factor}, {int(several)}, 2)"
             yield f"reorder_dims({factor}, {'d021' if several else 'd10'})"
+
+
+def _written_out(part: ChannelPart, region: TileRegion) -> str:
+    """The step that writes products out."""
+    own, name, halves = part.sums(region), region.name, part.what.halves
+    tile = [f"s{loop}{own}b" for loop, axis, number in region.axes if axis.tile(number) > 1]
+    order = (f"vw{name}",) if part.what.once == "weights" else (f"va{name}", f"vw{name}")
+    first, turn = tile[-1] if tile else f"ky{own}", f"{'sh' if halves else 'sn'}{own}b"
+    return f"line_up({first}, {turn}, {', '.join(order)})"
 
 
 def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
@@ -248,8 +291,11 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
         lanes.append(f"sh{own}")
     elif t.lanes < t.count:
         yield f"lengthen(S{own}, 3, {t.count})"
+    lane = f"nl{part.behind}{region.names}"
     yield f"place(S{own}, q)"
     yield from (f"distribute({loop})" for loop in (*lanes, *tile))
+    if isinstance(t.result, FloatResults):
+        yield from _spread(part, region, [f"sn{own}c", f"sn{own}d"])
     lanes = [f"{loop}b" for loop in lanes]
     for line, padded in zip((f"ky{own}", f"kx{own}"), t.padded, strict=True):
         for loop in lanes:
@@ -262,13 +308,12 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     yield f"stage({'wc' if t.copied and not part.behind else f'w{part.behind}'}, {turn}, vw{name}, q, {t.dtype})"
     if t.halves:
         yield f"write_out(sg{own})"
-    order = (f"vw{name}",) if t.once == "weights" else (f"va{name}", f"vw{name}")
-    yield f"line_up({f'{tile[-1]}b' if tile else f'ky{own}'}, {turn}, {', '.join(order)})"
-    around, lane = (
-        (f"E{name}h", f"E{name}{len(tile)}") if t.halves else (region.turned, f"nl{part.behind}{region.names}")
-    )
+    around = region.turned
+    if t.halves:
+        around, lane = f"E{name}h", f"E{name}{len(tile)}"
     for factor in t.result.factors:
         yield f"stage({factor}{part.behind}, {around}, v{factor}{name}, q)"
-    yield f"unfold({lane}, v{name}, q)"
+    if isinstance(t.result, HalfResults):
+        yield f"unfold({lane}, v{name}, q)"
     if t.halves:
         yield f"write_out({around})"

@@ -186,10 +186,10 @@ class TileRegion:
         return (across.turns(self.across), across.early(self.across)) if self.image.turned == "x" else channels
 
 
-def turned(loop: str, turns: int, early: bool) -> Iterator[str]:
+def turned(loop: str, turns: int, early: bool, isa: str = "mve") -> Iterator[str]:
     """The steps that make a loop one of the core; a last turn that starts early stands behind it."""
     if early and turns > 1:
         yield f"cut({loop}, {turns - 1}, e)"
-        yield from (f"select({loop}_e, mve)", f"block({loop}_e)")
+        yield from (f"select({loop}_e, {isa})", f"block({loop}_e)")
         turns -= 1
-    yield from (f"select({loop}, mve)", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
+    yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")

@@ -18,6 +18,7 @@ from tosaic.backends.cortex_m.program.rewriting import accesses, changes_target,
 from tosaic.backends.cortex_m.program.row import Formal, Row
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
+    NUMPY,
     REGISTERS,
     Access,
     Alloc,
@@ -184,7 +185,9 @@ def inputs_of(row: Row, program: Program, rng: np.random.Generator) -> dict[str,
                 low, most = SHIFTS[what.value.name]
             if row.gathers and b.dtype == "i32":
                 low, most = 0, ENTRIES
-            found[b.name] = rng.integers(low, most, b.shape).astype(f"int{8 * BYTES[b.dtype]}")
+            found[b.name] = rng.integers(low, most, b.shape).astype(NUMPY[b.dtype])
+            if row.name in ("at_least", "at_most"):
+                found[b.name][:, ::3] = np.nan
     return found
 
 

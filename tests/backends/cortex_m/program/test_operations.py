@@ -41,6 +41,8 @@ RANGES = {
 }
 """Of the arguments, both ends included; of others two numbers of 32 bits."""
 RANDOM = 64
+FLOATS = ("at_least", "at_most")
+"""Operations on floats."""
 
 
 def arguments_of(name: str, rng: np.random.Generator) -> np.ndarray:
@@ -54,10 +56,12 @@ def arguments_of(name: str, rng: np.random.Generator) -> np.ndarray:
 def test_every_operation_is_what_the_interpreter_computes(tmp_path):
     rng, cases = np.random.default_rng(0), list[Case]()
     for name in OPS:
-        arguments = arguments_of(name, rng)
+        arguments, dtype = arguments_of(name, rng), "i32"
+        if name in FLOATS:
+            arguments, dtype = arguments.astype(np.float32), "f32"
         count, arity = arguments.shape
         call = f"{name}({', '.join(f'a[x, {number}]' for number in range(arity))})"
-        tensors = f"a: i32[{count}, {arity}] in in\nout: i32[{count}] in out\n"
+        tensors = f"a: {dtype}[{count}, {arity}] in in\nout: {dtype}[{count}] in out\n"
         program = parse_program(f"{tensors}for x < {count}:\n  out[x] = {call}\n")
         source = Built(program, (), Printer(program).text, 0, 0, 0).source(name, {})
         cases.append(Case(source, [arguments], [interpreted(program, {"a": arguments})["out"]], name))

@@ -58,6 +58,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "walked",
         "stepped",
         "lined",
+        "lined floats",
     }
     assert {one.name for one in shipped} == found | {f"cortex-m55 {name}" for name in vectors}
 

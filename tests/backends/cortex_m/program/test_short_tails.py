@@ -13,7 +13,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.program.kernel import scheduled
 from tosaic.backends.cortex_m.program.schedule import parse_steps
 from tosaic.backends.cortex_m.program.text import parse_program
-from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, INTEGERS, RefusedError
 
 COPY = """
 a: {0}[6, {2}] in in
@@ -47,7 +47,7 @@ STEPS = "place(S, r)\nstage(a, y, u, q)\nselect(y, mve)\nhardware_loop(y)"
 
 def test_loads_and_stores_of_all_widths_leave_what_is_behind_a_row(tmp_path):
     cases, rng = [], np.random.default_rng(0)
-    types = [(a, held, out) for a, held, out in itertools.product(BYTES, repeat=3) if BYTES[held] >= BYTES[a]]
+    types = [(a, held, out) for a, held, out in itertools.product(INTEGERS, repeat=3) if BYTES[held] >= BYTES[a]]
     for number, (a, held, out) in enumerate((a, h, o) for a, h, o in types if BYTES[a] <= BYTES[o] <= BYTES[h]):
         length = 16 // BYTES[held] - 1
         program = parse_program(COPY.format(a, out, length))
