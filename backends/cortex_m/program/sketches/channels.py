@@ -294,6 +294,8 @@ def _added(part: ChannelPart, region: TileRegion) -> Iterator[str]:
     lane = f"nl{part.behind}{region.names}"
     yield f"place(S{own}, q)"
     yield from (f"distribute({loop})" for loop in (*lanes, *tile))
+    # The order in which sums begin changes nothing: no two loops say one.
+    yield from (f"write_out({loop})" for loop in [*lanes[1:], *tile][:-1])
     if isinstance(t.result, FloatResults):
         yield from _spread(part, region, [f"sn{own}c", f"sn{own}d"])
     lanes = [f"{loop}b" for loop in lanes]
