@@ -29,7 +29,7 @@ _TILES = ("3x2", "2x2", "2x3", "7x1", "6x1", "5x1", "4x1", "3x1", "2x1", "1x6", 
 _TOGETHER, _MOST_TOGETHER, _FEW, _SIZES = (2, 3, 4, 6, 8, 12, 16, 24), 64, 6, 16
 """Pixels whose sums lie in scratch memory at a time, beside numbers that divide a row up to a most; a good number of
 them, and how many numbers are looked at."""
-_BLOCKS = (128, 64, 32)
+_BLOCKS = (128, 64, 32, 16)
 """Channels of such sums at most, beside all of them."""
 _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
@@ -219,17 +219,22 @@ class PixelSketch:
         s, g = self.rows(knobs), self.geometry
         read, size = s.depth + FOUR * len(s.result.factors), BYTES[s.result.element]
         apart, below = g.stride[1] * s.depth, g.stride[0] * g.width * s.depth
-        loops = (g.batch * g.rows, s.row / s.together, s.channels / s.block, s.together / s.pixels, s.block / s.width)
-        tile = ((s.pixels, float(apart)),)
-        out = (s.row * s.channels * size, s.together * s.channels * size, s.block * size)
+        inside = (s.together / s.pixels, s.block / s.width)
+        blocks, tiles = s.channels / s.block, s.row / s.together
+        loops = (g.batch * g.rows, *((blocks, tiles) if s.blocks_outside else (tiles, blocks)), *inside)
+
+        def moves(row: float, tile: float, block: float, *inner: float) -> tuple[float, ...]:
+            return (row, *((block, tile) if s.blocks_outside else (tile, block)), *inner)
+
+        pixel, together = s.channels * size, s.together * s.channels * size
         accesses = (
-            ArrayAccess("image", "input", s.depth, (below, apart * s.together, 0, apart * s.pixels, 0), inner=tile),
-            ArrayAccess("weights", "params", s.width * read, (0, 0, s.block * read, 0, s.width * read)),
+            ArrayAccess("image", "input", s.depth, moves(below, apart * s.together, 0, apart * s.pixels, 0),
+                        inner=((s.pixels, float(apart)),)),
+            ArrayAccess("weights", "params", s.width * read, moves(0, 0, s.block * read, 0, s.width * read)),
             ArrayAccess("sums", "scratch", FOUR * s.width, (0, 0, 0, FOUR * s.block * s.pixels, FOUR * s.width), True),
-            ArrayAccess(
-                "out", "output", s.width * size, (*out, s.pixels * s.channels * size, s.width * size), True,
-                ((s.pixels, s.channels * size),),
-            ),
+            ArrayAccess("out", "output", s.width * size,
+                        moves(s.row * pixel, together, s.block * size, s.pixels * pixel, s.width * size), True,
+                        ((s.pixels, pixel),)),
         )  # fmt: skip
         return [Walk(loops, accesses)]
 

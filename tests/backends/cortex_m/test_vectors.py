@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from board import run_cases
 from golden_files import assert_golden_text
+from slow_memory import SLOW_MEMORY
 
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
@@ -184,8 +185,14 @@ def test_weights_that_no_cache_holds_are_waited_for_with_each_tile():
         return (counts["estimate_with_waits"] - counts["estimate"]) / 100 / (256 * channels / 32)
 
     assert 1 <= fills(64) < 1.1 and 4 <= fills(256) < 4.2
-    slow = first(family.variants(pixels(12, 256, 256).workload(family), CORTEX_M55)[0])
-    assert slow["together"] == 12
+    slow = {v.name: first(v) for v in family.variants(pixels(12, 256, 256).workload(family), CORTEX_M55)}
+    assert slow["pixels"]["together"] == 12
+
+
+def test_a_generator_copies_weights_of_slow_memory_where_that_is_cheaper():
+    family = Conv2d(site=Site(constants=SLOW_MEMORY))
+    names = [variant.name for variant in family.variants(pixels(49, 256, 64).workload(family), CORTEX_M55)]
+    assert names[0] == "image" and "pixels" in names
 
 
 def test_steps_by_hand_make_a_kernel(tmp_path):

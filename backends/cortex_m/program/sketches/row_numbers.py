@@ -78,6 +78,12 @@ class PixelRows:
         return "" if self.together == 1 else "x" if self.together == self.row else "xi"
 
     @property
+    def blocks_outside(self) -> bool:
+        """Whether the loop over blocks of channels stands outside of that over tiles of pixels, which then all read the
+        same weights."""
+        return self.block < self.channels and not self.rest and self.pixel == "xi" and self.row % self.together == 0
+
+    @property
     def whole(self) -> int:
         """Channels in whole vectors of results."""
         return self.channels // LANES * LANES if self.result.element == "i8" else 0

@@ -71,6 +71,8 @@ def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
     if part.inner != part.loop:
         yield f"split({part.loop}, {part.inner}, {part.block})"
+        if part.s.blocks_outside:
+            yield "reorder(x, n)"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
     yield from row_sums(part)
