@@ -72,7 +72,7 @@ def test_every_order_of_a_table_gives_its_rows(tmp_path):
 @pytest.mark.parametrize("tile", ["1x1", "2x2", "3x2", "2x3", "1x4"])
 def test_a_table_takes_the_order_of_a_convolution_of_the_same_weights(tile):
     reader, convolution = task_of(lookup(32), "lookup"), task_of(head(32), "conv2d")
-    variant = convolution.space.variant("conv2d.image")
+    variant = convolution.space.variant("conv2d.pixels")
     assert variant is not None
     schedule = next(replace(variant, knobs={**variant.knobs, "tile": (tile,)}).schedules())
     source = convolution.generate(schedule)
