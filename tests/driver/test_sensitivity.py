@@ -45,7 +45,8 @@ class Coarse(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.layer, self.act, self.head, self.large = nn.Linear(16, 16), nn.Hardswish(), nn.Linear(16, 4), nn.Linear(16, 1)
+        self.layer, self.act = nn.Linear(16, 16), nn.Hardswish()
+        self.head, self.large = nn.Linear(16, 4), nn.Linear(16, 1)
         with torch.no_grad():
             self.layer.weight[0] *= 10
             self.layer.bias[0] = 30.0
