@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
-import numpy as np
-
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve import round_up
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.program import algorithms
-from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
-from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -55,32 +51,14 @@ _ENTRY = 14
 
 
 @dataclass(frozen=True)
-class PixelSketch:
-    """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`.
-
-    Args:
-        form: of the RESCALE, as of `RowResult`.
-    """
+class PixelSketch(VectorConv2d):
+    """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`."""
 
     compared: ClassVar[int] = 4
-
-    geometry: Geometry
-    channels: int
-    epilogue: Epilogue
-    form: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    @property
-    def result(self) -> RowResult:
-        """How sums become results."""
-        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
 
     @property
     def row(self) -> int:
         return self.geometry.columns
-
-    def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in registers; others as of `PixelRows`."""
@@ -111,16 +89,15 @@ class PixelSketch:
     def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
-        lanes = LANES if self.epilogue.element == "i8" else FOUR
         others = [*assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")})]
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = _sizes(str(tile)), int(block)
-            finish = 2 if channels % (2 * lanes) == 0 else 1
+            finish = 2 if channels % (2 * self.lanes) == 0 else 1
             for together in self._some_together(knobs["together"], pixels, width, channels):
                 first = {"tile": tile, "together": together, "block": block, "finish": finish}
                 for each in others:
                     turns = self._turns(channels, width, int(each["repeats"]), int(each["unroll"]))
-                    finishes = self._finish_turns(channels, lanes * finish, together, int(each["share"]))
+                    finishes = self._finish_turns(channels, self.lanes * finish, together, int(each["share"]))
                     yield first | each | {"ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
 
     def _some_together(self, choices: Sequence[Choice], pixels: int, width: int, block: int) -> list[int]:
@@ -157,14 +134,13 @@ class PixelSketch:
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
         if together * block > _MOST_SUMS and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
-        depth, element = self.geometry.depth, self.epilogue.element
+        depth = self.geometry.depth
         vectors, short = -(-depth // LANES), depth % LANES > 0
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
-        lanes = LANES if element == "i8" else FOUR
-        if finish > 1 and block % (lanes * finish):
+        if finish > 1 and block % (self.lanes * finish):
             raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
@@ -172,7 +148,7 @@ class PixelSketch:
         if instructions > (_MOST_INSTRUCTIONS if repeats == 1 else _MOST_REPEATED):
             raise RefusedError(f"a turn of {instructions} instructions is too long")
         if (ahead and self._turns(block, width, repeats, unroll) < 2) or (
-            finish_ahead and not self._finish_turns(block, lanes * finish, together, share)
+            finish_ahead and not self._finish_turns(block, self.lanes * finish, together, share)
         ):
             raise RefusedError("there is no further turn of which loads could run ahead")
         if (held + short) * pixels + max(ahead, width > 1) > _MOST_HELD:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.program import algorithms
-from tosaic.backends.cortex_m.program.algorithms import Epilogue
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.backends.cortex_m.program.sketches.vectors import Resident, resident
-from tosaic.backends.cortex_m.program.tree import Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -24,19 +20,10 @@ _MOST_STAYING = 5
 
 
 @dataclass(frozen=True)
-class ResidentSketch:
+class ResidentSketch(VectorConv2d):
     """CONV2D of int8 to int8 whose windows are one pixel each; see `sketches.vectors`."""
 
     compared: ClassVar[int] = 8
-
-    geometry: Geometry
-    channels: int
-    epilogue: Epilogue
-    form: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Resident`."""
@@ -52,8 +39,8 @@ class ResidentSketch:
             RefusedError: there is none with these.
         """
         held, unroll, factors = int(knobs["held"]), int(knobs["unroll"]), knobs["factors"] == "held"
-        result = RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
-        found = Resident(self.geometry.columns, self.channels, self.geometry.depth, result, held, factors, unroll)
+        g = self.geometry
+        found = Resident(g.columns, self.channels, g.depth, self.result, held, factors, unroll)
         if found.staying > _MOST_STAYING + (held == FOUR and found.vectors == 1):
             raise RefusedError(f"{found.staying} vectors that stay leave no registers")
         if found.row - found.rest < 2 * unroll:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,14 +11,14 @@ import numpy as np
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
-from tosaic.backends.cortex_m.program import algorithms
+from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows, RowResult
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
-from tosaic.backends.cortex_m.program.tree import BYTES, Program, RefusedError
+from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -41,24 +41,10 @@ _ENTRY = 20
 
 
 @dataclass(frozen=True)
-class RowSketch:
+class RowSketch(VectorConv2d):
     """CONV2D of int8 whose window is all of its image; see `sketches.rows`."""
 
     compared: ClassVar[int] = 3
-
-    geometry: Geometry
-    channels: int
-    epilogue: Epilogue
-    form: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    @property
-    def result(self) -> RowResult:
-        """How sums become results."""
-        return RowResult(self.form, self.epilogue.element, self.epilogue.clamped, self.epilogue.table)
-
-    def program(self) -> Program:
-        return algorithms.conv2d(self.geometry, self.channels, self.epilogue)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `PixelRows`."""
@@ -96,8 +82,7 @@ class RowSketch:
             raise RefusedError(f"{width} sums leave no register for a mask")
         if block // width % repeats:
             raise RefusedError(f"a block of {block} channels has no turns of {repeats * width}")
-        lanes = LANES if self.epilogue.element == "i8" else FOUR
-        if block % (lanes * finish) and finish > 1:
+        if block % (self.lanes * finish) and finish > 1:
             raise RefusedError(f"a block of {block} channels has no turns of {finish} vectors")
         if unroll and (held or repeats > 1):
             raise RefusedError("where a hardware loop goes over the depth, no vector stays")
@@ -105,7 +90,7 @@ class RowSketch:
         if instructions > _MOST_INSTRUCTIONS and (not unroll or unroll > 1):
             raise RefusedError(f"a turn of {instructions} instructions is too long")
         turns = depth // LANES // unroll if unroll else block // width // repeats
-        if (ahead and turns < 2) or (finish_ahead and block <= lanes * max(finish, LANES // lanes)):
+        if (ahead and turns < 2) or (finish_ahead and block <= self.lanes * max(finish, LANES // self.lanes)):
             raise RefusedError("there is no further turn of which loads could run ahead")
         if held + ahead > _MOST_HELD + 1:
             raise RefusedError(f"{held} vectors that stay leave no registers")
