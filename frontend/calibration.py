@@ -64,7 +64,17 @@ def _clipped(observers: Mapping[Node, RangeObserver]) -> tuple[Advice, ...]:
 
 
 class _Calibration(Interpreter):
+    """Runs a graph batch by batch. Least and greatest of weights are looked for once: they are the same in each."""
+
+    def __init__(self, prepared: GraphModule) -> None:
+        super().__init__(prepared)
+        self._settled = set[Node]()
+
     def run_node(self, n: Node) -> Any:
+        if n in self._settled:
+            return self.fetch_args_kwargs_from_env(n)[0][0]
+        if self._sees_weights(n):
+            self._settled.add(n)
         op = op_quantization(n)
         if isinstance(op, OneToOne | Recurrent) and op.inside and ANNOTATION in n.meta:
             args, options = self.fetch_args_kwargs_from_env(n)
@@ -86,3 +96,9 @@ class _Calibration(Interpreter):
             ) from error  # fmt: skip
         except Exception as error:
             raise failure(n, error) from error
+
+    def _sees_weights(self, n: Node) -> bool:
+        """Whether a node looks for the least and greatest of what is the same in each batch."""
+        if n.op != "call_module" or n.all_input_nodes[0].op != "get_attr":
+            return False
+        return not isinstance(self.module.get_submodule(str(n.target)), RangeObserver)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchao.quantization.pt2e.observer import ObserverBase
@@ -89,8 +90,11 @@ class RangeObserver(ObserverBase):
         self._widen(max(-low, high))
         self.low, self.high = min(self.low, low), max(self.high, high)
         reach = 2.0**self.exponent
-        counts = torch.histc(seen if 2**-64 < reach < 2**64 else seen.double(), _BINS, -reach, reach)
-        counts[_BINS // 2] -= seen.numel() - torch.count_nonzero(seen)
+        values = seen.detach().numpy().ravel()
+        places = (values if 2**-64 < reach < 2**64 else values.astype(np.float64)) + reach
+        bins = np.minimum((places * (_BINS / (2 * reach))).astype(np.int32), _BINS - 1)
+        counts = torch.from_numpy(np.bincount(bins, minlength=_BINS))
+        counts[_BINS // 2] -= values.size - np.count_nonzero(values)
         self.counts += counts
         if self.fold is not None:
             self.folds[self.fold] += counts

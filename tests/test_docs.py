@@ -58,7 +58,7 @@ def test_a_command_that_is_none_is_seen():
 
 
 def _options(command: click.Command) -> set[str]:
-    own = {name for option in command.params for name in option.opts}
+    own = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     inner = command.commands.values() if isinstance(command, click.Group) else ()
     return own.union(*map(_options, inner))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,11 @@ import numpy as np
 from tosaic.builds.build import BuildFolder
 from tosaic.compiler.compilation import compile_model, tune_model
 from tosaic.compiler.options import CompileOptions
+from tosaic.runs.generation import Generation
+from tosaic.runs.generation import generate as run_generation
 from tosaic.runs.npu_execution import NpuChoice
 from tosaic.runs.running import Run, run_build, split_samples
+from tosaic.runs.sampling import Sampling
 from tosaic.support.errors import Error
 from tosaic.target_files.ready import find_target
 from tosaic.terminal.console import quiet_libraries
@@ -47,6 +51,31 @@ class Build(BuildFolder):
         samples = split_samples(self, given) if given else [list(sample.inputs) for sample in self.samples]
         with quiet_libraries():
             return run_build(self, samples, npu=npu, runner=runner)
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        tokens: int = 32,
+        *,
+        sampling: Sampling = Sampling(),  # noqa: B008  a frozen value
+        end: int | None = None,
+        npu: NpuChoice = "emulator",
+        runner: str = "qemu",
+    ) -> Generation:
+        """Let a language model run a prompt and draw tokens on the simulated board; compare each with the reference's.
+
+        Args:
+            prompt: tokens, one at least.
+            tokens: how many to draw; the model's context may hold fewer.
+            sampling: how they are drawn; the likeliest ones where nothing is said.
+            end: the token that ends a text.
+            npu, runner: see `run_build`.
+
+        Raises:
+            Error: the model does not generate, a token is none of its own, or the run failed.
+        """
+        with quiet_libraries():
+            return run_generation(self, prompt, tokens, sampling=sampling, end=end, npu=npu, runner=runner)
 
     @cached_property
     def measured(self) -> Run:

@@ -13,6 +13,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.decoder import TokenDecoder, write_generation
 from tosaic.backends.firmware.emit import Constants, emit_selftest, emit_source, emit_static
 from tosaic.backends.firmware.emit_header import emit_header
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
@@ -83,6 +84,7 @@ class Firmware:
         fed_rows: of the input, which its first call takes one by one; 0 where inputs lie in the arena.
         hop_rows: further rows that move a window on to its next results; 0 where each inference stands for itself.
         states: what it keeps from one inference to the next.
+        decoder: how it generates; None where it does not.
     """
 
     name: Name
@@ -98,6 +100,7 @@ class Firmware:
     fed_rows: int = 0
     hop_rows: int = 0
     states: tuple[ModelTensor, ...] = ()
+    decoder: TokenDecoder | None = None
 
     def taken(self, sample: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The arguments of the integer module as it takes them: bytes are uint8 here, and int8 there."""
@@ -140,6 +143,7 @@ def build_firmware(
     selftest: SelfTest | None = None,
     states: Sequence[np.ndarray] = (),
     plan: MemoryPlan | None = None,
+    places: int | None = None,
 ) -> Firmware:
     """Write and build everything into `folder`; its folder `kit` is what ships.
 
@@ -150,27 +154,24 @@ def build_firmware(
         selftest: what `NAME_selftest` runs; without, there is none.
         states: what each state of the program holds at first.
         plan: where everything lies; the smallest one found without it.
+        places: tokens that the context of a model that generates holds; None where nothing limits it.
 
     Raises:
         OutOfMemoryError: the arena does not fit the target, or the image its flash.
         BackendError: a kernel does not compile, or the image does not link.
         Error: no model can be called so.
     """
-    check_name(name)
-    program.check()
-    plan = plan or plan_memory(program, target)
-    check_plan(program, plan)
+    plan = _checked(program, target, name, plan)
     linked = _libraries(program, libraries or {})
     has_npu = any(isinstance(call, NpuCall) for call in program.calls)
     header = partial(emit_header, program, plan, name, tested=selftest is not None)
     _write_headers(name, header(), folder / "kit" / "include")
     _write_sources(program, plan, name, folder, selftest, states)
     _write_archives(program, target, folder, name, include, linked)
+    decoder = write_generation(folder / "kit", name, program, places)
     _simulator_main(program, name, target, folder)
     _link_elf(simulator_objects(folder, name, target.core, has_npu), target, folder)
-    flash_bytes = _flash_bytes(folder / "model.elf")
-    if target.flash_size is not None and flash_bytes > target.flash_size:
-        raise out_of_flash(program, target.flash_size, f"it takes {flash_bytes} B")
+    flash_bytes = _flash_bytes(program, target, folder / "model.elf")
     stack_bytes = _stack_bytes(name, target, folder, has_npu)
     _write_headers(name, header(stack_bytes=stack_bytes), folder / "kit" / "include")
     (folder / "memory_plan.txt").write_text(plan.table() + "\n")
@@ -188,7 +189,17 @@ def build_firmware(
         fed_rows=program.fed_rows,
         hop_rows=program.hop_rows,
         states=tuple(_tensor(program, state) for state in program.states),
+        decoder=decoder,
     )
+
+
+def _checked(program: CallSequence, target: Target, name: str, plan: MemoryPlan | None) -> MemoryPlan:
+    """Where everything lies."""
+    check_name(name)
+    program.check()
+    plan = plan or plan_memory(program, target)
+    check_plan(program, plan)
+    return plan
 
 
 def _write_archives(
@@ -347,9 +358,13 @@ def _stack_bytes(name: str, target: Target, folder: Path, has_npu: bool) -> int 
     return stack_bound(elf, entry, target.core.name)
 
 
-def _flash_bytes(elf: Path) -> int:
+def _flash_bytes(program: CallSequence, target: Target, elf: Path) -> int:
+    """What an image takes, if the target has as much."""
     text, data = run_tool("llvm-size-22", [elf]).splitlines()[1].split()[:2]
-    return int(text) + int(data)
+    taken = int(text) + int(data)
+    if target.flash_size is not None and taken > target.flash_size:
+        raise out_of_flash(program, target.flash_size, f"it takes {taken} B")
+    return taken
 
 
 def out_of_flash(program: CallSequence, size: int, why: str) -> OutOfMemoryError:

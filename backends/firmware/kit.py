@@ -96,18 +96,19 @@ def write_kit(
     components = ""
     for key, driver in drivers.items():
         described = {"driver": key, "variant": driver.title, "description": driver.description}
-        components += _filled("driver.pdsc", values | described)
+        components += filled("driver.pdsc", values | described)
     license_ = f"  <license>LICENSES/{escape(licenses[0].of)}.txt</license>\n" if licenses else ""
-    pack = _filled("package.pdsc", values | {"license": license_, "drivers": components})
-    (kit / "lib" / "cmake" / name / f"{name}-config.cmake").write_text(_filled("config.cmake", values))
+    pack = filled("package.pdsc", values | {"license": license_, "drivers": components})
+    (kit / "lib" / "cmake" / name / f"{name}-config.cmake").write_text(filled("config.cmake", values))
     (kit / f"tosaic.{name}.pdsc").write_text(pack)
-    (kit / "zephyr" / "module.yml").write_text(_filled("module.yml", values))
-    (kit / "zephyr" / "CMakeLists.txt").write_text(_filled("CMakeLists.txt", values))
-    kconfig = _filled("Kconfig", values) + (_filled("Kconfig.npu", values) if drivers else "")
+    (kit / "zephyr" / "module.yml").write_text(filled("module.yml", values))
+    (kit / "zephyr" / "CMakeLists.txt").write_text(filled("CMakeLists.txt", values))
+    kconfig = filled("Kconfig", values) + (filled("Kconfig.npu", values) if drivers else "")
     (kit / "zephyr" / "Kconfig").write_text(kconfig)
 
 
-def _filled(template: str, values: dict[str, str]) -> str:
+def filled(template: str, values: dict[str, str]) -> str:
+    """A template of the kit with its `@KEY@`s filled in."""
     text = (_TEMPLATES / template).read_text()
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)

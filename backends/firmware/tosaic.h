@@ -11,6 +11,7 @@ extern "C" {
 enum tosaic_status {
     TOSAIC_OK = 0,
     TOSAIC_MORE = 1, /* rows of the input are still to come */
+    TOSAIC_FULL = 2, /* the context of a model that generates holds no further token */
     TOSAIC_NPU_RESET_FAILED = -1,
     TOSAIC_NPU_BUS_ERROR = -2,
     TOSAIC_NPU_BAD_STREAM = -3,

@@ -124,7 +124,7 @@ def run_firmware(
     if not execution.costs:
         unknown = tuple(CallCost(call.name, call.processor, call.where, None, None, None) for call in firmware.calls)
         return RunResult(unknown, outputs)
-    found = _costs(firmware, execution, [len(rows) for rows in fed] or [0] * len(samples))
+    found = costs_of_samples(firmware, execution, [len(rows) for rows in fed] or [0] * len(samples))
     further = [costs for costs, rows in zip(found, fed, strict=False) if len(rows) < firmware.fed_rows]
     return RunResult(found[0].calls, outputs, further[0] if further else None)
 
@@ -205,7 +205,7 @@ def read_outputs(
     return tuple(outputs)
 
 
-def _costs(firmware: Firmware, execution: Execution, rows: Sequence[int]) -> list[Costs]:
+def costs_of_samples(firmware: Firmware, execution: Execution, rows: Sequence[int]) -> list[Costs]:
     """What each sample cost, of which so many rows were fed one by one."""
     others = len(firmware.calls) - 1
     begun = [len(execution.costs) // len(rows) - others] * len(rows)

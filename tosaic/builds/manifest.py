@@ -28,7 +28,7 @@ from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 8
+FORMAT = 9
 
 
 @dataclass(frozen=True)

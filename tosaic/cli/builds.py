@@ -1,4 +1,4 @@
-"""Commands that take a build: run, verify, report, export."""
+"""Commands that take a build: run, generate, verify, report, export."""
 
 from __future__ import annotations
 
@@ -65,6 +65,63 @@ def run(build: Path, inputs: tuple[Path, ...], random_samples: int | None, seed:
     if random_samples and (advice := random_advice(result)):
         console.stderr.print(f"warning: {advice}", highlight=False, soft_wrap=True)
     if not (judged.right if judged else result.exact):
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("build", type=FOLDER)
+@click.option("--prompt", required=True, help="Numbers of tokens, 1,403,9; a text where there is a --tokenizer.")
+@click.option("--tokens", type=click.IntRange(min=1), default=32, show_default=True, help="How many to draw.")
+@click.option("--tokenizer", type=FILE, help="Hugging Face's tokenizer.json; needs tosaic[generate].")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="What scores are divided by; 0 takes the likeliest token.",
+)
+@click.option("--top-k", type=click.IntRange(min=0), default=0, help="Only the so many likeliest tokens; 0: all.")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Only the likeliest tokens that have so much of the probability together.",
+)
+@click.option("--seed", type=click.IntRange(1, 2**32 - 1), default=1, show_default=True, help="Of what is drawn.")
+@click.option("--end", type=click.IntRange(min=0), help="The token that ends a text.")
+@click.option(
+    "--compare/--no-compare",
+    default=True,
+    show_default=True,
+    help="Whether the integer module has to make the same on the host.",
+)
+@click.option("--runner", default="qemu", show_default=True, help="What runs the firmware: qemu, fvp, or an extension.")
+@as_json
+@console.reports_errors
+def generate(build: Path, prompt: str, tokens: int, tokenizer: Path | None, temperature: float, top_k: int,
+             top_p: float, seed: int, end: int | None, compare: bool, runner: str, as_json: bool) -> None:  # fmt: skip
+    """Let a language model generate on the simulated board, and say how fast it is.
+
+    The board runs the loop and the sampler of the build's kit. The model takes one token, perhaps its place, and gives
+    a score for each token.
+    """
+    from tosaic.api import Build
+    from tosaic.reports.generation_report import generation_result, print_generation
+    from tosaic.runs.generation import generate as run_generation
+    from tosaic.runs.sampling import Sampling
+    from tosaic.runs.text import Text
+
+    loaded, text = Build.load(build), Text(tokenizer)
+    sampling = Sampling(temperature, top_k, top_p, seed)
+    result = run_generation(
+        loaded, text.encode(prompt), tokens, sampling=sampling, end=end, compare=compare, runner=runner
+    )
+    written = text.decode([*result.prompt, *result.tokens])
+    console.show(
+        result, as_json, lambda done: generation_result(done, written), lambda done: print_generation(done, written)
+    )
+    if result.difference:
         raise SystemExit(1)
 
 

@@ -41,6 +41,7 @@ for command in (
     models.fit,
     models.accuracy,
     builds.run,
+    builds.generate,
     builds.verify,
     builds.report,
     builds.export,
@@ -51,6 +52,7 @@ for command in (
     tools.npu,
     tools.worker,
     tools.monitor,
+    tools.tokenizer,
     tools.records,
 ):
     main.add_command(command)

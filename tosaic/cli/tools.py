@@ -221,6 +221,29 @@ def monitor(target: str, uart: Path | None, baud: int, output: Path, as_json: bo
     )
 
 
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--name", default="tokenizer", show_default=True, help="What the table is called in C.")
+@click.option("-o", "--output", type=FILE, required=True, help="The file of C.")
+@as_json
+@console.reports_errors
+def tokenizer(file: Path, name: str, output: Path, as_json: bool) -> None:
+    """Write a tokenizer.json of byte pairs as C, for the tokenizer in the kit of a model that generates."""
+    from tosaic.backends.firmware.kit import check_name
+    from tosaic.backends.firmware.tokenizer import BytePairs
+
+    check_name(name)
+    made = BytePairs.read(file)
+    output.write_text(made.as_c(name))
+    found = {"file": str(output), "tokens": len(made.texts), "merges": len(made.merges)}
+    console.show(
+        found,
+        as_json,
+        dict,
+        lambda found: print(f"{found['file']}: {found['tokens']} tokens, {found['merges']} merges"),
+    )
+
+
 @click.group(cls=console.Commands)
 def records() -> None:
     """Move tuning records between machines."""

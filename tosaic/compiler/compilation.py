@@ -19,6 +19,7 @@ from tosaic.builds.manifest import KernelRecord, Manifest, RegionRecord, TrialCo
 from tosaic.builds.streams import STREAMS
 from tosaic.compiler.assembly import assemble
 from tosaic.compiler.chosen import ChosenKernel, schedules_text
+from tosaic.compiler.context import places_of
 from tosaic.compiler.fitting.calls import Calls
 from tosaic.compiler.fitting.fitter import Fitted, Fitter, Point
 from tosaic.compiler.middle import Middle, lower_model
@@ -124,6 +125,7 @@ def _firmware(
         selftest=_selftest(middle),
         states=middle.states,
         plan=_planned(program, middle, tuner),
+        places=places_of(parse(middle.meaning)),
     )
 
 

@@ -312,3 +312,27 @@ def tied():
     torch.manual_seed(4)
     batches = torch.randint(0, 256, (4, 1, 8), generator=torch.Generator().manual_seed(1))
     return Tied().eval(), (batches[0],), [(batch,) for batch in batches]
+
+
+class Decoder(nn.Module):
+    """The scores of the next of 24 tokens by the mean of the 12 places so far: i64[1, 1], i64[1] -> f32[1, 1, 24]."""
+
+    past: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(24, 16), nn.Linear(16, 24)
+        self.register_buffer("past", torch.zeros(1, 12, 16))
+
+    def forward(self, token: Tensor, position: Tensor) -> Tensor:
+        x = self.embedding(token)
+        self.past.index_copy_(1, position, x)
+        return self.head(torch.tanh(x + self.past.sum(1, keepdim=True)))
+
+
+def decoder():
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 24, (12, 1, 1), generator=torch.Generator().manual_seed(1))
+    return Decoder().eval(), (tokens[0], torch.zeros(1, dtype=torch.int64)), [
+        (token, torch.tensor([place])) for place, token in enumerate(tokens)
+    ]  # fmt: skip
