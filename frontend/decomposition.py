@@ -16,6 +16,7 @@ from tosaic.frontend.control_flow import straightened
 from tosaic.frontend.decompositions.registry import decomposition_of
 from tosaic.frontend.lowerings.registry import registered
 from tosaic.frontend.origin import naming_ops, origin
+from tosaic.frontend.state import keep_written_constants
 from tosaic.support.errors import ModelError
 
 _ROUNDS = 8  # what an op is made of may have to be taken apart in turn
@@ -27,6 +28,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     Raises:
         ModelError: ops that cannot be compiled, all of them, with the user's lines.
     """
+    keep_written_constants(program)
     program = straightened(program)
     given = unknown = [node for node in unknown_ops(program) if not _is_in_place(node)]
     for _ in range(_ROUNDS):

@@ -14,7 +14,8 @@ MASKED = -1e4
 """What stands for -inf, and for other numbers that no score comes near: kind to an integer scale."""
 
 _SOFTMAX = {aten.softmax.int, aten._softmax.default}
-_FILLING = {aten.masked_fill.Scalar, aten.pad.default, aten.constant_pad_nd.default}
+_FILLING = {aten.masked_fill.Scalar, aten.pad.default, aten.constant_pad_nd.default, aten.where.ScalarOther,
+            aten.where.ScalarSelf, aten.where.Scalar}  # fmt: skip
 _ON_THE_WAY = {aten.add.Tensor, aten.where.self, aten.expand.default, aten.unsqueeze.default, aten.squeeze.dim,
                aten.view.default, aten.reshape.default, aten.permute.default, aten.clone.default, aten.slice.Tensor,
                aten.cat.default, *_FILLING}  # fmt: skip

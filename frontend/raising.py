@@ -16,6 +16,7 @@ from tosaic.frontend.lowerings.op_quantization import Weighted
 from tosaic.frontend.lowerings.registry import op_quantization
 from tosaic.frontend.masks import MASKED, bound_masks
 from tosaic.frontend.parameters import add_buffer, parameter
+from tosaic.frontend.places import tabulate_places
 
 aten = torch.ops.aten
 # Ops whose first result alone is used, and the op that gives no other.
@@ -29,7 +30,8 @@ _RENAMED: dict[Any, Any] = {aten._adaptive_avg_pool2d.default: aten.adaptive_avg
 def raise_core_aten(module: GraphModule) -> None:
     """Rewrite addmm and mm, division, batch norm, native_layer_norm and pools in place.
 
-    What is computed from parameters alone, or from nothing, becomes a buffer; masks of attention become finite.
+    What is computed from parameters alone, or from nothing, becomes a buffer, and what is computed of a place alone a
+    table; masks of attention become finite.
     """
     for node in list(module.graph.nodes):
         rewrite = _REWRITES.get(node.target)
@@ -41,6 +43,7 @@ def raise_core_aten(module: GraphModule) -> None:
         elif node.target in _RENAMED:
             _replace(module, node, _RENAMED[node.target], arguments(node))
     _fold_parameters(module)
+    tabulate_places(module)
     _drop_limits(module)
     _join_masks(module)
     bound_masks(module)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
@@ -14,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.interface import Batch
+from tosaic.frontend.layouts import take_scalars, with_axes
 from tosaic.support.sequence import in_sequence
 
 
@@ -24,21 +26,58 @@ class State(NamedTuple):
     initial: Tensor
 
 
+def keep_written_constants(program: ExportedProgram) -> None:
+    """Let tensors that a model holds, and writes, without having registered them be buffers. It is changed in place.
+
+    Where such a tensor is a registered buffer as well, as in a cache of Hugging Face's, it is that buffer: PyTorch
+    takes no program apart that writes one tensor under two names.
+    """
+    specs = program.graph_signature.input_specs
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    values = {**program.state_dict, **program.constants}
+    buffers = {_place(values[str(spec.target)]): spec for spec in specs if spec.kind is InputKind.BUFFER}
+    written = {node.args[0] for node in program.graph.nodes if _writes_first(node)}
+    for number, spec in reversed(list(enumerate(specs))):
+        node = placeholders[spec.arg.name]
+        if spec.kind is not InputKind.CONSTANT_TENSOR or node not in written:
+            continue
+        if same := buffers.get(_place(values[str(spec.target)])):
+            node.replace_all_uses_with(placeholders[same.arg.name])
+            program.graph.erase_node(node)
+            del specs[number]
+        else:
+            specs[number] = InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=False)
+    program.graph_module.recompile()
+
+
+def _place(tensor: Any) -> tuple:
+    """What two names of one tensor have in common."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _writes_first(node: Node) -> bool:
+    """Whether an op writes its first operand."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
 def take_states(program: ExportedProgram) -> tuple[State, ...]:
     """Let a functional program take the buffers that it writes as its last inputs, and give them as its last results,
     both in this order. It is changed in place.
+
+    A buffer that is written before it is read is no state: nothing sees what it held. One without axes has one.
     """
     signature, output = program.graph_signature, program.graph.output_node()
     results = list(zip(signature.output_specs, arguments(output)[0], strict=True))
-    written = [(str(spec.target), node) for spec, node in results if spec.kind is OutputKind.BUFFER_MUTATION]
-    if not written:
-        return ()
-    kept = [(spec, node) for spec, node in results if spec.kind is not OutputKind.BUFFER_MUTATION]
     buffers = {str(spec.target): spec for spec in signature.input_specs if spec.kind is InputKind.BUFFER}
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    mutated = [(str(spec.target), node) for spec, node in results if spec.kind is OutputKind.BUFFER_MUTATION]
+    written = [(path, node) for path, node in mutated if placeholders[buffers[path].arg.name].users]
+    if not mutated:
+        return ()
+    kept = [(spec, node) for spec, node in results if spec.kind is not OutputKind.BUFFER_MUTATION]
     values, last = {**program.state_dict, **program.constants}, list(placeholders.values())[-1]
     for path, node in written:
-        buffer, result = buffers[path], _copied(node, output) if node.op == "placeholder" else node
+        buffer, result = buffers[path], _given(node, output)
         last.append(placeholders[buffer.arg.name])
         last = placeholders[buffer.arg.name]
         signature.input_specs.remove(buffer)
@@ -46,18 +85,26 @@ def take_states(program: ExportedProgram) -> tuple[State, ...]:
         kept.append((OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=result.name), None), result))
     output.args = (tuple(node for _, node in kept),)
     signature.output_specs[:] = [spec for spec, _ in kept]
-    states = tuple(State(path, values[path].detach().clone()) for path, _ in written)
+    states = tuple(State(path, *with_axes([values[path].detach().clone()])) for path, _ in written)
+    take_scalars(program, [placeholders[buffers[path].arg.name] for path, _ in written])
     _describe_call(program, states)
     program.graph_module.recompile()
     return states
 
 
-def _copied(source: Node, before: Node) -> Node:
-    """A copy of an input that is kept: a node of its own can have a format."""
-    with before.graph.inserting_before(before):
-        copy = before.graph.call_function(torch.ops.aten.clone.default, (source,))
-    copy.meta = {"val": source.meta["val"]}
-    return copy
+def _given(source: Node, before: Node) -> Node:
+    """What a state becomes, with an axis at least; of an input that is kept, a copy: a node of its own has a format."""
+    value = source.meta["val"]
+    if value.ndim and source.op != "placeholder":
+        return source
+    graph = before.graph
+    with graph.inserting_before(before):
+        if value.ndim:
+            made = graph.call_function(torch.ops.aten.clone.default, (source,))
+        else:
+            made = graph.call_function(torch.ops.aten.view.default, (source, [1]))
+    made.meta = {"val": value if value.ndim else value.reshape(1)}
+    return made
 
 
 def _describe_call(program: ExportedProgram, states: Sequence[State]) -> None:

@@ -99,3 +99,37 @@ def test_an_input_that_is_kept_stays_quantized():
         run_phase(module, phase)
     arguments = body_of(functions(module)["main"]).arguments
     assert [str(argument.type) for argument in arguments] == ["tensor<1x4xi8>", "tensor<1x4xi8>"]
+
+
+class Counting(nn.Module):
+    """A cache as transformers keeps it: tensors of an object, one registered as well, one of them without axes."""
+
+    rows: Tensor
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [torch.zeros(1, 6, 4), torch.zeros(1, 6, 4), torch.zeros((), dtype=torch.int64)]
+        self.register_buffer("rows", self.kept[0], persistent=False)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+        rows, others, seen = self.kept
+        seen.copy_(place[0])
+        rows.index_copy_(1, place, x)
+        others.index_copy_(1, place, 2 * x)
+        seen.add_(1)
+        self.calls += 1
+        return rows + others + seen + self.calls
+
+
+def test_tensors_that_a_model_holds_and_writes_are_states():
+    generator = torch.Generator().manual_seed(0)
+    calls = [(torch.randn(1, 1, 4, generator=generator), torch.tensor([place])) for place in (0, 1, 5, 2)]
+    captured = capture(Counting(), calls, calls[0])
+    shapes = {state.name: tuple(state.initial.shape) for state in captured.states}
+    assert sorted(shapes.values()) == [(1,), (1, 6, 4), (1, 6, 4)]
+    assert shapes["rows"] == (1, 6, 4) and shapes["calls"] == (1,)  # what is written before it is read is none
+    model = Counting()
+    for given, found in zip(calls, run_float_on(captured, captured.calibration), strict=True):
+        assert torch.equal(torch.from_numpy(found[0]), model(*given))
