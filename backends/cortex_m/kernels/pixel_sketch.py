@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
@@ -29,6 +30,7 @@ _BLOCKS = (128, 64, 32, 16)
 """Channels of such sums at most, beside all of them."""
 _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
+_PLACES = ("params", "scratch")
 _MOST_SUMS = 4096
 """In scratch memory at a time, of more than one tile."""
 _MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 320
@@ -48,6 +50,8 @@ _CODE = 1
 """Cycles that an instruction less is worth."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
+_COPIED = 0.27
+"""Cycles of a byte that is copied."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ class PixelSketch(VectorConv2d):
         return self.geometry.columns
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; others as of `PixelRows`."""
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `weights`, where a block of
+        channels reads its constants; others as of `PixelRows`."""
         vectors = self.geometry.depth // LANES
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
@@ -73,6 +78,7 @@ class PixelSketch(VectorConv2d):
             "together": self._together(),
             "share": (2, 1),
             "block": tuple(blocks),
+            "weights": _PLACES,
             "repeats": (4, 2, 1, 8),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(n for n in (0, 1, 2) if n <= vectors),
@@ -86,10 +92,13 @@ class PixelSketch(VectorConv2d):
         some = {n for n in range(1, _MOST_TOGETHER + 1) if self.row % n == 0} | {n for n in _TOGETHER if n <= self.row}
         return tuple(sorted(some, key=lambda n: (-(-self.row // n) * n, abs(n - _FEW)))[:_SIZES])
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
-        others = [*assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")})]
+        places = _PLACES if site.waits_for_memory else _PLACES[:1]
+        others = [
+            *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
+        ]
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = _sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
@@ -155,10 +164,13 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
         if not self._finishes(share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
-        return PixelRows(
+        found = PixelRows(
             self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
-            finish, ahead, finish_ahead,
+            finish, ahead, finish_ahead, knobs["weights"] == "scratch",
         )  # fmt: skip
+        if found.copied and any(part.once < FOUR for part in row_parts(found)):
+            raise RefusedError("so few factors are not copied")
+        return found
 
     def _finishes(self, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
@@ -176,9 +188,16 @@ class PixelSketch(VectorConv2d):
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.rows(knobs)
-        sums = s.together * max(part.block for part in row_parts(s))
-        scratch = round_up(FOUR * sums + SLACK, LANES)
+        parts = row_parts(s)
+        sums = s.together * max(part.block for part in parts)
+        buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
+        scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
+
+    def _copies(self, part: RowPart) -> list[int]:
+        """Bytes of each copy of constants."""
+        factors = [FOUR * part.once] * len(part.s.result.factors)
+        return [*part.weights.values(), *factors] if part.s.copied else []
 
     def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
@@ -193,23 +212,37 @@ class PixelSketch(VectorConv2d):
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
         """The loops over rows, tiles of pixels, blocks of channels, and in these over what registers hold."""
         s, g = self.rows(knobs), self.geometry
-        read, size = s.depth + FOUR * len(s.result.factors), BYTES[s.result.element]
+        read, size = round_up(s.depth, LANES) + FOUR * len(s.result.factors), BYTES[s.result.element]
         apart, below = g.stride[1] * s.depth, g.stride[0] * g.width * s.depth
-        inside = (s.together / s.pixels, s.block / s.width)
-        blocks, tiles = s.channels / s.block, s.row / s.together
-        loops = (g.batch * g.rows, *((blocks, tiles) if s.blocks_outside else (tiles, blocks)), *inside)
+        turns = {"batch": g.batch, "y": g.rows, "x": s.row / s.together, "n": s.channels / s.block}
+        order = ["batch", "n", "y", "x"] if s.copied else ["batch", "y", "n", "x"]
+        if not s.blocks_outside:
+            order = ["batch", "y", "x", "n"]
+        loops = (*(float(turns[name]) for name in order), s.together / s.pixels, s.block / s.width)
 
-        def moves(row: float, tile: float, block: float, *inner: float) -> tuple[float, ...]:
-            return (row, *((block, tile) if s.blocks_outside else (tile, block)), *inner)
+        def moves(*inside: float, **outside: float) -> tuple[float, ...]:
+            return (*(float(outside.get(name, 0)) for name in order), *inside)
 
-        pixel, together = s.channels * size, s.together * s.channels * size
+        pixel, block = s.channels * size, s.block * read
+        image, rows = g.height * g.width * s.depth, {"batch": g.rows * s.row * pixel, "y": s.row * pixel}
+        weights = [ArrayAccess("weights", "params", s.width * read, moves(0, s.width * read, n=block))]
+        if s.copied:
+            outside = moves(n=block)[: 1 + s.blocks_outside]
+            once = block if s.blocks_outside else s.channels * read
+            weights = [
+                ArrayAccess("weights", "params", once, outside),
+                ArrayAccess("copy", "scratch", once, (0.0,) * len(outside), writes=True),
+                ArrayAccess("copy", "scratch", s.width * read,
+                            moves(0, s.width * read, n=0 if s.blocks_outside else block)),
+            ]  # fmt: skip
         accesses = (
-            ArrayAccess("image", "input", s.depth, moves(below, apart * s.together, 0, apart * s.pixels, 0),
+            ArrayAccess("image", "input", s.depth,
+                        moves(apart * s.pixels, 0, batch=image, y=below, x=apart * s.together),
                         inner=((s.pixels, float(apart)),)),
-            ArrayAccess("weights", "params", s.width * read, moves(0, 0, s.block * read, 0, s.width * read)),
-            ArrayAccess("sums", "scratch", FOUR * s.width, (0, 0, 0, FOUR * s.block * s.pixels, FOUR * s.width), True),
+            *weights,
+            ArrayAccess("sums", "scratch", FOUR * s.width, moves(FOUR * s.block * s.pixels, FOUR * s.width), True),
             ArrayAccess("out", "output", s.width * size,
-                        moves(s.row * pixel, together, s.block * size, s.pixels * pixel, s.width * size), True,
+                        moves(s.pixels * pixel, s.width * size, x=s.together * pixel, n=s.block * size, **rows), True,
                         ((s.pixels, pixel),)),
         )  # fmt: skip
         return [Walk(loops, accesses)]
@@ -217,7 +250,14 @@ class PixelSketch(VectorConv2d):
     def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         tiles = self.geometry.batch * self.geometry.rows * -(-s.row // s.together)
-        return tiles * sum(part.channels / part.block * self._part(part) for part in row_parts(s))
+        return sum(
+            part.channels / part.block * tiles * self._part(part) + part.channels / part.once * self._copied(part)
+            for part in row_parts(s)
+        )
+
+    def _copied(self, part: RowPart) -> float:
+        """Cycles of the copies of a block of channels."""
+        return sum(size * _COPIED + _ENTRY for size in self._copies(part))
 
     def _part(self, part: RowPart) -> float:
         """Cycles of a block of channels of a tile of pixels."""

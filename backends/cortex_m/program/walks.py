@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -19,7 +20,10 @@ _Use = tuple[Affine, tuple[For, ...]]
 
 
 def walks(program: Program) -> list[Walk]:
-    """A nest for all statements that stand in the same loops, those aside that are written out."""
+    """A nest for all statements that stand in the same loops, those aside that are written out.
+
+    What `cut` made two loops of is one: the second finds in a cache what the first has read.
+    """
     found: dict[tuple[str, ...], tuple[tuple[For, ...], dict[tuple[str, bool], list[_Use]]]] = {}
     for s, outside in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
@@ -32,11 +36,40 @@ def walks(program: Program) -> list[Walk]:
             b = program.buffers[access.buffer]
             if not b.in_registers:
                 uses.setdefault((b.name, how != "read"), []).append((b.address(access.index) * BYTES[b.dtype], loops))
-    return [
-        Walk(tuple(float(f.turns) for f in around), tuple(_together(_accesses(program, uses, around))))
-        for around, uses in found.values()
-        if uses
-    ]
+    nests = list[_Nest]()
+    for around, uses in found.values():
+        if uses:
+            walk = Walk(tuple(float(f.turns) for f in around), tuple(_together(_accesses(program, uses, around))))
+            _joined(nests, _Nest(around, walk))
+    return [nest.walk for nest in nests]
+
+
+class _Nest(NamedTuple):
+    """Loops, outermost first, and what is accessed inside."""
+
+    loops: tuple[For, ...]
+    walk: Walk
+
+
+def _joined(nests: list[_Nest], new: _Nest) -> None:
+    """Add a nest, to one of which it goes on with a loop where there is such a one."""
+    for number, each in enumerate(nests):
+        pairs = enumerate(zip(each.loops, new.loops, strict=False))
+        at = next((i for i, (one, other) in pairs if one is not other), len(each.loops))
+        if at < len(each.loops) and _shape(each.walk, at) == _shape(new.walk, at):
+            loops = (*each.walk.loops[:at], each.walk.loops[at] + new.walk.loops[at], *each.walk.loops[at + 1 :])
+            more = {access[:2]: access.accessed or 0.0 for access in new.walk.accesses}
+            accesses = (a._replace(accessed=(a.accessed or 0.0) + more[a[:2]]) for a in each.walk.accesses)
+            nests[number] = _Nest(each.loops, Walk(loops, tuple(accesses)))
+            return
+    nests.append(new)
+
+
+def _shape(walk: Walk, at: int) -> tuple[object, ...]:
+    """What two nests have in common that are one but for the turns of a loop: those of the others, what is accessed,
+    and how constants are."""
+    constants = {a.of: (*a.strides[:at], *a.strides[at + 1 :]) for a in walk.accesses if a.place == "params"}
+    return {a[:2] for a in walk.accesses}, constants, walk.loops[at + 1 :]
 
 
 def _accesses(

@@ -54,6 +54,7 @@ class PixelRows:
         held: vectors of each pixel that stay in registers.
         finish: vectors of results in a turn.
         ahead, finish_ahead: loads that run a turn ahead.
+        copied: whether what a block of channels reads of constants is copied to scratch memory.
     """
 
     row: int
@@ -71,6 +72,7 @@ class PixelRows:
     finish: int
     ahead: int
     finish_ahead: int
+    copied: bool = False
 
     @property
     def pixel(self) -> str:
@@ -79,9 +81,9 @@ class PixelRows:
 
     @property
     def blocks_outside(self) -> bool:
-        """Whether the loop over blocks of channels stands outside of that over tiles of pixels, which then all read the
-        same weights."""
-        return self.block < self.channels and not self.rest and self.pixel == "xi" and self.row % self.together == 0
+        """Whether the loop over blocks of channels stands outside of those over tiles of pixels, which read the same
+        weights then."""
+        return self.block < self.channels and not self.rest and (self.copied or self.pixel == "xi")
 
     @property
     def whole(self) -> int:
