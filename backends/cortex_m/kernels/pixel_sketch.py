@@ -9,16 +9,17 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.footprint import Walk
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
+from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, Strip
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
-from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -46,7 +47,7 @@ _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 that is little more."""
 _CROWDED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
-_CODE = 1
+_CODE = 3
 """Cycles that an instruction less is worth."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
@@ -64,10 +65,24 @@ class PixelSketch(VectorConv2d):
     def row(self) -> int:
         return self.geometry.columns
 
+    @property
+    def depth(self) -> int:
+        """Bytes of a window, or of the part of it that lies in a row of the image."""
+        return self.geometry.depth
+
+    @property
+    def taps(self) -> int:
+        """Rows of a window."""
+        return 1
+
+    def strip(self, knobs: Knobs) -> Strip | None:
+        """How windows of several pixels are read."""
+        return None
+
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tile`, pixels x channels of the sums in registers; `weights`, where a block of
         channels reads its constants; others as of `PixelRows`."""
-        vectors = self.geometry.depth // LANES
+        vectors = self.depth // LANES if self.taps == 1 else 0
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
         divisors = [n for n in range(LANES, most, LANES) if most % n == 0]
@@ -125,7 +140,7 @@ class PixelSketch(VectorConv2d):
 
     def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
         """Of the hardware loop of the sums."""
-        return self.geometry.depth // LANES // unroll if unroll else block // width // repeats
+        return self.depth // LANES // unroll if unroll else block // width // repeats
 
     def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
@@ -143,8 +158,8 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
         if together * block > _MOST_SUMS and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
-        depth = self.geometry.depth
-        vectors, short = -(-depth // LANES), depth % LANES > 0
+        depth = self.depth
+        vectors, short = self.taps * -(-depth // LANES), depth % LANES > 0
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
@@ -166,7 +181,7 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
         found = PixelRows(
             self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
-            finish, ahead, finish_ahead, knobs["weights"] == "scratch",
+            finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
         )  # fmt: skip
         if found.copied and any(part.once < FOUR for part in row_parts(found)):
             raise RefusedError("so few factors are not copied")
@@ -191,6 +206,7 @@ class PixelSketch(VectorConv2d):
         parts = row_parts(s)
         sums = s.together * max(part.block for part in parts)
         buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
+        buffers += [s.strip.bytes] if s.strip else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
 
@@ -201,7 +217,7 @@ class PixelSketch(VectorConv2d):
 
     def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
-        vectors, factors, found = s.unroll or -(-s.depth // LANES), len(s.result.factors), 0
+        vectors, factors, found = s.unroll or s.vectors + (s.short > 0), len(s.result.factors), 0
         for part in row_parts(s):
             found += sum(
                 (vectors * (g.pixels * g.width + g.pixels + g.width) + 2 * g.pixels) * g.repeats for g in part.groups
@@ -210,47 +226,15 @@ class PixelSketch(VectorConv2d):
         return found
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
-        """The loops over rows, tiles of pixels, blocks of channels, and in these over what registers hold."""
-        s, g = self.rows(knobs), self.geometry
-        read, size = round_up(s.depth, LANES) + FOUR * len(s.result.factors), BYTES[s.result.element]
-        apart, below = g.stride[1] * s.depth, g.stride[0] * g.width * s.depth
-        turns = {"batch": g.batch, "y": g.rows, "x": s.row / s.together, "n": s.channels / s.block}
-        order = ["batch", "n", "y", "x"] if s.copied else ["batch", "y", "n", "x"]
-        if not s.blocks_outside:
-            order = ["batch", "y", "x", "n"]
-        loops = (*(float(turns[name]) for name in order), s.together / s.pixels, s.block / s.width)
-
-        def moves(*inside: float, **outside: float) -> tuple[float, ...]:
-            return (*(float(outside.get(name, 0)) for name in order), *inside)
-
-        pixel, block = s.channels * size, s.block * read
-        image, rows = g.height * g.width * s.depth, {"batch": g.rows * s.row * pixel, "y": s.row * pixel}
-        weights = [ArrayAccess("weights", "params", s.width * read, moves(0, s.width * read, n=block))]
-        if s.copied:
-            outside = moves(n=block)[: 1 + s.blocks_outside]
-            once = block if s.blocks_outside else s.channels * read
-            weights = [
-                ArrayAccess("weights", "params", once, outside),
-                ArrayAccess("copy", "scratch", once, (0.0,) * len(outside), writes=True),
-                ArrayAccess("copy", "scratch", s.width * read,
-                            moves(0, s.width * read, n=0 if s.blocks_outside else block)),
-            ]  # fmt: skip
-        accesses = (
-            ArrayAccess("image", "input", s.depth,
-                        moves(apart * s.pixels, 0, batch=image, y=below, x=apart * s.together),
-                        inner=((s.pixels, float(apart)),)),
-            *weights,
-            ArrayAccess("sums", "scratch", FOUR * s.width, moves(FOUR * s.block * s.pixels, FOUR * s.width), True),
-            ArrayAccess("out", "output", s.width * size,
-                        moves(s.pixels * pixel, s.width * size, x=s.together * pixel, n=s.block * size, **rows), True,
-                        ((s.pixels, pixel),)),
-        )  # fmt: skip
-        return [Walk(loops, accesses)]
+        return [pixel_walk(self.geometry, self.rows(knobs))]
 
     def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
-        tiles = self.geometry.batch * self.geometry.rows * -(-s.row // s.together)
-        return sum(
+        g = self.geometry
+        rows = round_up(g.rows, s.strip.tall) if s.strip else g.rows
+        tiles = g.batch * rows * -(-s.row // s.together)
+        filled = g.batch * s.strip.cycles if s.strip else 0.0
+        return filled + sum(
             part.channels / part.block * tiles * self._part(part) + part.channels / part.once * self._copied(part)
             for part in row_parts(s)
         )
@@ -264,7 +248,7 @@ class PixelSketch(VectorConv2d):
         return sum(map(self._sums, part.groups)) + (self._vectors(part) if part.whole else self._fours(part))
 
     def _sums(self, g: SumGroup) -> float:
-        s, vectors = g.part.s, -(-g.part.s.depth // LANES)
+        s, vectors = g.part.s, g.part.s.vectors + (g.part.s.short > 0)
         staying = (g.held + (s.short > 0)) * g.pixels
         loads = vectors * (g.pixels + g.width) - staying
         products = vectors * g.pixels * g.width

@@ -16,26 +16,35 @@ def copied(constant: str, loop: str, copy: str, size: int, lanes: int, isa: str 
         lanes: elements of a vector.
     """
     yield f"stage({constant}, {loop}, {copy}, scratch)"
+    yield from moved(constant, f"{copy}0", copy, size, lanes, isa)
+
+
+def moved(source: str, loop: str, own: str, size: int, lanes: int, isa: str = "mve") -> Iterator[str]:
+    """The steps of a loop that copies so many elements, by vectors as far as there are whole ones.
+
+    Args:
+        own: what new names begin with.
+    """
     turns = (size // lanes - (size % lanes > 0)) // _VECTORS
-    whole = turns * _VECTORS * lanes
+    whole = max(turns, 0) * _VECTORS * lanes
     if 0 < whole < size:
-        yield f"cut({copy}0, {whole})"
+        yield f"cut({loop}, {whole})"
     if whole:
-        yield from _moved(constant, f"{copy}0", copy, _VECTORS * lanes, lanes)
-        yield from (f"select({copy}0, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({copy}0)")
+        yield from _vectors(source, loop, own, _VECTORS * lanes, lanes)
+        yield from (f"select({loop}, {isa})", f"{'hardware_loop' if turns > 1 else 'block'}({loop})")
     if whole < size:
-        last, own = (f"{copy}0_t", f"{copy}r") if whole else (f"{copy}0", copy)
-        yield from _moved(constant, last, own, size - whole, lanes)
+        last, own = (f"{loop}_t", f"{own}r") if whole else (loop, own)
+        yield from _vectors(source, last, own, size - whole, lanes)
         yield from (f"select({last}, {isa})", f"block({last})")
 
 
-def _moved(constant: str, loop: str, copy: str, size: int, lanes: int) -> Iterator[str]:
+def _vectors(source: str, loop: str, own: str, size: int, lanes: int) -> Iterator[str]:
     """Turns that move so many elements each, vector by vector."""
-    vector = loop
+    vector, lanes = loop, min(lanes, size)
     if size > lanes:
-        vector = f"{copy}v"
+        vector = f"{own}v"
         yield f"split({loop}, {vector}, {size})"
     yield from (
-        f"split({vector}, {copy}l, {lanes}{', early' * (size % lanes > 0)})",
-        f"stage({constant}, {vector}, {copy}q, q)",
+        f"split({vector}, {own}l, {lanes}{', early' * (size % lanes > 0)})",
+        f"stage({source}, {vector}, {own}q, q)",
     )

@@ -144,7 +144,7 @@ class RowPart:
     def weights(self) -> Mapping[str, int]:
         """Bytes of each constant of weights that are copied at a time."""
         blocks = self.once // self.block
-        return {g.weights: blocks * g.channels * round_up(self.s.depth, LANES) for g in self.groups}
+        return {g.weights: blocks * g.channels * self.s.taps * round_up(self.s.depth, LANES) for g in self.groups}
 
     def named(self, name: str) -> str:
         """A buffer that other parts have, too, by its name in this one."""
@@ -234,6 +234,11 @@ class SumGroup:
     def weights(self) -> str:
         """The constant that it reads."""
         return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
+
+    @property
+    def taps(self) -> list[str]:
+        """The loop over the rows of a window, where there are several."""
+        return [self.depth.replace("k", "ky", 1)] if self.part.s.taps > 1 else []
 
     @property
     def loops(self) -> int:
