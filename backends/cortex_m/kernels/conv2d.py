@@ -87,10 +87,8 @@ class Conv2d(ProgramFamily):
         return [*self.vector_variants(workload, core), *found]
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        geometry = Geometry.of(workload.attributes).flattened
-        if geometry.kernel == (1, 1) and not any(geometry.pad):
-            return ()
-        return sketches(_contraction(workload, core), self.site)
+        programs = self.vector_sketches(workload)
+        return () if programs and "strips" not in programs else sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

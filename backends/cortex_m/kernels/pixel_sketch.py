@@ -47,8 +47,6 @@ _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 that is little more."""
 _CROWDED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
-_CODE = 3
-"""Cycles that an instruction less is worth."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
 _COPIED = 0.27
@@ -60,6 +58,8 @@ class PixelSketch(VectorConv2d):
     """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`."""
 
     compared: ClassVar[int] = 4
+    price: ClassVar[int] = 3
+    """Cycles that an instruction less is worth."""
 
     @property
     def row(self) -> int:
@@ -198,7 +198,7 @@ class PixelSketch(VectorConv2d):
     def cost(self, knobs: Knobs) -> float:
         s = self.rows(knobs)
         unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
-        return self._cycles(s) * (1 + unlikely / 50) + _CODE * self._instructions(s)
+        return self._cycles(s) * (1 + unlikely / 50) + self.price * self._instructions(s)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""

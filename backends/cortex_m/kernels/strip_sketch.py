@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
@@ -22,6 +23,9 @@ _TALL = (4, 8, 2, 1, 16)
 @dataclass(frozen=True)
 class StripSketch(PixelSketch):
     """CONV2D of int8 whose windows are read from strips of the padded image; see `sketches.strips`."""
+
+    compared: ClassVar[int] = 6
+    price: ClassVar[int] = 10
 
     def program(self) -> Program:
         return strips.conv2d(self.geometry, self.channels, self.epilogue)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernels.column_sketch import ColumnSketch, is_column
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.resident_sketch import ResidentSketch
@@ -29,6 +30,8 @@ def vector_sketches(
     There are none where windows have gaps, or rows that fill few vectors.
     """
     form = rescale_form(epilogue, constants)
+    if is_column(geometry, channels):
+        return {"columns": ColumnSketch(geometry, channels, epilogue, form, constants)}
     if geometry.kernel != (1, 1) or any(geometry.pad):
         if geometry.dilation[1] > 1 or geometry.kernel[1] * geometry.channels < _LONG:
             return {}

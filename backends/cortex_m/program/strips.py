@@ -66,15 +66,13 @@ def row_bytes(g: Geometry) -> tuple[int, int, int]:
 
 
 def _padded_row(g: Geometry) -> Statement:
-    """A row of the padded image."""
+    """A row of the padded image: where some of its columns are padding, all are first."""
     left, whole, right = row_bytes(g)
     y = Affine.of("cy") - g.pad[0]
-    copy = Assign(Access("P", (Affine.of("cb"), Affine.of("cy"), Affine.of("cx") + left)),
-                  Access("a", (Affine.of("cb"), y, Affine.of("cx"))))  # fmt: skip
-    parts: list[Statement] = [For("cx", whole, copy)] if whole else []
-    if left:
-        parts.insert(0, For("cl", left, parse_statement("P[cb, cy, cl] = edge")))
-    if right:
-        parts.append(For("cr", right, parse_statement(f"P[cb, cy, cr + {left + whole}] = edge")))
+    source = Access("a", (Affine.of("cb"), y, Affine.of("cx")))
+    copy = nested(Assign(parse_access(f"P[cb, cy, cx + {left}]"), source), cx=whole) if whole else seq()
     fill = For("f", left + whole + right, parse_statement("P[cb, cy, f] = edge"))
-    return If((y, y * -1 + (g.height - 1)), seq(*parts), fill) if any(g.pad[:2]) else seq(*parts)
+    beside = left > 0 or right > 0
+    if any(g.pad[:2]):
+        copy = If((y, y * -1 + (g.height - 1)), copy, seq() if beside else fill)
+    return seq(fill, copy) if beside else copy

@@ -10,8 +10,8 @@ FOUR = 4
 """Words of a vector."""
 VECTORS = 8
 """Vector registers."""
-_ROW, _BYTE, _PADDING = 30, 0.27, 14
-"""Cycles of a row of a strip, of a byte that is copied, and of what pads a row."""
+_ROW, _BYTE, _PADDING = 30, 0.27, 0.135
+"""Cycles of a row of a strip, of a byte that is copied, and of one of padding."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,17 @@ class Strip:
         return self.height * self.pitch
 
     @property
+    def padded(self) -> bool:
+        """Whether there is padding."""
+        return self.above or self.left > 0 or self.right > 0
+
+    @property
     def cycles(self) -> float:
         """About those that it takes to fill all strips of an image."""
-        row = _ROW + _BYTE * self.whole + _PADDING * ((self.left > 0) + (self.right > 0))
-        return -(-self.rows // self.tall) * (self.height * row + _PADDING)
+        row = _ROW + _BYTE * self.whole
+        if self.left or self.right:
+            row += _ROW / 2 + _PADDING * (self.left + self.whole + self.right)
+        return -(-self.rows // self.tall) * self.height * row
 
 
 @dataclass(frozen=True)

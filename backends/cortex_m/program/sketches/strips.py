@@ -20,11 +20,8 @@ def opened(s: Strip) -> Iterator[str]:
 def filled(s: Strip) -> Iterator[str]:
     """The steps that fill strips."""
     yield "compute_at(P, y)"
-    if s.left or s.right or s.above:
-        yield "stage(edge, b, eg, r)"
-    for loop, size in (("cl", s.left), ("cr", s.right), ("f", (s.left + s.whole + s.right) * s.above)):
-        if size:
-            yield from _padding(loop, size)
+    if s.padded:
+        yield from ("stage(edge, b, eg, r)", *_padding("f", s.left + s.whole + s.right))
     if s.whole:
         yield from moved("a", "cx", "ca", s.whole, LANES)
 
