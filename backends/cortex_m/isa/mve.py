@@ -248,6 +248,14 @@ class Mve(Isa):
         _lane_products("vmullb.s16", "i16", "2 * l"),
         _lane_products("vmullt.s16", "i16", "2 * l + 1"),
         _lane_products("vmul.i32", "i32", "l"),
+        Row(
+            "vmla.i32.r",
+            4,
+            "d[l] += a[l] * b",
+            formals(d="i32 q", a="i32 q", b="i32 r"),
+            "vmla.s32 {d}, {a}, {b}",
+            masks=True,
+        ),
         *(_every(*each) for each in (("i8", 2), ("i16", 2))),
     )
 

@@ -39,8 +39,8 @@ class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
-    one pixel, and `kernels.vector_sketch` of windows of one. Those of other windows are of `nest.sketches`, which stand
-    beside programs where kernels wait for memory.
+    one pixel, and `kernels.vector_sketch` of windows of one, and of several. Those of short rows or gaps are of
+    `nest.sketches`, and those for which there is no working memory for a strip of the image.
     """
 
     name = "conv2d"
@@ -79,12 +79,16 @@ class Conv2d(ProgramFamily):
             return {"row": row}
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
+    def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
+        found = super().variants(workload, core)
+        if not core.mve or self.site.most_scratch is not None or "strips" not in self.vector_sketches(workload):
+            return found
+        # The working memory of what is chosen anywhere bounds that of all kernels: the generator reads images in place.
+        return [*self.vector_variants(workload, core), *found]
+
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        # Generated kernels alone copy weights that lie in slow memory, where each tile of several pixels reads them.
-        one_pixel = Geometry.of(workload.attributes).flattened.pixels == 1
-        if self.vector_sketches(workload) and (one_pixel or not self.site.waits_for_memory):
-            return ()
-        return sketches(_contraction(workload, core), self.site)
+        programs = self.vector_sketches(workload)
+        return () if programs and "strips" not in programs else sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

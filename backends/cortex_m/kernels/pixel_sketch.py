@@ -9,15 +9,17 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
-from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.footprint import Walk
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve import round_up
+from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, Strip
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
-from tosaic.backends.cortex_m.program.tree import BYTES, RefusedError
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
 
@@ -29,6 +31,7 @@ _BLOCKS = (128, 64, 32, 16)
 """Channels of such sums at most, beside all of them."""
 _SETTLED = ("finish", "ahead", "finish_ahead")
 _NUMBERS = itemgetter("together", "share", "block", "repeats", "unroll", "held", *_SETTLED)
+_PLACES = ("params", "scratch")
 _MOST_SUMS = 4096
 """In scratch memory at a time, of more than one tile."""
 _MOST_INSTRUCTIONS, _MOST_REPEATED = 960, 320
@@ -44,10 +47,10 @@ _ENTRIES, _STORES, _NEAR = 4, 0.5, 1.02
 that is little more."""
 _CROWDED = 1.8
 """Cycles that a block of sums waits of as many loads as products."""
-_CODE = 1
-"""Cycles that an instruction less is worth."""
 _ENTRY = 14
 """Cycles of a block around its hardware loop."""
+_COPIED = 0.27
+"""Cycles of a byte that is copied."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,31 @@ class PixelSketch(VectorConv2d):
     """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`."""
 
     compared: ClassVar[int] = 4
+    price: ClassVar[int] = 3
+    """Cycles that an instruction less is worth."""
 
     @property
     def row(self) -> int:
         return self.geometry.columns
 
+    @property
+    def depth(self) -> int:
+        """Bytes of a window, or of the part of it that lies in a row of the image."""
+        return self.geometry.depth
+
+    @property
+    def taps(self) -> int:
+        """Rows of a window."""
+        return 1
+
+    def strip(self, knobs: Knobs) -> Strip | None:
+        """How windows of several pixels are read."""
+        return None
+
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
-        """The numbers that are open: `tile`, pixels x channels of the sums in registers; others as of `PixelRows`."""
-        vectors = self.geometry.depth // LANES
+        """The numbers that are open: `tile`, pixels x channels of the sums in registers; `weights`, where a block of
+        channels reads its constants; others as of `PixelRows`."""
+        vectors = self.depth // LANES if self.taps == 1 else 0
         whole = self.channels // LANES * LANES if self.epilogue.element == "i8" else 0
         most = whole or self.channels
         divisors = [n for n in range(LANES, most, LANES) if most % n == 0]
@@ -73,6 +93,7 @@ class PixelSketch(VectorConv2d):
             "together": self._together(),
             "share": (2, 1),
             "block": tuple(blocks),
+            "weights": _PLACES,
             "repeats": (4, 2, 1, 8),
             "unroll": (0, *(n for n in (4, 2, 8, 1) if vectors % n == 0 and vectors > n)),
             "held": tuple(n for n in (0, 1, 2) if n <= vectors),
@@ -86,10 +107,13 @@ class PixelSketch(VectorConv2d):
         some = {n for n in range(1, _MOST_TOGETHER + 1) if self.row % n == 0} | {n for n in _TOGETHER if n <= self.row}
         return tuple(sorted(some, key=lambda n: (-(-self.row // n) * n, abs(n - _FEW)))[:_SIZES])
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
-        others = [*assignments({name: knobs[name] for name in ("share", "repeats", "unroll", "held")})]
+        places = _PLACES if site.waits_for_memory else _PLACES[:1]
+        others = [
+            *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
+        ]
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = _sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
@@ -116,7 +140,7 @@ class PixelSketch(VectorConv2d):
 
     def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
         """Of the hardware loop of the sums."""
-        return self.geometry.depth // LANES // unroll if unroll else block // width // repeats
+        return self.depth // LANES // unroll if unroll else block // width // repeats
 
     def _finish_turns(self, block: int, lanes: int, together: int, share: int) -> bool:
         """Whether there are several of the finish of whole vectors."""
@@ -134,8 +158,8 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
         if together * block > _MOST_SUMS and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
-        depth = self.geometry.depth
-        vectors, short = -(-depth // LANES), depth % LANES > 0
+        depth = self.depth
+        vectors, short = self.taps * -(-depth // LANES), depth % LANES > 0
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
         if block // width % repeats:
@@ -155,10 +179,13 @@ class PixelSketch(VectorConv2d):
             raise RefusedError(f"{held} vectors of {pixels} pixels leave no registers")
         if not self._finishes(share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
-        return PixelRows(
+        found = PixelRows(
             self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
-            finish, ahead, finish_ahead,
+            finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
         )  # fmt: skip
+        if found.copied and any(part.once < FOUR for part in row_parts(found)):
+            raise RefusedError("so few factors are not copied")
+        return found
 
     def _finishes(self, share: int, ahead: int) -> bool:
         """Whether the vectors that whole vectors of results of so many pixels take fit the registers."""
@@ -171,18 +198,26 @@ class PixelSketch(VectorConv2d):
     def cost(self, knobs: Knobs) -> float:
         s = self.rows(knobs)
         unlikely = abs(s.ahead - _AHEAD) + abs(s.finish_ahead - _FINISH_AHEAD) + (s.finish > 2)
-        return self._cycles(s) * (1 + unlikely / 50) + _CODE * self._instructions(s)
+        return self._cycles(s) * (1 + unlikely / 50) + self.price * self._instructions(s)
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
         """The cycles of the core, bytes of working memory, and instructions."""
         s = self.rows(knobs)
-        sums = s.together * max(part.block for part in row_parts(s))
-        scratch = round_up(FOUR * sums + SLACK, LANES)
+        parts = row_parts(s)
+        sums = s.together * max(part.block for part in parts)
+        buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
+        buffers += [s.strip.bytes] if s.strip else []
+        scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
+
+    def _copies(self, part: RowPart) -> list[int]:
+        """Bytes of each copy of constants."""
+        factors = [FOUR * part.once] * len(part.s.result.factors)
+        return [*part.weights.values(), *factors] if part.s.copied else []
 
     def _instructions(self, s: PixelRows) -> int:
         """About the instructions of its code."""
-        vectors, factors, found = s.unroll or -(-s.depth // LANES), len(s.result.factors), 0
+        vectors, factors, found = s.unroll or s.vectors + (s.short > 0), len(s.result.factors), 0
         for part in row_parts(s):
             found += sum(
                 (vectors * (g.pixels * g.width + g.pixels + g.width) + 2 * g.pixels) * g.repeats for g in part.groups
@@ -191,40 +226,29 @@ class PixelSketch(VectorConv2d):
         return found
 
     def moved(self, knobs: Knobs) -> Sequence[Walk]:
-        """The loops over rows, tiles of pixels, blocks of channels, and in these over what registers hold."""
-        s, g = self.rows(knobs), self.geometry
-        read, size = s.depth + FOUR * len(s.result.factors), BYTES[s.result.element]
-        apart, below = g.stride[1] * s.depth, g.stride[0] * g.width * s.depth
-        inside = (s.together / s.pixels, s.block / s.width)
-        blocks, tiles = s.channels / s.block, s.row / s.together
-        loops = (g.batch * g.rows, *((blocks, tiles) if s.blocks_outside else (tiles, blocks)), *inside)
-
-        def moves(row: float, tile: float, block: float, *inner: float) -> tuple[float, ...]:
-            return (row, *((block, tile) if s.blocks_outside else (tile, block)), *inner)
-
-        pixel, together = s.channels * size, s.together * s.channels * size
-        accesses = (
-            ArrayAccess("image", "input", s.depth, moves(below, apart * s.together, 0, apart * s.pixels, 0),
-                        inner=((s.pixels, float(apart)),)),
-            ArrayAccess("weights", "params", s.width * read, moves(0, 0, s.block * read, 0, s.width * read)),
-            ArrayAccess("sums", "scratch", FOUR * s.width, (0, 0, 0, FOUR * s.block * s.pixels, FOUR * s.width), True),
-            ArrayAccess("out", "output", s.width * size,
-                        moves(s.row * pixel, together, s.block * size, s.pixels * pixel, s.width * size), True,
-                        ((s.pixels, pixel),)),
-        )  # fmt: skip
-        return [Walk(loops, accesses)]
+        return [pixel_walk(self.geometry, self.rows(knobs))]
 
     def _cycles(self, s: PixelRows) -> float:
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
-        tiles = self.geometry.batch * self.geometry.rows * -(-s.row // s.together)
-        return tiles * sum(part.channels / part.block * self._part(part) for part in row_parts(s))
+        g = self.geometry
+        rows = round_up(g.rows, s.strip.tall) if s.strip else g.rows
+        tiles = g.batch * rows * -(-s.row // s.together)
+        filled = g.batch * s.strip.cycles if s.strip else 0.0
+        return filled + sum(
+            part.channels / part.block * tiles * self._part(part) + part.channels / part.once * self._copied(part)
+            for part in row_parts(s)
+        )
+
+    def _copied(self, part: RowPart) -> float:
+        """Cycles of the copies of a block of channels."""
+        return sum(size * _COPIED + _ENTRY for size in self._copies(part))
 
     def _part(self, part: RowPart) -> float:
         """Cycles of a block of channels of a tile of pixels."""
         return sum(map(self._sums, part.groups)) + (self._vectors(part) if part.whole else self._fours(part))
 
     def _sums(self, g: SumGroup) -> float:
-        s, vectors = g.part.s, -(-g.part.s.depth // LANES)
+        s, vectors = g.part.s, g.part.s.vectors + (g.part.s.short > 0)
         staying = (g.held + (s.short > 0)) * g.pixels
         loads = vectors * (g.pixels + g.width) - staying
         products = vectors * g.pixels * g.width

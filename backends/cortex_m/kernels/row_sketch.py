@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
@@ -63,7 +64,7 @@ class RowSketch(VectorConv2d):
             "finish_ahead": (3, 2, 0) if whole > LANES else (0,),
         }
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         return assignments(knobs)
 
     def row(self, knobs: Knobs) -> PixelRows:

@@ -6,21 +6,18 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from tosaic.backends.cortex_m.kernel import STEPS, Algorithm, KernelFamily, KernelSource, Workload
-from tosaic.backends.cortex_m.program.kernel import PROMISE, Sketched, cheapest_first, features_of, of_schedule
+from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first, features_of, of_schedule
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.errors import BackendError
-from tosaic.tuner.space import Schedule, Space, Variant
+from tosaic.tuner.space import Schedule, Variant
 
 VARIANT = "program"
-# Cycles that schedules of a program take, over what is promised for them, are this many times nearer to 1 than those
-# of a generator with vectors: 1.002 where they are 1.017, as measured on 16 pointwise convolutions.
-_LEAN = 1.015
 
 
 class ProgramFamily(KernelFamily):
-    """A family whose kernels are schedules of a program on cores without vectors; with MVE some are, beside those of a
-    generator.
+    """A family whose kernels are schedules of a program on cores without vectors; with MVE some are, and the others
+    come from a generator.
 
     Of that, `vector_variants` and the others say what `variants` and its like say of all cores; by default there are
     none.
@@ -50,15 +47,8 @@ class ProgramFamily(KernelFamily):
         return {}
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = self._sketches(workload, core)
-        programs = cheapest_first(found, core, self.site)
-        others = self.vector_variants(workload, core) if core.mve else ()
-        if not programs or not others:
-            return [*programs, *others]
-        our, their = (Space((variant,)).default() for variant in (programs[0], others[0]))
-        ours = of_schedule(found[our.variant], our, core).priced(self.site, core)[PROMISE]
-        theirs = self.features(workload, their, core)[PROMISE]
-        return [*programs, *others] if ours <= _LEAN * theirs else [*others, *programs]
+        programs = cheapest_first(self._sketches(workload, core), core, self.site)
+        return programs or (self.vector_variants(workload, core) if core.mve else [])
 
     def generate(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what = self._program(workload, schedule, core)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,8 +36,6 @@ _MOST_LINES = 2000
 # Those of them that are looked through for legal ones.
 _TRIED = 64
 
-_WEIGHED = 400
-"""Schedules for which it is estimated what they wait for memory."""
 _NEAR = 1.01
 """Times the fewest cycles, for which less code is preferred."""
 _WORTH = 1.2
@@ -94,8 +92,8 @@ class Promising(Sketched, Protocol):
 
     compared: ClassVar[int]
 
-    def guesses(self, knobs: Mapping[str, Sequence[Choice]]) -> Iterator[dict[str, Choice]]:
-        """The assignments that are worth a thought."""
+    def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
+        """The assignments that are worth a thought at a site."""
         ...
 
     def promise(self, knobs: Knobs) -> Mapping[str, float]:
@@ -278,17 +276,18 @@ def _possible(
     Of one that promises those that a site has working memory for, with what they wait for memory.
     """
     costs = list[tuple[float, int, dict[str, Choice]]]()
-    for number, each in enumerate(what.guesses(knobs) if isinstance(what, Promising) else assignments(knobs)):
+    waits = lru_cache(maxsize=1024)(partial(site.waits, pipeline=core.pipeline))
+    guesses = what.guesses(knobs, site) if isinstance(what, Promising) else assignments(knobs)
+    for number, each in enumerate(guesses):
         with suppress(RefusedError):
-            costs.append((what.cost(each), number, each))
-    costs.sort(key=lambda cost: cost[:2])
-    if isinstance(what, Promising):
-        fitting = (cost for cost in costs if site.holds(what.promise(cost[2])))
-        costs = list(itertools.islice(fitting, _WEIGHED))
-        if site.waits_for_memory:
-            waits = (site.waits(what.moved(each), core.pipeline) for *_, each in costs)
-            costs = sorted(((c + w, n, e) for (c, n, e), w in zip(costs, waits, strict=True)), key=lambda c: c[:2])
-    for *_, each in costs:
+            cost = what.cost(each)
+            if isinstance(what, Promising):
+                if not site.holds(what.promise(each)):
+                    continue
+                if site.waits_for_memory:
+                    cost += waits(tuple(what.moved(each)))
+            costs.append((cost, number, each))
+    for *_, each in sorted(costs, key=lambda cost: cost[:2]):
         with suppress(RefusedError):
             list(what.steps(each))
             yield each

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -19,8 +22,12 @@ _Use = tuple[Affine, tuple[For, ...]]
 
 
 def walks(program: Program) -> list[Walk]:
-    """A nest for all statements that stand in the same loops, those aside that are written out."""
-    found: dict[tuple[str, ...], tuple[tuple[For, ...], dict[tuple[str, bool], list[_Use]]]] = {}
+    """A nest for all statements that stand in the same loops, those aside that are written out.
+
+    What `cut` made two loops of is one: the second finds in a cache what the first has read of constants. So do inner
+    loops what is read right beside, around them.
+    """
+    found: dict[tuple[str, ...], tuple[tuple[For, ...], dict[_Key, list[_Use]]]] = {}
     for s, outside in under(program.body):
         if not isinstance(s, Assign | Reduce | Instr):
             continue
@@ -31,35 +38,112 @@ def walks(program: Program) -> list[Walk]:
         for how, access in touches(s if lanes is None else lanes.body):
             b = program.buffers[access.buffer]
             if not b.in_registers:
-                uses.setdefault((b.name, how != "read"), []).append((b.address(access.index) * BYTES[b.dtype], loops))
-    return [
-        Walk(tuple(float(f.turns) for f in around), tuple(_together(_accesses(program, uses, around))))
-        for around, uses in found.values()
-        if uses
-    ]
+                key = _Key(_PLACES[b.memory], b.name, how != "read")
+                uses.setdefault(key, []).append((b.address(access.index) * BYTES[b.dtype], loops))
+    nests = list[_Nest]()
+    for around, uses in found.values():
+        spans = {key: _span(program.buffers[key.buffer], used, around) for key, used in uses.items()}
+        new = _Nest(around, [float(f.turns) for f in around], spans)
+        if not any(nest.goes_on(new) for nest in nests):
+            nests.append(new)
+    for outer, inner in itertools.permutations(nests, 2):
+        inner.take_in(outer)
+    return [Walk(tuple(nest.turns), tuple(_together(nest.spans))) for nest in nests if nest.spans]
 
 
-def _accesses(
-    program: Program, uses: Mapping[tuple[str, bool], Sequence[_Use]], around: Sequence[For]
-) -> list[ArrayAccess]:
-    return [_access(program.buffers[name], writes, found, around) for (name, writes), found in uses.items()]
+class _Key(NamedTuple):
+    """A buffer, where it lies, and whether it is written."""
+
+    place: Place
+    buffer: str
+    writes: bool
 
 
-def _access(b: Buffer, writes: bool, uses: Sequence[_Use], around: Sequence[For]) -> ArrayAccess:
+@dataclass
+class _Span:
+    """What turns touch of a buffer: `size` bytes from byte `first` on in the first turn, `accessed` ones in all."""
+
+    first: int
+    size: int
+    strides: tuple[float, ...]
+    accessed: float
+
+    def cover(self, other: _Span) -> None:
+        """Touch what another one does, too."""
+        end = max(self.first + self.size, other.first + other.size)
+        self.first = min(self.first, other.first)
+        self.size = end - self.first
+
+
+@dataclass
+class _Nest:
+    """Loops, outermost first, how often each turns, and what is touched inside."""
+
+    loops: tuple[For, ...]
+    turns: list[float]
+    spans: dict[_Key, _Span]
+
+    def goes_on(self, other: _Nest) -> bool:
+        """Whether another nest, behind this one, is more turns of one of its loops; these are added then."""
+        depth = len(self.loops)
+        apart = next(
+            (i for i, (one, new) in enumerate(zip(self.loops, other.loops, strict=False)) if one is not new), None
+        )
+        if apart is None or len(other.loops) > depth:
+            return False
+        more = [*other.turns, *[1.0] * (depth - len(other.turns))]
+        at = next((i for i in range(apart, depth) if more[i] != self.turns[i]), apart)
+        strides = {key: (*span.strides, *[0.0] * (depth - len(span.strides))) for key, span in other.spans.items()}
+        constants = {key for key in self.spans.keys() & other.spans.keys() if key.place == "params"}
+        if not constants or not _alike(more, self.turns, at):
+            return False
+        if not all(_alike(strides[key], self.spans[key].strides, at) for key in constants):
+            return False
+        self.turns[at] += more[at]
+        for key, span in other.spans.items():
+            mine = self.spans.setdefault(key, _Span(span.first, span.size, strides[key], 0))
+            mine.accessed += span.accessed
+            if key in constants and mine.strides[at] == 0:
+                mine.cover(span)
+        return True
+
+    def take_in(self, outer: _Nest) -> None:
+        """Read the constants that loops around read, where all turns read what lies right beside."""
+        depth = len(outer.loops)
+        if depth >= len(self.loops) or any(
+            one is not other for one, other in zip(self.loops, outer.loops, strict=False)
+        ):
+            return
+        for key in [key for key in outer.spans if key.place == "params" and key in self.spans]:
+            mine, theirs = self.spans[key], outer.spans[key]
+            if mine.strides == (*theirs.strides, *[0.0] * (len(self.loops) - depth)):
+                mine.cover(outer.spans.pop(key))
+                mine.accessed += theirs.accessed
+
+
+def _alike(values: Sequence[float], others: Sequence[float], at: int) -> bool:
+    """Whether numbers are the same but for one."""
+    return all(one == other for i, (one, other) in enumerate(zip(values, others, strict=True)) if i != at)
+
+
+def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Span:
     """All uses of a buffer as one, from the first byte to the last that a turn touches."""
     strides = tuple(float(max(where[f.var] * f.step for where, _ in uses)) for f in around)
     still = {f.var: 0 for f in around}
     ends = [where.at(still).bounds({f.var: f.last for f in loops}) for where, loops in uses]
-    size = max(high for _, high in ends) - min(low for low, _ in ends) + BYTES[b.dtype]
+    first = min(low for low, _ in ends)
+    size = max(high for _, high in ends) - first + BYTES[b.dtype]
     accessed = sum(BYTES[b.dtype] * math.prod(f.turns for f in loops) for _, loops in uses)
-    return ArrayAccess(b.name, _PLACES[b.memory], size, strides, writes, accessed=float(accessed))
+    return _Span(first, size, strides, float(accessed))
 
 
-def _together(accesses: Sequence[ArrayAccess]) -> Iterator[ArrayAccess]:
-    """The accesses with those of constants, which lie side by side, as one."""
-    constants = [access for access in accesses if access.place == "params"]
-    yield from (access for access in accesses if access.place != "params")
+def _together(spans: Mapping[_Key, _Span]) -> Iterator[ArrayAccess]:
+    """The accesses, those of constants, which lie side by side, as one."""
+    constants = [span for key, span in spans.items() if key.place == "params"]
+    for key, span in spans.items():
+        if key.place != "params":
+            yield ArrayAccess(key.buffer, key.place, span.size, span.strides, key.writes, accessed=span.accessed)
     if constants:
-        strides = tuple(map(sum, zip(*(access.strides for access in constants), strict=True)))
-        accessed = sum(access.accessed or 0.0 for access in constants)
-        yield ArrayAccess("params", "params", sum(access.size for access in constants), strides, accessed=accessed)
+        strides = tuple(map(sum, zip(*(span.strides for span in constants), strict=True)))
+        size, accessed = sum(span.size for span in constants), sum(span.accessed for span in constants)
+        yield ArrayAccess("params", "params", size, strides, accessed=accessed)

@@ -85,7 +85,7 @@ def test_short_tails_and_windows_in_registers_are_exact(tmp_path):
         ((1, 10, 11, 5), (3, 2), {"stride": (2, 2), "pad": (0, 1, 1, 0)}),
     ]:
         layer = mve_layers.conv2d(np.random.default_rng(8), shape, 20, kernel, table=True, **window)
-        for variant in (variant for variant in layer.space(FAMILY).variants if variant.name != "resident"):
+        for variant in (each for each in layer.space(FAMILY).variants if each.name in ("image", "windows")):
             first = {**dict(next(variant.schedules()).knobs), "repeats": 1, "tail": "short"}
             knobs = {"tile": ("3x2", "2x2", "4x1"), "tiles": (1, 2, 3), "held": (0, 3), "share": (1, 2)}
             closed = itertools.product(*knobs.values())

@@ -24,7 +24,7 @@ from tosaic.tuner.space import Schedule, Space, Variant
 FAMILY = Conv2d()
 PIXELS = {
     "tile": "3x2", "together": 6, "share": 2, "block": 64, "repeats": 4, "unroll": 0, "held": 0, "finish": 2,
-    "ahead": 2, "finish_ahead": 3,
+    "ahead": 2, "finish_ahead": 3, "weights": "params",
 }  # fmt: skip
 SMALL = {"tile": "2x2", "together": 4, "block": 16, "repeats": 1, "finish": 1, "ahead": 0, "finish_ahead": 0}
 RESIDENT = {"held": 2, "factors": "held", "unroll": 2}
@@ -135,9 +135,9 @@ def test_pixels_that_lie_apart_are_exact(tmp_path, shape, stride):
         assert outcome.exact, outcome
 
 
-def test_windows_of_several_pixels_are_left_to_the_generator():
+def test_windows_of_short_rows_are_left_to_the_generator():
     draw = np.random.default_rng(0)
-    inside = mve_layers.conv2d(draw, (1, 4, 4, 16), 16, (3, 3), pad=(1, 1, 1, 1))
+    inside = mve_layers.conv2d(draw, (1, 4, 4, 7), 16, (3, 3), pad=(1, 1, 1, 1))
     above = mve_layers.conv2d(draw, (1, 2, 4, 16), 16, (1, 1), pad=(1, 0, 0, 0))
     assert [programs(layer) for layer in (inside, above)] == [{}, {}]
     one = pixels(9, 24, 16, clamp=(-100, 90), table=True)
@@ -189,10 +189,59 @@ def test_weights_that_no_cache_holds_are_waited_for_with_each_tile():
     assert slow["pixels"]["together"] == 12
 
 
-def test_a_generator_copies_weights_of_slow_memory_where_that_is_cheaper():
-    family = Conv2d(site=Site(constants=SLOW_MEMORY))
-    names = [variant.name for variant in family.variants(pixels(49, 256, 64).workload(family), CORTEX_M55)]
-    assert names[0] == "image" and "pixels" in names
+@pytest.mark.parametrize("sizes", [(13, 24, 64), (7, 40, 36), (5, 33, 30), (4, 8, 48)], ids=str)
+def test_copies_of_weights_are_exact(tmp_path, sizes):
+    """Of all channels at once, and of blocks of them, whatever is left behind whole vectors."""
+    cases = []
+    for options in [*OPTIONS, {"element": "i16"}]:
+        wide = options.get("element") == "i16"
+        channels = sizes[2] if wide or sizes[2] % 16 else 16
+        layer, knobs = pixels(*sizes, **options), {**PIXELS, **SMALL, "together": 3, "tile": "2x2", "share": 1}
+        for block in {channels, sizes[2] if wide else sizes[2] // 16 * 16}:
+            schedule = Schedule.of("pixels", **knobs | {"block": block, "weights": "scratch"})
+            cases.append(layer.case(FAMILY, schedule))
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_copies_of_rows_that_lie_apart_are_exact(tmp_path):
+    layer = mve_layers.conv2d(np.random.default_rng(1), (2, 9, 9, 24), 32, (1, 1), stride=(2, 2))
+    knobs = {**PIXELS, **SMALL, "weights": "scratch", "share": 1}
+    cases = [
+        layer.case(FAMILY, Schedule.of("pixels", **knobs | {"block": block, "together": together}))
+        for block in (16, 32)
+        for together in (2, 5)
+    ]
+    for outcome in run_cases(cases, tmp_path):
+        assert outcome.exact, outcome
+
+
+def test_fewer_channels_than_a_vector_has_words_are_not_copied():
+    with pytest.raises(RefusedError, match="so few factors are not copied"):
+        kernel_of(pixels(9, 24, 18), "pixels", {**PIXELS, **SMALL, "weights": "scratch"})
+
+
+def test_the_guess_copies_weights_out_of_a_slow_memory_where_there_is_room():
+    def place(**site) -> str:
+        variants = Conv2d(site=Site(**site)).variants(pixels(49, 256, 64).workload(FAMILY), CORTEX_M55)
+        return str(first(variants[0])["weights"])
+
+    assert place() == "params"
+    assert place(constants=SLOW_MEMORY) == "scratch"
+    assert place(constants=SLOW_MEMORY, most_scratch=2048) == "params"
+
+
+@pytest.mark.parametrize(
+    ("variant", "knobs"),
+    [("pixels", {**PIXELS, "together": 16, "repeats": 1}), ("resident_vectors", {**RESIDENT, "unroll": 3})],
+)
+def test_what_is_read_again_is_in_a_cache(variant, knobs):
+    """Tiles of some pixels, and those that are left, wait once for all weights; so do those of a turn, and those that
+    stay."""
+    cached = Cache("data", 32 << 10, 4, 32, "data")
+    memory = Memory("flash", 0x6400_0000, 192 << 20, bytes_per_cycle=1, latency=0, caches=(cached,), line_fill=100)
+    counts = kernel_of(pixels(16, 32, 64), variant, knobs).priced(Site(constants=memory), CORTEX_M55)
+    assert 1 <= counts["params_lines_filled"] / (64 * (32 + 12) / 32) < 1.3
 
 
 def test_steps_by_hand_make_a_kernel(tmp_path):

@@ -78,17 +78,23 @@ def dimension(buffer: Buffer, dim: int) -> int:
 
 @PRIMITIVES.register
 class MergeDims(Primitive):
-    """`merge_dims(P, 1)`: dimensions 1 and 2 become one; the elements stay where they are."""
+    """`merge_dims(P, 1)`: dimensions 1 and 2 become one; the elements stay where they are.
+
+    `merge_dims(P)`: all of them become one.
+    """
 
     name = "merge_dims"
     takes = ("buffer", "dim")
+    optional = 1
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
-        b, dim = program.buffer(str(arguments[0])), int(arguments[1])
+        b, dim = program.buffer(str(arguments[0])), int(arguments[1]) if len(arguments) > 1 else 0
         if dimension(b, dim) + 1 == len(b.shape):
             raise RefusedError(f"{b.name} has no dimension behind {dim}")
         if b.in_registers:
             raise RefusedError("registers stay as they are")
+        if len(arguments) == 1:
+            return relaid(program, b.name, (b.size,), lambda i, _: (b.address(i),))
         width = b.shape[dim + 1]
         shape = (*b.shape[:dim], b.shape[dim] * width, *b.shape[dim + 2 :])
         return relaid(program, b.name, shape, lambda i, _: (*i[:dim], i[dim] * width + i[dim + 1], *i[dim + 2 :]))

@@ -147,7 +147,7 @@ class Distribute(Primitive):
         var = str(arguments[0])
         loop = plain(program.loop(var))
         match loop.body:
-            case Seq(parts):
+            case Seq((_, _, *_) as parts):
                 if why := why_not_apart(program, loop, var):
                     raise RefusedError(why)
             case If(conditions, then, otherwise):
@@ -157,7 +157,7 @@ class Distribute(Primitive):
                 if len(arguments) > 1:
                     raise RefusedError(f"`{var}` holds a condition, not statements")
             case _:
-                raise RefusedError(f"`{var}` holds one statement")
+                raise RefusedError(f"`{var}` does not hold several statements")
         if len(arguments) > 1:
             first = int(arguments[1])
             if not 0 < first < len(parts) or len(parts) == 2:

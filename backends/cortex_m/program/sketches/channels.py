@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.tiles import ImageTiles, TiledAxis, TileRegion, turned
 
 _FORMS = {
@@ -221,14 +222,8 @@ def _laid_out(part: ChannelPart) -> Iterator[str]:
 
 def _copied(t: LinedWindows) -> Iterator[str]:
     """Weights of whole vectors in scratch memory, by copies of whole vectors."""
-    several = t.channels > t.lanes
-    yield from ("merge_dims(w, 0)" for _ in range(2 + several))
-    yield "stage(w, b, wc, scratch)"
-    count = 4 if t.dtype == "f32" else _BYTES
-    turns, rest = divmod(t.channels // t.lanes * t.lanes * math.prod(t.kernel), count)
-    yield f"split(wc0, wcl, {count}{', early' * (rest > 0)})"
-    yield "stage(w, wc0, wv, q)"
-    yield from turned("wc0", turns + (rest > 0), rest > 0, t.isa)
+    size = t.channels // t.lanes * t.lanes * math.prod(t.kernel)
+    yield from ("merge_dims(w)", *copied("w", "b", "wc", size, 4 if t.dtype == "f32" else _BYTES, t.isa))
 
 
 def _finished(part: ChannelPart, region: TileRegion) -> Iterator[str]:

@@ -10,6 +10,8 @@ FOUR = 4
 """Words of a vector."""
 VECTORS = 8
 """Vector registers."""
+_ROW, _BYTE, _PADDING = 30, 0.27, 0.135
+"""Cycles of a row of a strip, of a byte that is copied, and of one of padding."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,56 @@ class RowResult:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """Rows of an image between what pads it, in scratch memory.
+
+    Args:
+        rows: of results.
+        tall: of those, how many a strip serves.
+        height, pitch: its rows, and bytes of each.
+        taps: rows of a window.
+        left, whole, right: bytes of a row: of its padding, and between.
+        above: whether some rows are padding.
+        short: whether a row of a window is no whole vectors.
+    """
+
+    rows: int
+    tall: int
+    height: int
+    pitch: int
+    taps: int
+    left: int
+    whole: int
+    right: int
+    above: bool
+    short: bool
+
+    @property
+    def bytes(self) -> int:
+        return self.height * self.pitch
+
+    @property
+    def padded(self) -> bool:
+        """Whether there is padding."""
+        return self.above or self.left > 0 or self.right > 0
+
+    @property
+    def cycles(self) -> float:
+        """About those that it takes to fill all strips of an image."""
+        row = _ROW + _BYTE * self.whole
+        if self.left or self.right:
+            row += _ROW / 2 + _PADDING * (self.left + self.whole + self.right)
+        return -(-self.rows // self.tall) * self.height * row
+
+
+@dataclass(frozen=True)
 class PixelRows:
     """The numbers of a schedule.
 
     Args:
         row: pixels in a row.
         channels: of the output.
-        depth: bytes of a window.
+        depth: bytes of a window, or of the part of it that lies in a row of the image.
         pixels, width: pixels x channels whose sums lie in registers.
         together: pixels whose sums lie in scratch memory at a time.
         share: pixels that share one reading of the factors.
@@ -54,6 +99,8 @@ class PixelRows:
         held: vectors of each pixel that stay in registers.
         finish: vectors of results in a turn.
         ahead, finish_ahead: loads that run a turn ahead.
+        copied: whether what a block of channels reads of constants is copied to scratch memory.
+        strip: how windows of several pixels are read; None where each is one pixel of the image.
     """
 
     row: int
@@ -71,6 +118,18 @@ class PixelRows:
     finish: int
     ahead: int
     finish_ahead: int
+    copied: bool = False
+    strip: Strip | None = None
+
+    @property
+    def image(self) -> str:
+        """The buffer that windows are read from."""
+        return "P" if self.strip else "a"
+
+    @property
+    def taps(self) -> int:
+        """Rows of a window."""
+        return self.strip.taps if self.strip else 1
 
     @property
     def pixel(self) -> str:
@@ -79,9 +138,13 @@ class PixelRows:
 
     @property
     def blocks_outside(self) -> bool:
-        """Whether the loop over blocks of channels stands outside of that over tiles of pixels, which then all read the
-        same weights."""
-        return self.block < self.channels and not self.rest and self.pixel == "xi" and self.row % self.together == 0
+        """Whether the loop over blocks of channels stands outside of those over tiles of pixels, which read the same
+        weights then."""
+        return (
+            self.block < self.channels
+            and not self.rest
+            and (self.pixel == "xi" or self.copied or self.strip is not None)
+        )
 
     @property
     def whole(self) -> int:
@@ -96,7 +159,7 @@ class PixelRows:
     @property
     def vectors(self) -> int:
         """Whole vectors of a window."""
-        return self.depth // LANES
+        return self.taps * (self.depth // LANES)
 
     @property
     def short(self) -> int:

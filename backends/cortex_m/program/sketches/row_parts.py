@@ -7,8 +7,10 @@ fours what is left, or all of wider results.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tosaic.backends.cortex_m.kernels.mve import round_up
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows
 
 
@@ -133,6 +135,17 @@ class RowPart:
         pixels = s.together % s.pixels
         return found + [group.of_pixels(pixels) for group in found if pixels]
 
+    @property
+    def once(self) -> int:
+        """Channels whose constants are copied at a time."""
+        return self.block if self.s.blocks_outside else self.channels
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Bytes of each constant of weights that are copied at a time."""
+        blocks = self.once // self.block
+        return {g.weights: blocks * g.channels * self.s.taps * round_up(self.s.depth, LANES) for g in self.groups}
+
     def named(self, name: str) -> str:
         """A buffer that other parts have, too, by its name in this one."""
         return f"{name}{self.behind}"
@@ -221,6 +234,11 @@ class SumGroup:
     def weights(self) -> str:
         """The constant that it reads."""
         return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
+
+    @property
+    def taps(self) -> list[str]:
+        """The loop over the rows of a window, where there are several."""
+        return [self.depth.replace("k", "ky", 1)] if self.part.s.taps > 1 else []
 
     @property
     def loops(self) -> int:

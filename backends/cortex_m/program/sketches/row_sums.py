@@ -36,7 +36,7 @@ def row_sums(part: RowPart) -> Iterator[str]:
         packed = True
     yield from _tiles(part, groups)
     around = int(part.inner != part.loop)
-    dims = (around, around + 1) if packed else (0, 3)
+    dims = (around, around + 1 + (part.s.taps > 1)) if packed else (0, 2 if part.s.strip else 3)
     for group in groups:
         yield from _added(group)
     for group in groups:
@@ -98,7 +98,9 @@ def _added(g: SumGroup) -> Iterator[str]:
         yield from (f"stage(a, {g.around}, {g.own('vs')}, q{within})", f"pad({g.last}, {LANES})")
     if s.vectors:
         yield f"split({k}, {g.own('kl')}, {LANES})"
-        yield from (f"reorder({loop}, {k})" for loop in reversed(loops))
+        yield from (f"reorder({loop}, {over})" for loop in reversed(loops) for over in (*g.taps, k))
+        if s.strip and len(loops) > 1:
+            yield f"reorder({loops[0]}, {loops[1]})"
 
 
 def _read(g: SumGroup) -> Iterator[str]:
@@ -117,12 +119,14 @@ def _read(g: SumGroup) -> Iterator[str]:
         within = f", i8, {k}" if g.held < s.vectors or s.short else ""
         if g.held < s.vectors:
             yield f"cut({k}, {g.held})"
-        yield f"stage(a, {g.loop}, {g.own('vh')}, q{within})"
+        yield f"stage({s.image}, {g.loop}, {g.own('vh')}, q{within})"
         if g.held > 1:
             yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {LANES})"
         yield f"stage({w}, {k}, {g.own('vw')}, q)"
     if g.held < s.vectors:
-        yield from (f"stage(a, {left}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
+        # Windows of a strip overlap: each is read alone.
+        each = f"{g.pixel}b" if s.strip and g.pixel else left
+        yield from (f"stage({s.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
 
 
 def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:
@@ -130,13 +134,14 @@ def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:
     s, dims = g.part.s, depth + 1
     if s.vectors + (s.short > 0) == 1:
         return
-    yield f"divide_dim({g.weights}, {depth}, {LANES})"
+    if s.depth > LANES:
+        yield f"divide_dim({g.weights}, {depth}, {LANES})"
+        dims += 1
     if g.width == 1:
         return
-    dims += 1
     if g.width < g.channels:
         yield f"divide_dim({g.weights}, {channel}, {g.width})"
-        channel, depth, dims = channel + 1, depth + 1, dims + 1
+        channel, dims = channel + 1, dims + 1
     order = [d for d in range(dims) if d != channel]
-    order.insert(order.index(depth) + 1, channel)
+    order.insert(-1, channel)
     yield f"reorder_dims({g.weights}, d{''.join(map(str, order))})"

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
+from tosaic.backends.cortex_m.program.sketches.strips import filled, opened
 
 _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 """The identity that saturates a result in a word."""
@@ -20,7 +22,8 @@ _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
-    yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
+    yield from opened(s.strip) if s.strip else ("inline(P)", "drop(ky)", "drop(kx)")
+    yield "postpone(S)"
     if 1 < s.together < s.row:
         yield f"split(x, xi, {s.together}{', early' * (s.row % s.together > 0)})"
     if s.pixel:
@@ -37,6 +40,10 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     yield from _numbers(s)
     for part in parts:
         yield from _scheduled(part)
+    if s.strip:
+        yield from filled(s.strip)
+    if s.copied:
+        yield from (step for part in parts for step in _copied(part))
     for part in parts:
         yield from _selected(part)
     # What runs ahead comes last: schedules that differ in that alone share all trees before.
@@ -71,11 +78,24 @@ def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
     if part.inner != part.loop:
         yield f"split({part.loop}, {part.inner}, {part.block})"
-        if part.s.blocks_outside:
+        if part.s.blocks_outside and part.s.pixel != "x":
             yield "reorder(x, n)"
+        if part.s.blocks_outside and (part.s.copied or part.s.strip):
+            yield f"reorder({'yi' if part.s.strip else 'y'}, n)"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
     yield from row_sums(part)
+
+
+def _copied(part: RowPart) -> Iterator[str]:
+    """Weights and factors of a block of channels in scratch memory."""
+    around = "n" if part.s.blocks_outside else "b"
+    for name, size in part.weights.items():
+        yield from (f"merge_dims({name})", *copied(name, around, f"{name}c", size, LANES))
+    for name in map(part.named, part.s.result.factors):
+        if part.whole:
+            yield f"merge_dims({name})"
+        yield from copied(name, around, f"{name}c", part.once, FOUR)
 
 
 def _selected(part: RowPart) -> Iterator[str]:

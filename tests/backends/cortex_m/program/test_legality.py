@@ -55,7 +55,7 @@ REFUSED = {
     "FEWER: merge(i, j)": "`i` and `j` turn over other numbers",
     "SHIFTED: reorder(i, j)": "turns of `i` and `j` meet in T",
     "OVERLAPPING: reorder(i, j)": "turns of `i` and `j` meet in T",
-    "UPWARDS: distribute(i)": "`i` holds one statement",
+    "UPWARDS: distribute(i)": "`i` does not hold several statements",
     "BOTH_WAYS: split(i, z, 3, early)": "turns of `i` meet in T",
     "ADDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",
     "GUARDED: split(i, z, 3, early)": "a turn of `i` adds to, or reads, what it did not begin of T",

@@ -1,0 +1,92 @@
+"""What schedules of CONV2D of several pixels read and write where."""
+
+from __future__ import annotations
+
+from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
+from tosaic.backends.cortex_m.kernels.mve import round_up
+from tosaic.backends.cortex_m.kernels.mve_match import Geometry
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
+from tosaic.backends.cortex_m.program.tree import BYTES
+
+
+def pixel_walk(g: Geometry, s: PixelRows) -> Walk:
+    """The loops over rows, tiles of pixels, blocks of channels, and in these over what registers hold."""
+    walk = _Loops(g, s)
+    return Walk(walk.loops, (*walk.image, *walk.weights, *walk.results))
+
+
+class _Loops:
+    """The loops of a schedule, and what is accessed in them."""
+
+    def __init__(self, g: Geometry, s: PixelRows) -> None:
+        self.g, self.s = g, s
+        strips = g.rows / s.strip.tall if s.strip else 1.0
+        self.turns = {
+            "batch": g.batch, "strip": strips, "y": g.rows / strips, "x": s.row / s.together, "n": s.channels / s.block
+        }  # fmt: skip
+        self.order = ["batch", "strip", "y", "x", "n"]
+        if s.blocks_outside:
+            self.order = ["batch", "strip", *(["n", "y"] if s.copied or s.strip else ["y", "n"]), "x"]
+        self.read = s.taps * round_up(s.depth, LANES) + FOUR * len(s.result.factors)
+        """Bytes of constants that a channel takes."""
+
+    @property
+    def loops(self) -> tuple[float, ...]:
+        return (
+            *(float(self.turns[name]) for name in self.order),
+            self.s.together / self.s.pixels,
+            self.s.block / self.s.width,
+        )
+
+    def moves(self, *inside: float, **outside: float) -> tuple[float, ...]:
+        """Bytes by which an address moves in each loop."""
+        return (*(float(outside.get(name, 0)) for name in self.order), *inside)
+
+    @property
+    def image(self) -> list[ArrayAccess]:
+        """How windows are read."""
+        g, s = self.g, self.s
+        apart, below = g.stride[1] * g.channels, g.stride[0] * g.width * g.channels
+        image = g.height * g.width * g.channels
+        if s.strip is None:
+            moves = self.moves(apart * s.pixels, 0, batch=image, y=below, x=apart * s.together)
+            return [ArrayAccess("image", "input", s.depth, moves, inner=((s.pixels, float(apart)),))]
+        pitch = g.stride[0] * s.strip.pitch
+        moves = self.moves(apart * s.pixels, 0, y=pitch, x=apart * s.together)
+        outside = self.moves(batch=image, strip=s.strip.tall * below)[:2]
+        windows = ((s.pixels, float(apart)), (s.taps, float(s.strip.pitch)))
+        return [
+            ArrayAccess("image", "input", s.strip.height * s.strip.whole, outside),
+            ArrayAccess("strip", "scratch", s.strip.bytes, (0.0, 0.0), writes=True),
+            ArrayAccess("strip", "scratch", s.depth, moves, inner=windows),
+        ]
+
+    @property
+    def weights(self) -> list[ArrayAccess]:
+        """How weights and factors are read."""
+        s, block = self.s, self.s.block * self.read
+        inside = s.width * self.read
+        if not s.copied:
+            return [ArrayAccess("weights", "params", inside, self.moves(0, inside, n=block))]
+        depth = self.order.index("n") + 1 if s.blocks_outside else 1
+        outside = self.moves(n=block)[:depth]
+        once = block if s.blocks_outside else s.channels * self.read
+        return [
+            ArrayAccess("weights", "params", once, outside),
+            ArrayAccess("copy", "scratch", once, (0.0,) * len(outside), writes=True),
+            ArrayAccess("copy", "scratch", inside, self.moves(0, inside, n=0 if s.blocks_outside else block)),
+        ]
+
+    @property
+    def results(self) -> list[ArrayAccess]:
+        """Sums, and what they become."""
+        g, s = self.g, self.s
+        size = BYTES[s.result.element]
+        pixel, row = s.channels * size, s.row * s.channels * size
+        rows = {"batch": g.rows * row, "strip": s.strip.tall * row if s.strip else 0, "y": row}
+        moves = self.moves(s.pixels * pixel, s.width * size, x=s.together * pixel, n=s.block * size, **rows)
+        sums = self.moves(FOUR * s.block * s.pixels, FOUR * s.width)
+        return [
+            ArrayAccess("sums", "scratch", FOUR * s.width, sums, writes=True),
+            ArrayAccess("out", "output", s.width * size, moves, writes=True, inner=((s.pixels, pixel),)),
+        ]
