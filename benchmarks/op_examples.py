@@ -188,6 +188,7 @@ FUNCTIONS = {
     "max-pool3d-indices": (lambda x: F.max_pool3d(x, 2, dilation=2, ceil_mode=True, return_indices=True), VOLUME),
     "max-pool-indices-of-equals": (lambda x: F.max_pool2d(x.relu(), 2, return_indices=True), X),
     "layer-norm-statistics": (lambda x: torch.native_layer_norm(x, [8], None, None, 1e-5), ROWS),
+    "rms-norm": (lambda x: F.rms_norm(x, (8,), eps=1e-5), ROWS),
     "batch-statistics": (lambda x: F.instance_norm(x), X),
     "distances": (torch.cdist, ROWS, ROWS + 1),
     "pad-reflect-cut": (lambda x: F.pad(x, (2, -1, -3, 0), mode="replicate"), X),

@@ -1,4 +1,4 @@
-"""What a layer norm multiplies and adds becomes a part of the linear layers that read it."""
+"""What a layer norm or RMSNorm multiplies and adds becomes a part of the linear layers that read it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ aten = torch.ops.aten
 
 def fold_affines(module: GraphModule) -> None:
     """linear(normal * w + b) -> linear(normal) with weights W w and bias W b + c, in place, where nothing but linear
-    layers with weights of their own reads a layer norm over one axis."""
+    layers with weights of their own reads a layer norm or RMSNorm over one axis."""
     for node in list(module.graph.nodes):
-        if node.target is not aten.layer_norm.default:
+        if node.target not in (aten.layer_norm.default, aten.rms_norm.default):
             continue
-        x, shape, weight, bias, *rest = complete_arguments(node)
+        centered = node.target is aten.layer_norm.default
+        x, shape, weight, *rest = complete_arguments(node)
+        bias, *rest = rest if centered else (None, *rest)
         readers = list(node.users)
         if len(shape) != 1 or weight is None or not all(_takes_over(reader, node) for reader in readers):
             continue
         for reader in readers:
             _take_over(module, reader, weight, bias)
-        node.args, node.kwargs = (x, shape, None, None, *rest), {}
+        node.args, node.kwargs = (x, shape, None, *((None,) if centered else ()), *rest), {}
 
 
 def _takes_over(reader: Node, normal: Node) -> bool:

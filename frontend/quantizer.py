@@ -42,6 +42,7 @@ from tosaic.frontend.masks import MASKED
 from tosaic.frontend.normalization import fold_affines
 from tosaic.frontend.quiet import quietly
 from tosaic.frontend.raising import raise_core_aten
+from tosaic.frontend.rms_norm import raise_rms_norms
 from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
 from tosaic.frontend.sharing import share_formats
@@ -120,7 +121,9 @@ def prepare(
     with quietly():
         module = capture.program.module()
         raise_core_aten(module)
-        fold_affines(module)
+        raise_rms_norms(module)
+        if activations == "int8":  # beside tensors of 16 bits, coarser steps of weights are most of the noise
+            fold_affines(module)
         wide = keep_wide_ranges(module, capture.calibration, activations)
         quantizer = TosaQuantizer(activations, tuple(exclude), tuple(int16), capture.bytes, npu)
         if not npu:  # whose compiler stores a matrix in a form of its own

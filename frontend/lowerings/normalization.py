@@ -39,6 +39,16 @@ def _square_sum(x: Tensor, normalized: Sequence[int], *_options: object) -> Tens
     return (x - x.mean(axes, keepdim=True)).square().sum(axes)
 
 
+def _sum_of_squares(x: Tensor, normalized: Sequence[int], *_options: object) -> Tensor:
+    return x.square().sum(tuple(range(-len(normalized), 0)))
+
+
+def _vector(b: Builder, operand: Operand | None, size: int, default: float) -> Operand:
+    if operand is None:
+        return Constant(np.full(size, default, np.float32))
+    return operand.reshape((size,)) if isinstance(operand, Constant) else b.reshape(operand, (size,))
+
+
 @lowers(aten.layer_norm.default, raw=("weight", "bias"), quantized=OneToOne(inside=_square_sum))
 def layer_norm(
     b: Builder,
@@ -56,11 +66,6 @@ def layer_norm(
     axis = len(dims) - len(normalized)
     flat = b.reshape(x, (*dims[:axis], size))
 
-    def vector(operand: Operand | None, default: float) -> Operand:
-        if operand is None:
-            return Constant(np.full(size, default, np.float32))
-        return operand.reshape((size,)) if isinstance(operand, Constant) else b.reshape(operand, (size,))
-
     def mean(value: ir.Value) -> ir.Value:
         return b.pointwise("mul", b.reduce("sum", value, axis), 1 / size)
 
@@ -70,9 +75,35 @@ def layer_norm(
         normal = b.pointwise("mul", centered, b.pointwise("rsqrt", b.pointwise("add", variance, float(epsilon))))
         return [b.pointwise("add", b.pointwise("mul", normal, gain), offset)]
 
-    operands = [flat, vector(weight, 1.0), vector(bias, 0.0)]
+    operands = [flat, _vector(b, weight, size, 1.0), _vector(b, bias, size, 0.0)]
     epsilon_attr = ir.FloatAttr.get(ir.F64Type.get(), float(epsilon))
     (result,) = b.composite("layer_norm", operands, body, axis=_i64(axis), epsilon=epsilon_attr)
+    return b.reshape(result, dims)
+
+
+@lowers(aten.rms_norm.default, raw=("weight",), quantized=OneToOne(inside=_sum_of_squares))
+def rms_norm(
+    b: Builder,
+    node: Node,
+    x: ir.Value,
+    normalized: Sequence[int],
+    weight: Operand | None = None,
+    epsilon: float | None = None,
+) -> ir.Value:
+    """Zhang and Sennrich 2019, eq. 4, over the last axes joined into one; epsilon is float32's where it is None."""
+    dims = shape(x)
+    size, axis = math.prod(normalized), len(dims) - len(normalized)
+    flat = b.reshape(x, (*dims[:axis], size))
+    small = float(np.finfo(np.float32).eps) if epsilon is None else float(epsilon)
+
+    def body(value: ir.Value, gain: ir.Value) -> list[ir.Value]:
+        squares = b.reduce("sum", b.pointwise("mul", value, value), axis)
+        root = b.pointwise("rsqrt", b.pointwise("add", b.pointwise("mul", squares, 1 / size), small))
+        return [b.pointwise("mul", b.pointwise("mul", value, root), gain)]
+
+    operands = [flat, _vector(b, weight, size, 1.0)]
+    epsilon_attr = ir.FloatAttr.get(ir.F64Type.get(), small)
+    (result,) = b.composite("rms_norm", operands, body, axis=_i64(axis), epsilon=epsilon_attr)
     return b.reshape(result, dims)
 
 

@@ -440,6 +440,53 @@ def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
     assert share < 0.01
 
 
+@pytest.mark.parametrize(
+    ("size", "spread", "point"), [(7, 30, 3), (8, 500, 0), (64, 3, -128), (64, 200, 127), (512, 30, 3)]
+)
+def test_rms_norm_is_nearly_always_the_ideal_rounding(size, spread, point):
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=size).astype(np.float32)
+    data = np.clip(rng.normal(10, spread, (1, 50, size)), -128, 127).astype(np.int8)
+    data[0, :2] = [[point], [np.clip(point + 1, -128, 127)]]  # rows of zeros, and of one step
+    real = (data.astype(float) - point) * 0.03
+    wanted = real / np.sqrt((real**2).mean(2, keepdims=True) + 1e-5) * weight
+    kind = ("", float(np.abs(wanted).max() / 124), 4)
+    b = Casts()
+    b.functions.append(_composite("rms_norm", size, ["x", "w"], ", tosaic.epsilon = 1.0e-5 : f64"))
+    x = b.input((1, 50, size), f"i8:f32, 0.03:{point}")
+    y = b.op("func.call", [x, b.constant(weight)], x[1], "{callee = @rms_norm}")
+    module = b.module(b.requantized(y, f"i8:f32, {kind[1]!r}:4"))
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    (got,) = evaluate(module, [data])
+    most, share = off_by(got, ideal(wanted, kind))
+    assert most <= 1
+    assert share < 0.01
+    assert "f32" not in str(module)
+
+
+@pytest.mark.parametrize(("size", "spread"), [(7, 3000), (64, 30000), (64, 400), (512, 9000)])
+def test_rms_norm_of_int16_has_65_decibels(size, spread):
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=size).astype(np.float32)
+    data = np.clip(rng.normal(10, spread, (1, 50, size)), -32768, 32767).astype(np.int16)
+    data[0, 0] = 0
+    real = data.astype(float) * 0.001
+    wanted = real / np.sqrt((real**2).mean(2, keepdims=True) + 1e-5) * weight
+    kind = ("", float(np.abs(wanted).max() / 32000), 0)
+    b = Casts()
+    b.functions.append(_composite("rms_norm", size, ["x", "w"], ", tosaic.epsilon = 1.0e-5 : f64"))
+    x = b.input((1, 50, size), "i16:f32, 0.001")
+    y = b.op("func.call", [x, b.constant(weight)], x[1], "{callee = @rms_norm}")
+    module = b.module(b.requantized(y, f"i16:f32, {kind[1]!r}"))
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    (got,) = evaluate(module, [data])
+    error = got * kind[1] - wanted
+    assert 10 * np.log10((wanted**2).mean() / (error**2).mean()) > 65
+    assert "f32" not in str(module)
+
+
 def test_a_composite_that_stays_float_is_inlined():
     b = Casts()
     b.functions.append(_composite("softmax", 4, ["x"], ""))
