@@ -42,9 +42,9 @@ from tosaic.frontend.masks import MASKED
 from tosaic.frontend.normalization import fold_affines
 from tosaic.frontend.quiet import quietly
 from tosaic.frontend.raising import raise_core_aten
-from tosaic.frontend.rms_norm import raise_rms_norms
 from tosaic.frontend.recurrent import round_states
 from tosaic.frontend.regions import Region, pointwise_regions
+from tosaic.frontend.rms_norm import raise_rms_norms
 from tosaic.frontend.sharing import share_formats
 from tosaic.frontend.sums import align_sums
 from tosaic.frontend.tied_tables import FORMAT, split_tied_tables

@@ -54,8 +54,8 @@ def rms_norm(op: ir.Operation, out: Quantization) -> ir.Value | None:
 
 
 class _Operands(NamedTuple):
-    """What a composite normalizes, over the last dimension: i8 of a zero point, or i16 of none; epsilon is in squares of
-    x's unit."""
+    """What a composite normalizes over the last dimension: i8, or i16 of zero point 0. `epsilon` is in squares of x's
+    unit."""
 
     x: ir.Value
     storage: str
