@@ -37,6 +37,7 @@ from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, R
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
+from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -135,6 +136,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             "both",
             {},
         ),
+        "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 8, True, "conv2d", {}),
         "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
     }
     for name, what in kinds.items():

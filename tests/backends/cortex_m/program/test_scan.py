@@ -57,6 +57,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "tiled",
         "walked",
         "stepped",
+        "outer",
         "lined",
         "lined floats",
     }
