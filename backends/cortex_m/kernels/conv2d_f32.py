@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
+from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.mve_match import (
     F32,
     Geometry,
@@ -35,13 +36,14 @@ class _Products(ProgramFamily):
         """Its schedules on cores with vectors of floats."""
 
     def sketch(self, workload: Workload) -> Sketched | None:
-        return None
+        what = self.product(workload)
+        return ScalarFloatProduct(what.geometry, what.channels, what.clamped, what.kind != "matmul", workload.constants)
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         return {"outer": self.product(workload)}
 
     def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
-        return super()._sketches(workload, core) if "mve.fp" in core.isa else {}
+        return super()._sketches(workload, core) if ("mve.fp" if core.mve else "fp") in core.isa else {}
 
 
 @FAMILIES.register

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.algorithms import padded_row
 from tosaic.backends.cortex_m.program.rewriting import nested, seq
 from tosaic.backends.cortex_m.program.text import parse_access
 from tosaic.backends.cortex_m.program.tree import (
@@ -32,6 +33,30 @@ def depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
     g, shape = geometry, shape_of(geometry)
     add = window_of(g, _product(pixel_of(g, "sn"), "w[ky, kx, sn]"))
     return _bounded([_image(g), *_weights((*g.kernel, g.channels), g.channels)], shape, _BIAS, add, clamped)
+
+
+def copied_depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
+    """The same of weights (channels, rows, columns) that are numbers, a channel of the padded image `P` at a time."""
+    g, (batch, rows, columns, channels) = geometry, shape_of(geometry)
+    height, width = ((n - 1) * g.stride[axis] + g.span[axis] for axis, n in enumerate((rows, columns)))
+    places = (
+        Affine.of(f"s{name}") * g.stride[axis] + Affine.of(f"k{name}") * g.dilation[axis]
+        for axis, name in enumerate("yx")
+    )
+    total = parse_access("S[sb, sn, sy, sx]")
+    product = Op("mul", (Access("P", (Affine.of("sb"), Affine.of("sn"), *places)), parse_access("w[sn, ky, kx]")))
+    add = nested(Reduce(total, product), ky=g.kernel[0], kx=g.kernel[1])
+    bounds = (Assign(total, Op(op, (total, Access(name)))) for op, name in (_BOUNDS if clamped else ()))
+    loops = {"b": batch, "n": channels, "y": rows, "x": columns}
+    sums = nested(seq(Assign(total, _BIAS), add, *bounds), **{f"s{name}": extent for name, extent in loops.items()})
+    finish = nested(Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, n, y, x]")), **loops)
+    image = nested(padded_row(g, width, 0), cb=batch, cn=channels, cy=height)
+    numbers = [Buffer(name, "f32", (), "const") for _, name in (_BOUNDS if clamped else ())]
+    factors = (*_weights((channels, *g.kernel), channels), *numbers)
+    body = Alloc(Buffer("S", "f32", tuple(loops.values()), "scratch"), seq(sums, finish))
+    copy = Buffer("P", "f32", (batch, channels, height, width), "scratch")
+    out = Buffer("out", "f32", (batch, rows, columns, channels), "out")
+    return Program((_image(g), out, *factors), Alloc(copy, seq(image, body)))
 
 
 def conv2d_f32(geometry: Geometry, channels: int, clamped: bool) -> Program:

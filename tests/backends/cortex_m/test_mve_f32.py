@@ -1,4 +1,4 @@
-"""The generated float kernels stay within TOSA's error bounds, whatever the shape and schedule."""
+"""The kernels of floats stay within TOSA's error bounds, whatever the shape and schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import mve_layers
 import numpy as np
 import pytest
-from board import run_cases
+from board import M4, run_cases
 from golden_files import assert_golden_text
 from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
@@ -82,6 +82,28 @@ def test_random_layers_and_schedules_stay_within_bounds(tmp_path, family, build)
     for layer, outcome in zip(layers, run_cases(cases, tmp_path), strict=True):
         assert outcome.inside, outcome
         assert beyond_bounds(layer.function, layer.inputs, outcome.outputs) == "", outcome
+
+
+@pytest.mark.parametrize(("family", "build"), FAMILIES, ids=lambda value: getattr(value, "name", ""))
+def test_layers_on_a_scalar_unit_stay_within_bounds_and_what_is_no_number_stays_that(tmp_path, family, build):
+    rng, choose = np.random.default_rng(2), random.Random(0)
+    layers, cases = [], []
+    for number in range(6):
+        graph = Graph()
+        y = build(rng, graph)
+        inputs = [rng.normal(size=shape_of(x)).astype(np.float32) for x in graph.inputs]
+        if number == 5:
+            inputs[0].flat[0] = np.nan
+        layer = mve_layers.finished(graph, _clamped(graph, y) if number % 2 else y, *inputs)
+        space = layer.space(family, M4.core)
+        for schedule in (space.default(), space.sample(choose)):
+            layers.append(layer)
+            cases.append(layer.case(family, schedule, core=M4.core))
+    for layer, outcome in zip(layers, run_cases(cases, tmp_path, bench=M4), strict=True):
+        assert outcome.inside, outcome
+        assert np.array_equal(np.isnan(outcome.outputs[0]), np.isnan(outcome.case.expected[0])), outcome
+        if not np.isnan(layer.inputs[0]).any():
+            assert beyond_bounds(layer.function, layer.inputs, outcome.outputs) == "", outcome
 
 
 @pytest.mark.parametrize(("family", "build"), FAMILIES, ids=lambda value: getattr(value, "name", ""))
