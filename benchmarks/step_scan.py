@@ -148,7 +148,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             "both",
             {},
         ),
-        "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 8, True, "conv2d", {}),
+        "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 4, False, "conv2d", {}),
         "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
     }
     for name, what in kinds.items():
