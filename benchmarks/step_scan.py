@@ -124,7 +124,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             Geometry(1, 2, 3, 4, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), 4, True, True, {}
         ),
         "float depthwise": ScalarFloatDepthwise(
-            Geometry(1, 3, 4, 2, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 2, 4), True, {}
+            Geometry(1, 3, 4, 4, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 2, 4), True, {}
         ),
     }
     for name, what in floats.items():
