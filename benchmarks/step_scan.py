@@ -29,6 +29,8 @@ import numpy as np
 from tosaic.backends.cores.cortex_m4 import CORE as CORTEX_M4
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernels.depthwise_sketch import DepthwiseSketch
+from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
+from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatProduct
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
@@ -37,6 +39,7 @@ from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, R
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
+from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct
 from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.canonical import guard_change
@@ -116,6 +119,16 @@ def shipped_schedules() -> Iterator[Shipped]:
         "reduction": ReductionSketch("max", "i8", 6, 21, -128),
         "movement": PlainMovement(*moved),
     }
+    floats = {
+        "float conv2d": ScalarFloatProduct(
+            Geometry(1, 2, 3, 4, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), 4, True, True, {}
+        ),
+        "float depthwise": ScalarFloatDepthwise(
+            Geometry(1, 3, 4, 4, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 2, 4), True, {}
+        ),
+    }
+    for name, what in floats.items():
+        yield _first(f"{CORTEX_M4.name} {name}", CORTEX_M4, what)
     for core, (name, what) in itertools.product((CORTEX_M4, CORTEX_M3), kinds.items()):
         yield _first(f"{core.name} {name}", core, what)
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
@@ -135,6 +148,7 @@ def shipped_schedules() -> Iterator[Shipped]:
             "both",
             {},
         ),
+        "outer": FloatProduct(Geometry(1, 1, 4, 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 4), 4, False, "conv2d", {}),
         "lined floats": FloatDepthwise(Geometry(1, 2, 3, 8, (2, 2), (1, 1), (0, 0, 1, 0), (1, 1), 1, 3), True, {}),
     }
     for name, what in kinds.items():

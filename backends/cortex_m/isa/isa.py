@@ -57,6 +57,11 @@ def sets_of(core: Core) -> list[str]:
     return sorted((n for n, isa in ISAS.known().items() if isa().on(core)), key=lambda n: -len(rows_of(n)))
 
 
+def integer_sets_of(core: Core) -> list[str]:
+    """Those whose instructions are not of floats alone."""
+    return [n for n in sets_of(core) if any(f.dtype != "f32" for row in rows_of(n) for f in row.formals)]
+
+
 def registers_of(core: Core) -> list[str]:
     """The classes of registers that a core's instructions have."""
     rows = (row for name in sets_of(core) for row in rows_of(name))

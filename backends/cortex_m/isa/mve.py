@@ -12,7 +12,7 @@ from tosaic.backends.target import Core
 _LETTERS = {1: "b", 2: "h", 4: "w"}
 _STEPS = 127
 """An offset is up to so many elements."""
-_PAIR, _FAR, _NEAR = (-1020, 1020), (-255, 4095), 255
+PAIR, FAR, NEAR = (-1020, 1020), (-255, 4095), 255
 """Bytes that STRD and STR reach, and that STR moves a pointer on by."""
 _WIDTHS = (("i32", "i32"), ("i16", "i16"), ("i8", "i8"), ("i16", "i8"), ("i32", "i8"), ("i32", "i16"))
 """Elements of a vector, and how they lie in memory."""
@@ -109,7 +109,7 @@ def _least(dtype: str) -> Row:
     return Row(f"vmov.least.{dtype}", lanes, f"d[l] = {-1 << (bits - 1)}", formals(d=f"{dtype} q"), text, masks=True)
 
 
-def _zeros(dtype: str) -> Row:
+def zeros(dtype: str) -> Row:
     """Zeros."""
     lanes, text = REGISTERS["q"] // BYTES[dtype], f"vmov.i{8 * BYTES[dtype]} {{d}}, #0"
     return Row(f"vmov.zero.{dtype}", lanes, "d[l] = 0", formals(d=f"{dtype} q"), text, masks=True)
@@ -174,7 +174,7 @@ def _near_to(dtype: str) -> Row:
     """A number to memory."""
     letter, width = {"i8": "b", "i16": "h", "i32": ""}[dtype], BYTES[dtype]
     operands, meaning = formals(d=f"{dtype} m", a="i32 r"), "d = a"
-    return Row(f"str{letter}.near", 1, meaning, operands, f"str{letter} {{a}}, {{d}}", _FAR, width, moves=_NEAR)
+    return Row(f"str{letter}.near", 1, meaning, operands, f"str{letter} {{a}}, {{d}}", FAR, width, moves=NEAR)
 
 
 @ISAS.register
@@ -187,7 +187,7 @@ class Mve(Isa):
         *_words("i16"),
         *(row for both in _WIDTHS for row in moved(*both)),
         *(row for both in _WIDTHS for row in _apart(*both)),
-        Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", _PAIR, 4, moves=_PAIR[1]),
+        Row("strd", 2, "d[l] = a[l]", formals(d="i32 m", a="i32 r"), "strd {a0}, {a1}, {d}", PAIR, 4, moves=PAIR[1]),
         *(_near_to(dtype) for dtype in INTEGERS),
         Row("mov.0", 1, "d = 0", formals(d="i32 r"), "mov.w {d}, #0"),
         Row("mov", 1, "d = a", formals(d="i32 r", a="i32 r"), "mov {d}, {a}"),
@@ -203,7 +203,7 @@ class Mve(Isa):
         *(_products(dtype) for dtype in ("i8", "i16")),
         *(row for dtype in INTEGERS for row in _joined(dtype)),
         *(_least(dtype) for dtype in ("i8", "i16")),
-        *(_zeros(dtype) for dtype in ("i16", "i32")),
+        *(zeros(dtype) for dtype in ("i16", "i32")),
         *(_added(dtype) for dtype in ("i16", "i32")),
         _both("vadd", "d[l] = a[l] + b[l]", "i32", "i32"),
         _both("vadd", "d[l] = a[l] + b[l]", "i16", "i16"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tosaic.backends.cortex_m.isa.isa import extends, sets_of
+from tosaic.backends.cortex_m.isa.isa import extends, integer_sets_of
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import scales
 from tosaic.backends.cortex_m.program import algorithms
@@ -46,7 +46,7 @@ class DepthwiseSketch:
         results lie whose sums are in registers: of two channels, in a `row` or a `column`, or of one, from `words` in a
         block or as C reads a `channel`; `pixels` of it;
         `copied` pixels in a turn of the copy; `isa`; `scale`, the form of the RESCALE."""
-        g, isas = self.geometry, tuple(sets_of(core))
+        g, isas = self.geometry, tuple(integer_sets_of(core))
         halves = any(extends(isa, "dsp") for isa in isas)
         paired = _PAIRS if halves and g.channels % 4 == 0 and self.element == "i8" else ()
         return {

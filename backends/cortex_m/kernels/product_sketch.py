@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tosaic.backends.cortex_m.isa.isa import extends, sets_of
+from tosaic.backends.cortex_m.isa.isa import extends, integer_sets_of
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.sketch_constants import scales
 from tosaic.backends.cortex_m.program import algorithms
@@ -64,7 +64,7 @@ class Conv2dSketch:
         `weights`, whether they lie as bytes, or as pairs of which each is one half."""
         pointwise = self.geometry.kernel == (1, 1) and not any(self.geometry.pad)
         return {
-            "isa": tuple(sets_of(core)),
+            "isa": tuple(integer_sets_of(core)),
             "tile": _TILES,
             "unroll": _steps_of(core),
             "scale": _scales(self.epilogue, self.constants),
@@ -130,7 +130,7 @@ class MatmulSketch:
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Conv2dSketch`."""
-        isa, scale = tuple(sets_of(core)), _scales(self.epilogue, self.constants)
+        isa, scale = tuple(integer_sets_of(core)), _scales(self.epilogue, self.constants)
         return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core), "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
-from tosaic.backends.cortex_m.program import windows
+from tosaic.backends.cortex_m.program import floats, windows
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
@@ -200,7 +200,7 @@ class FloatDepthwise(_LinedSketch):
         return 4
 
     def program(self) -> Program:
-        return windows.depthwise_f32(self.geometry, self.clamped)
+        return floats.depthwise_f32(self.geometry, self.clamped)
 
 
 def vector_depthwise(geometry: Geometry, epilogue: Epilogue, constants: Mapping[str, np.ndarray]) -> VectorDepthwise:

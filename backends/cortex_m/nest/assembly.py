@@ -21,7 +21,6 @@ def assembly(
     clobbers: Sequence[str],
     constants: Sequence[str] = (),
     vectors: Sequence[str] = VECTORS,
-    totals: Sequence[str] = (),
 ) -> list[str]:
     """C of a statement: `entry`, `turns` times `turn` in a low-overhead loop, `leave`.
 
@@ -31,8 +30,7 @@ def assembly(
         reads: those that it only reads.
         clobbers: other registers that it changes, besides `vectors` and LR, which counts the turns.
         constants: C variables in vector registers that it only reads; the text names them `%q[variable]`.
-        vectors: registers that it changes; none of them holds a constant or a total.
-        totals: C variables in vector registers that it changes; the text names them as it does constants.
+        vectors: registers that it changes; none of them holds a constant.
     """
     body = [*turn]
     if turns not in (0, 1):
@@ -40,12 +38,7 @@ def assembly(
         body = [*count, "1:", *body, "le lr, 1b"]
     lines = [f'    "{line}\\n"' for line in [*entry, *body, *leave]]
     low = low_registers(lines)
-    outputs = ", ".join(
-        [
-            *(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes),
-            *(f'[{name}] "+w"({name})' for name in totals),
-        ]
-    )
+    outputs = ", ".join(f'[{name}] "+{"l" if name in low else "r"}"({name})' for name in changes)
     inputs = ", ".join(
         [
             *(f'[{name}] "{"l" if name in low else "r"}"({name})' for name in reads),

@@ -46,30 +46,3 @@ DOTS: Mapping[str, Dot] = MappingProxyType(
     }
 )
 """MVE's dot products: int8 to int32; int16 by int8 to int32, and to int64 where that may not suffice."""
-
-
-@dataclass(frozen=True)
-class Outer:
-    """The instructions of sums in the lanes of vectors: a channel each.
-
-    Args:
-        element: bytes of an element.
-        load: a vector of consecutive elements, and how far an immediate offset reaches.
-        scalar, pair: one element, or two, to general registers.
-        more: a product of two vectors that is added to a third; the last operand may be a general register.
-    """
-
-    element: int
-    load: tuple[str, int]
-    scalar: str
-    pair: str
-    more: str
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return VECTOR // self.element
-
-
-F32 = Outer(4, ("vldrw.u32", 508), "ldr", "ldrd", "vfma.f32")
-"""MVE-F: fused, with one rounding, as TOSA's bounds on sums of floats allow."""

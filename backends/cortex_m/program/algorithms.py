@@ -123,7 +123,7 @@ def depthwise(geometry: Geometry, multiples: int, epilogue: Epilogue, element: s
     sums = nested(each, **{f"s{name}": extent for name, extent in results.items()})
     result = Assign(parse_access("out[b, y, x, n, m]"), epilogue.of("S[b, n, m, y, x]", "[n, m]"))
     finish = nested(result, **results)
-    image = nested(_padded_row(g, width), cb=g.batch, cn=g.channels, cy=height)
+    image = nested(padded_row(g, width, Access("edge")), cb=g.batch, cn=g.channels, cy=height)
     arguments = (
         Buffer("a", element, (g.batch, g.height, g.width, g.channels), "in"),
         Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, g.channels, multiples), "out"),
@@ -205,21 +205,21 @@ def _window(g: Geometry) -> Statement:
     return If(tuple(inside), copy, fill) if inside else copy
 
 
-def _padded_row(g: Geometry, width: int) -> Statement:
-    """A row of the padded image of a channel."""
+def padded_row(g: Geometry, width: int, edge: Value) -> Statement:
+    """A row of the padded image of a channel; `edge` lies outside of the image."""
     left = min(g.pad[2], width)
     whole = min(g.width, width - left)
     y = Affine.of("cy") - g.pad[0]
     pixel = Access("a", (Affine.of("cb"), y, Affine.of("cx"), Affine.of("cn")))
     parts: list[Statement] = []
     if left:
-        parts.append(For("cl", left, parse_statement("P[cb, cn, cy, cl] = edge")))
+        parts.append(For("cl", left, Assign(parse_access("P[cb, cn, cy, cl]"), edge)))
     if whole:
         parts.append(For("cx", whole, Assign(parse_access(f"P[cb, cn, cy, cx + {left}]"), pixel)))
     if width - left - whole:
         start = left + whole
-        parts.append(For("cr", width - start, parse_statement(f"P[cb, cn, cy, cr + {start}] = edge")))
+        parts.append(For("cr", width - start, Assign(parse_access(f"P[cb, cn, cy, cr + {start}]"), edge)))
     if not (g.pad[0] or g.pad[1]):
         return seq(*parts)
-    fill = For("f", width, parse_statement("P[cb, cn, cy, f] = edge"))
+    fill = For("f", width, Assign(parse_access("P[cb, cn, cy, f]"), edge))
     return If((y, y * -1 + (g.height - 1)), seq(*parts), fill)

@@ -27,6 +27,8 @@ from tosaic.support.errors import BackendError
 
 GENERAL = 14
 """General registers that a block may use: r0 to r12 and lr. The compiler moves to the stack what else it holds."""
+FLOATS = 32
+"""Registers of floats."""
 _PAIR_REACH = 1020
 _OPERAND = re.compile(r"%\[(\w+)\]")
 _LOAD = re.compile(r"\S+ (\S+), \[(\S+), #(-?\d+)\]")
@@ -41,6 +43,8 @@ class Assembly:
         pointers: a name for each address, as the buffer, the loops' part of the byte address, and a constant.
         changed, begun, read: registers of buffers that live outside: written after they are read, written first, read.
         temporaries: names of registers that live in the block alone.
+        floats: which of the names are registers of floats.
+        lost: other registers that it changes.
     """
 
     lines: list[str]
@@ -49,6 +53,8 @@ class Assembly:
     begun: list[str]
     read: list[str]
     temporaries: list[str] = field(default_factory=list)
+    floats: set[str] = field(default_factory=set)
+    lost: list[str] = field(default_factory=list)
 
 
 def flat(s: Statement) -> list[Statement]:
@@ -86,6 +92,7 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
     instructions = [s for s in parts if isinstance(s, Instr)]
     places = _addresses(instructions, buffers)
     pointers, uses = dict[str, tuple[str, Affine]](), dict[str, set[str]]()
+    floats, homes = set[str](), dict[str, str]()
     made = list[tuple[Row, list[BlockInstruction]]]()
     for instr in instructions:
         operands = dict[str, str]()
@@ -102,14 +109,21 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
                 continue
             name = register(b, access)
             operands[formal.name] = f"{{{name}}}"
+            if formal.memory == "s":
+                floats.add(name)
+                if access.buffer in inside:
+                    homes.setdefault(name, f"s{FLOATS - 1 - len(homes)}")
             if access.buffer not in inside:
                 adds = isinstance(meaning(instr.row), Reduce)
                 how = "read" if formal.name != target else "add" if adds else "write"
                 uses.setdefault(name, set()).add(how if name in uses or how != "write" else "begin")
         made.append((instr.row, _instructions(instr, operands, target)))
     rows, code = _side_by_side_loads(made)
-    fixed = [*uses, *pointers]
-    lines, temporaries = _allocated(code, rows, tuple(fixed), GENERAL - len(fixed), pipeline)
+    if len(floats) > FLOATS:
+        raise RefusedError(f"{len(floats)} floats live in a block, which has {FLOATS} registers for them")
+    fixed = {name: f"%[{name}]" for name in (*uses, *pointers)} | homes
+    free = GENERAL - len([name for name in fixed if name not in floats])
+    lines, temporaries = _allocated(code, rows, tuple(fixed.items()), free, pipeline)
     return Assembly(
         lines,
         pointers,
@@ -117,6 +131,8 @@ def assembled(body: Statement, buffers: Mapping[str, Buffer], pipeline: Pipeline
         [n for n, how in uses.items() if "begin" in how],
         [n for n, how in uses.items() if how == {"read"}],
         temporaries,
+        floats,
+        [*homes.values()],
     )
 
 
@@ -189,7 +205,7 @@ def _writes(some: Sequence[BlockInstruction], others: Sequence[BlockInstruction]
 def _allocated(
     code: tuple[BlockInstruction, ...],
     rows: tuple[Row, ...],
-    fixed: tuple[str, ...],
+    fixed: tuple[tuple[str, str], ...],
     free: int,
     pipeline: Pipeline | None,
 ) -> tuple[list[str], list[str]]:
@@ -199,9 +215,8 @@ def _allocated(
         RefusedError: there are too few registers.
     """
     temporaries = [f"t{i}" for i in range(free)]
-    names = {name: f"%[{name}]" for name in fixed}
     try:
-        lines = ordered(InstructionBlock(code, names, tuple(f"%[{t}]" for t in temporaries)), None).turn
+        lines = ordered(InstructionBlock(code, dict(fixed), tuple(f"%[{t}]" for t in temporaries)), None).turn
     except BackendError:
         raise RefusedError(
             f"{len(fixed)} registers that live outside of a block leave {max(free, 0)}, too few for it"

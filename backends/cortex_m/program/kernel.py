@@ -29,7 +29,8 @@ from tosaic.support.cache import remembered
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Choice, Schedule, Variant
 
-# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap.
+# Schedules that are built to find the one a space begins with, those first that a sketch thinks cheap; a sketch may say
+# otherwise how many are `compared`.
 _COMPARED = 8
 # Lines of code of those that are built, beyond which no other is: long turns take long to order.
 _MOST_LINES = 2000
@@ -247,7 +248,7 @@ def _first(
     earlier one."""
 
     def compute() -> dict[str, Choice] | None:
-        found, most = list[_Guess](), what.compared if isinstance(what, Promising) else _COMPARED
+        found, most = list[_Guess](), getattr(what, "compared", _COMPARED)
         for number, each in enumerate(itertools.islice(_possible(what, knobs, core, site), _TRIED)):
             with suppress(BackendError):
                 counts = built(what, assigned(each), core).priced(site, core)

@@ -242,9 +242,13 @@ def windows_inside(program: Program, loop: For, b: Buffer, windows: Sequence[Win
 
 def bounds_of(index: Affine, around: Sequence[For | If]) -> tuple[int, int]:
     """The least and the greatest value of an index where it stands, given the loops and conditions around it."""
-    low, high = index.bounds({f.var: f.last for f in loops_of(tuple(around))})
-    for condition in (c for s in around if isinstance(s, If) for c in s.conditions):
-        above, below = index - condition, index + condition
-        low = max(low, above.const) if not above.terms else low
-        high = min(high, below.const) if not below.terms else high
+    last = {f.var: f.last for f in loops_of(tuple(around))}
+    low, high = index.bounds(last)
+    for condition in (c for s in around if isinstance(s, If) for c in s.conditions if c.terms):
+        name, factor = condition.terms[0]
+        if not index[name] or index[name] % factor:
+            continue
+        times = index[name] // factor
+        least, most = (index - condition * times).bounds(last)
+        low, high = (max(low, least), high) if times > 0 else (low, min(high, most))
     return low, high

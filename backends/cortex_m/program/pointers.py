@@ -24,6 +24,7 @@ class PointerUse(NamedTuple):
         where: bytes from the start of the buffer.
         stride: bytes from lane to lane.
         turns: whether it stands in the hardware loop of its block.
+        behind: whether it stands behind that.
     """
 
     key: Hashable
@@ -32,6 +33,7 @@ class PointerUse(NamedTuple):
     row: Row
     stride: int = 1
     turns: bool = True
+    behind: bool = False
 
 
 class Address(NamedTuple):
@@ -144,6 +146,17 @@ class Pointers:
                 self.addresses.update((use.key, _at(name, use.where.const - end)) for use in run)
                 self._moved(run[-1], name, target - end)
 
+    def follow(self, buffer: str, outer: Affine, ahead: int | None, uses: Sequence[PointerUse]) -> bool:
+        """Accesses behind a loop from where a pointer stands that has gone so many bytes ahead in it, if one has, and
+        reaches all."""
+        for name, start in self.starts.items():
+            if ahead is not None and name in self.moving and start == (buffer, outer + start[1].const):
+                places = [use.where.const - start[1].const - ahead for use in uses]
+                if all(use.row.reach[0] <= at <= use.row.reach[1] for use, at in zip(uses, places, strict=True)):
+                    self.addresses.update((use.key, _at(name, at)) for use, at in zip(uses, places, strict=True))
+                    return True
+        return False
+
     def _moved(self, use: PointerUse, name: str, distance: int) -> None:
         """The access at which a pointer stands moves it on."""
         if 0 < abs(distance) <= use.row.moves:
@@ -189,15 +202,19 @@ def planned(uses: Sequence[PointerUse], loop: For | None, spread: Spread = "stan
         stride = use.where[loop.var] * loop.step if loop is not None else 0
         outer = Affine(tuple(t for t in use.where.terms if loop is None or t[0] != loop.var))
         groups.setdefault((use.buffer, outer, stride, use.row.align), []).append(use)
-    found = Pointers()
-    for (buffer, outer, stride, _), group in groups.items():
+    found, ahead = Pointers(), dict[tuple[str, Affine], int]()
+    for (buffer, outer, stride, _), group in sorted(groups.items(), key=lambda each: each[1][0].behind):
         if spread != "stand":
             found.chain(buffer, outer, stride, _rows(group) if spread == "rows" else [group])
-        elif stride:
-            found.walk(buffer, outer, stride, group)
         elif loop is None:
             found.along(buffer, outer, group)
-        else:
+        elif stride:
+            found.walk(buffer, outer, stride, group)
+            # A vector that runs ahead of the last turn may move its pointer once more.
+            strays = loop.ahead and any(formal.memory == "q" for use in group for formal in use.row.formals)
+            if not strays and (buffer, outer) not in ahead:
+                ahead[buffer, outer] = stride * loop.turns
+        elif not (group[0].behind and found.follow(buffer, outer, ahead.get((buffer, outer)), group)):
             found.still(buffer, outer, group)
     return found
 

@@ -188,7 +188,8 @@ class Printer:
         declared = [f"uint32_t {', '.join(block.temporaries)};"] if block.temporaries else []
         pointers = [f"const int8_t *const {n} = {self._pointer(*start)};" for n, start in block.pointers.items()]
         code = [f'  "{line}\\n"' for line in block.lines]
-        statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), '  : "memory");']
+        lost = ", ".join(f'"{name}"' for name in ("memory", *block.lost))
+        statement = ["__asm__ volatile(", *code, *(f"  : {part}" for part in _operands(block)), f"  : {lost});"]
         return [f"{pad}{line}" for line in (*declared, *pointers, *statement)]
 
     def _thumb(self, block: ThumbBlock, pad: str) -> list[str]:
@@ -245,7 +246,8 @@ class Printer:
 
 def _operands(block: Assembly) -> tuple[str, str]:
     """The outputs and the inputs of a statement of assembly."""
-    outputs = [f'[{n}] "+r"({n})' for n in block.changed]
-    outputs += [f'[{n}] "=&r"({n})' for n in (*block.begun, *block.temporaries)]
-    inputs = [f'[{n}] "r"({n})' for n in (*block.read, *block.pointers)]
+    kinds = {n: "t" if n in block.floats else "r" for n in (*block.changed, *block.begun, *block.read)}
+    outputs = [f'[{n}] "+{kinds[n]}"({n})' for n in block.changed]
+    outputs += [f'[{n}] "=&{kinds.get(n, "r")}"({n})' for n in (*block.begun, *block.temporaries)]
+    inputs = [f'[{n}] "{kinds.get(n, "r")}"({n})' for n in (*block.read, *block.pointers)]
     return ", ".join(outputs), ", ".join(inputs)

@@ -22,8 +22,9 @@ BYTES: Mapping[str, int] = MappingProxyType({"i8": 1, "i16": 2, "i32": 4, "f32":
 NUMPY: Mapping[str, str] = MappingProxyType({"i8": "int8", "i16": "int16", "i32": "int32", "f32": "float32"})
 """What NumPy calls an element."""
 INTEGERS = ("i8", "i16", "i32")
-REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "q": 16})
-"""Bytes of a register, by class: general ones; r8 and up, which hold sums on the baseline cores; and vectors.
+REGISTERS: Mapping[str, int] = MappingProxyType({"r": 4, "h": 4, "s": 4, "q": 16})
+"""Bytes of a register, by class: general ones; r8 and up, which hold sums on the baseline cores; those of the
+floating-point unit; and vectors.
 
 A buffer in registers ends in a dimension of whole registers."""
 

@@ -40,6 +40,7 @@ class VectorStep:
         target: the formal that it writes.
         keeps: whether lanes of its target are written before, which stay.
         begins: whether it begins its sum.
+        mask: the line that sets its mask right before it; empty where nothing else changes that.
     """
 
     instr: Instr
@@ -47,6 +48,7 @@ class VectorStep:
     target: str
     keeps: bool = False
     begins: bool = False
+    mask: str = ""
 
     @property
     def targets(self) -> Sequence[str]:
@@ -62,7 +64,10 @@ class VectorStep:
     def lines(self) -> list[str]:
         row = self.instr.row
         lines = [line.strip() for line in (row.first if self.begins else row.text).split(";")]
-        return [_VECTOR_FORM.sub(r"vpst\\n\1t\2", line) for line in lines] if self.instr.limit else lines
+        if not self.instr.limit:
+            return lines
+        before = f"{self.mask}\\\\n" if self.mask else ""
+        return [_VECTOR_FORM.sub(rf"{before}vpst\\n\1t\2", line) for line in lines]
 
     def made(self, address: Address | None) -> list[BlockInstruction]:
         """The lines of the instruction; `address` is that of its operand in memory."""
@@ -109,25 +114,31 @@ class VectorStep:
         return BlockInstruction(lines[0].mnemonic, " ".join(line.operands for line in lines), tuple(writes), keeps)
 
 
-def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[VectorStep]:
+def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer], lanes: dict[str, int]) -> list[VectorStep]:
     """The instructions of a part; zeros that another instruction begins its sum with are none.
 
-    What makes a new vector of others needs no mask: nobody wrote its other lanes.
+    What makes lanes of a vector needs no mask where nobody wrote its other lanes.
+
+    Args:
+        lanes: of each vector that lives in the block, the first ones that have been written before; is changed.
     """
     found, zero, started, short = list[VectorStep](), dict[str, VectorStep](), set[str](), dict[str, int]()
-    made = set[str]()
     for s in part:
         if isinstance(s, Alloc):
             own = {f"{s.buffer.name}__{i}" for i in range(s.buffer.size // s.buffer.lanes)}
-            started, made = started - own, made | (own if s.buffer.memory == "q" else set())
+            started = started - own
+            lanes.update(dict.fromkeys(own, 0) if s.buffer.memory == "q" else {})
             continue
         assert isinstance(s, Instr)
         what, step = meaning(s.row), _step(s, buffers)
         targets, sources = step.targets, step.sources
         moves = any(formal.memory == "m" for formal in s.row.formals)
-        fresh = not moves and bool(targets) and made.issuperset(targets) and started.isdisjoint(targets)
-        if s.limit and (fresh or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
+        partial = bool(what.target.index) and what.target.index[0]["l"] != 1
+        known = [lanes.get(name, s.row.lanes) for name in targets]
+        alone = not moves and bool(targets) and max(known) <= (0 if partial else s.limit)
+        if s.limit and (alone or _adds_zeros(what, any(short.get(name) == s.limit for name in sources))):
             step = _step(replace(s, limit=0), buffers)
+        lanes.update({name: max(s.limit or s.row.lanes, lanes[name]) for name in targets if name in lanes})
         short.update(dict.fromkeys(targets, s.limit if moves else 0))
         if targets and isinstance(what, Assign) and what.value == 0:
             zero[targets[0]] = step
@@ -139,7 +150,6 @@ def steps_of(part: Sequence[Statement], buffers: Mapping[str, Buffer]) -> list[V
                 found.append(before)
         for name in targets:
             zero.pop(name, None)
-        partial = bool(what.target.index) and what.target.index[0]["l"] != 1
         found.append(replace(step, keeps=partial and targets[0] in started, begins=begins))
         started.update(targets)
     return [*found, *zero.values()]

@@ -7,7 +7,7 @@ Vectors that live in several, and general registers, have names of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tosaic.backends.cortex_m.nest.assembly import VECTORS, assembly, low_registers
 from tosaic.backends.cortex_m.nest.block import (
@@ -22,6 +22,7 @@ from tosaic.backends.cortex_m.program.assembly import flat
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.pointers import SPREADS, Pointers, PointerUse, bytes_ahead, planned
 from tosaic.backends.cortex_m.program.tree import BYTES, Alloc, Buffer, For, Instr, RefusedError, Statement
+from tosaic.backends.cortex_m.program.vector_order import SHARED, behind_loop, running_ahead, sharing_numbers
 from tosaic.backends.cortex_m.program.vector_steps import VectorStep, distances, mask_of, names_of, steps_of
 from tosaic.backends.target import Pipeline
 from tosaic.support.errors import BackendError
@@ -42,13 +43,8 @@ _VECTOR = 16
 
 @dataclass(frozen=True)
 class VectorBlock:
-    """A block in C.
-
-    Args:
-        statement: lines of C.
-        pointers: by name, where each begins: a buffer, and bytes from its start; and whether it moves.
-        cycles: about what it takes by the core's timings; its instructions where the core has none.
-    """
+    """A block in C: its lines, its pointers, and about what it takes by the core's timings; its instructions where the
+    core has none."""
 
     statement: list[str]
     pointers: Pointers
@@ -99,26 +95,30 @@ class _Vectors:
         if any(b.memory == "scratch" for b in allocs):
             raise RefusedError("a block has no working memory of its own")
         self.inside = {b.name for b in allocs}
-        self.parts = [steps_of(part, buffers) for part in parts]
+        written = dict[str, int]()
+        self.parts = behind_loop([steps_of(part, buffers, written) for part in parts])
         self.names = [names_of(part) for part in self.parts]
         self.mask = mask_of(step for part in self.parts for step in part)
         apart = (distances(step) for part in self.parts for step in part)
         self.distances = [each for each in dict.fromkeys(apart) if each is not None]
-        self.predicates = bool(self.mask) or any(step.has_condition for part in self.parts for step in part)
-        if self.mask and any(step.has_condition for part in self.parts for step in part):
-            raise RefusedError("a mask and a condition on values have one register")
+        conditions = any(step.has_condition for part in self.parts for step in part)
+        self.predicates = bool(self.mask) or conditions
         self.taken = set[str]()
         if self.mask if loop is None else self.predicates:
             self.taken = {"r0" if loop is None else "r12"}
-        self.numbers = tuple(name for name in _NUMBERS if loop is None or name not in self.taken)
+        self.count = "r0" if loop is None else "lr"
+        if self.mask and conditions:
+            self._masked_each()
+        lasting = loop is not None or (self.mask and conditions)
+        self.numbers = tuple(name for name in _NUMBERS if not lasting or name not in self.taken)
         self.homes, self.held = self._homes(), self._held()
         self.free = VECTORS[: len(VECTORS) - len(self.held) - len(self.distances)]
         self.first = self._opening() if loop is not None and loop.turns > 1 else 0
         if not self.first:
             turn = 0 if loop is None else 1
             self.parts[turn] = self._late(self.parts[turn])
-        found = [(self._use(step), part is self.parts[1]) for part in self.parts for step in part]
-        uses = [use._replace(turns=inside) for use, inside in found if use is not None]
+        found = [(self._use(step), number) for number, part in enumerate(self.parts) for step in part]
+        uses = [use._replace(turns=part == 1, behind=part == 2) for use, part in found if use is not None]
         read = {name: None for part in self.names for name, kind in part.items() if kind == "r"}
         self.read = [name for name in read if name not in self.homes]
         if any(name in self.read for part in self.parts for step in part for name in step.targets):
@@ -132,6 +132,15 @@ class _Vectors:
                 f"{len(self.pointers.starts)} pointers, {len(self.homes)} sums and {len(self.read)} numbers do not fit "
                 "the general registers"
             )
+
+    def _masked_each(self) -> None:
+        """Each instruction with a mask sets it, as conditions on values have the same register."""
+        assert self.mask is not None
+        if self.loop is not None:
+            self.count = "r6"
+            self.taken.add(self.count)
+        sets = f"vctp.{self.mask[1]} {self.count}"
+        self.parts = [[replace(s, mask=sets) if s.instr.limit else s for s in part] for part in self.parts]
 
     def _crowded(self) -> bool:
         """Whether there are too few general registers, or too few low ones."""
@@ -151,9 +160,13 @@ class _Vectors:
         ]
         staying = [name for name in self._staying("r") if any(name in part for part in numbers)]
         alone = [[name for name in part if name not in staying] for part in numbers]
-        most = len(staying) + max(map(len, alone))
-        if most > len(self.numbers):
-            raise RefusedError(f"{most} numbers live in a block, which has {len(self.numbers)} registers for them")
+        for part, names in enumerate(alone):
+            if len(staying) + len(names) > len(self.numbers):
+                self.parts[part] = sharing_numbers(self.parts[part], names, len(self.numbers) - len(staying))
+                self.names[part] = names_of(self.parts[part])
+                alone[part] = [name for name in self.names[part] if name.rpartition("__")[0] == SHARED]
+        if len(staying) > len(self.numbers):
+            raise RefusedError(f"{len(staying)} numbers stay in a block of {len(self.numbers)} registers for them")
         return dict(zip(staying, self.numbers, strict=False)) | {
             name: register for part in alone for name, register in zip(part, self.numbers[len(staying) :], strict=False)
         }
@@ -222,11 +235,11 @@ class _Vectors:
 
     def block(self, last: Mapping[str, int]) -> VectorBlock:
         before, after = list(self._ordered(self._code(0)).turn), list(self._ordered(self._code(2)).turn)
-        # The mask of the code around, and the lanes of this one: LR counts the turns of a hardware loop.
-        other, count = ("lr", "r0") if self.loop is None else ("r12", "lr")
+        # The mask of the code around; LR counts the turns of a hardware loop.
+        other = "lr" if self.loop is None else "r12"
         if self.mask:
             lanes, bits = self.mask
-            before = [f"mov {count}, #{lanes}", f"vctp.{bits} {count}", *before]
+            before = [f"mov {self.count}, #{lanes}", f"vctp.{bits} {self.count}", *before]
         if self.predicates:
             before = [f"vmrs {other}, p0", *before]
         turn, turns = tuple[str, ...](), 0
@@ -251,7 +264,9 @@ class _Vectors:
     def _passes_end(self, hoisted: int, last: Mapping[str, int]) -> bool:
         """Whether a load that runs ahead of the last turn may read behind its buffer."""
         assert self.loop is not None
-        uses = [use for step in self._ahead(hoisted) if (use := self._use(step)) is not None]
+        fixed = {*self.homes, *self.held, *self.read}
+        ahead = running_ahead(self.parts[1], hoisted, fixed, self.pointers.addresses)
+        uses = [use for step in ahead if (use := self._use(step)) is not None]
         for use in uses:
             b = self.buffers[use.buffer]
             end = b.bytes + SLACK * (b.memory in ("const", "scratch"))
@@ -259,23 +274,6 @@ class _Vectors:
             if use.where[self.loop.var] and bytes_ahead(use, self.loop, last) + span > end:
                 return True
         return False
-
-    def _ahead(self, hoisted: int) -> list[VectorStep]:
-        """The steps that the list scheduler lets run ahead: the first that start vectors from registers as a turn finds
-        them."""
-        found, changed = list[VectorStep](), set[str]()
-        fixed = {*self.homes, *self.held, *self.read}
-        for step in self.parts[1]:
-            address = self.pointers.addresses.get(step)
-            pointers = {address.pointer} if address is not None else set[str]()
-            touched = {name for name in (*step.sources, *step.targets) if name in fixed} | pointers
-            starts = fixed.issuperset(step.sources) and any(name not in fixed for name in step.targets)
-            if len(found) < hoisted and starts and not touched & changed:
-                found.append(step)
-            else:
-                moved = pointers if address is not None and (address.moves or address.behind) else set[str]()
-                changed |= {name for name in step.targets if name in fixed} | moved
-        return found
 
     def _statement(self, before: Sequence[str], turn: Sequence[str], after: Sequence[str], turns: int) -> list[str]:
         starts, moving = self.pointers.starts, self.pointers.moving

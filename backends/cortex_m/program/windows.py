@@ -27,7 +27,9 @@ from tosaic.backends.cortex_m.program.tree import (
     Value,
 )
 
-_TOTAL = parse_access("S[sb, sy, sx, sn]")
+_NOTHING: Statement = Seq(())
+TOTAL = parse_access("S[sb, sy, sx, sn]")
+"""A sum."""
 
 
 def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
@@ -37,8 +39,9 @@ def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
     Args:
         element: the type of the input.
     """
-    g, shape = geometry, _shape(geometry)
-    sums = _sums(g, parse_access("bias[sn]"), Reduce(_TOTAL, Op("mul", (_pixel(g), parse_access("w[ky, kx, sn]")))))
+    g, shape = geometry, shape_of(geometry)
+    add = Reduce(TOTAL, Op("mul", (pixel_of(g, "sn"), parse_access("w[ky, kx, sn]"))))
+    sums = sums_of(shape, parse_access("bias[sn]"), window_of(g, add))
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     arguments = (
@@ -49,27 +52,6 @@ def depthwise(geometry: Geometry, epilogue: Epilogue, element: str) -> Program:
         *epilogue.constants((g.channels,)),
     )
     return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
-
-
-def depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
-    """DEPTHWISE_CONV2D of floats, a result a channel (TOSA 1.0, 2.3.4), between `low` and `upper` where it is clamped.
-
-    A result that is no number stays that.
-    """
-    g, shape = geometry, _shape(geometry)
-    add = Reduce(_TOTAL, Op("mul", (_pixel(g), parse_access("w[ky, kx, sn]"))))
-    bounds = [("at_least", "low"), ("at_most", "upper")] if clamped else []
-    sums = _sums(g, parse_access("bias[sn]"), add, *(Assign(_TOTAL, Op(op, (_TOTAL, Access(b)))) for op, b in bounds))
-    result = Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, y, x, n]"))
-    finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
-    arguments = (
-        Buffer("a", "f32", (g.batch, g.height, g.width, g.channels), "in"),
-        Buffer("out", "f32", shape, "out"),
-        Buffer("w", "f32", (*g.kernel, g.channels), "const"),
-        Buffer("bias", "f32", (g.channels,), "const"),
-        *(Buffer(name, "f32", (), "const") for _, name in bounds),
-    )
-    return Program(arguments, Alloc(Buffer("S", "f32", shape, "scratch"), seq(sums, finish)))
 
 
 def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: bool) -> Program:
@@ -83,9 +65,10 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
         by_place: whether the constants of an average differ by row and column of the output.
     """
     g, (dtype, result) = geometry, dtypes
-    shape = _shape(g)
-    add = Reduce(_TOTAL, _pixel(g)) if average else Assign(_TOTAL, Op("max", (_TOTAL, _pixel(g))))
-    sums = _sums(g, 0 if average else -(1 << (8 * BYTES[dtype] - 1)), add)
+    shape = shape_of(g)
+    pixel = pixel_of(g, "sn")
+    add = Reduce(TOTAL, pixel) if average else Assign(TOTAL, Op("max", (TOTAL, pixel)))
+    sums = sums_of(shape, 0 if average else -(1 << (8 * BYTES[dtype] - 1)), window_of(g, add))
     value: Value = parse_access("S[b, y, x, n]")
     if average:
         factors = (
@@ -107,30 +90,36 @@ def pool(geometry: Geometry, dtypes: tuple[str, str], average: bool, by_place: b
     return without_unread(Program(arguments, Alloc(Buffer("S", "i32", shape, "scratch"), seq(sums, finish))))
 
 
-def _shape(g: Geometry) -> tuple[int, int, int, int]:
+def shape_of(g: Geometry) -> tuple[int, int, int, int]:
     """Of the output."""
     return g.batch, g.rows, g.columns, g.channels
 
 
-def _sums(g: Geometry, first: Value, add: Statement, *behind: Statement) -> Statement:
-    """What windows have inside of the image, joined to a first number; and what is done to the sum then."""
-    row = For("kx", g.kernel[1], _inside(add, _at(g, 1), g.width, g.pad[2:]))
-    window = For("ky", g.kernel[0], _inside(row, _at(g, 0), g.height, g.pad[:2]))
-    loops = dict(zip(("sb", "sy", "sx", "sn"), _shape(g), strict=True))
-    return nested(seq(Assign(_TOTAL, first), window, *behind), **loops)
+def sums_of(shape: tuple[int, ...], first: Value, *parts: Statement) -> Statement:
+    """Sums of a shape that begin with a number, and what is done to each then."""
+    loops = dict(zip(("sb", "sy", "sx", "sn"), shape, strict=True))
+    return nested(seq(Assign(TOTAL, first), *parts), **loops)
 
 
-def _pixel(g: Geometry) -> Access:
+def window_of(g: Geometry, add: Statement) -> Statement:
+    """A statement for what windows have inside of the image."""
+    row = For("kx", g.kernel[1], inside(add, place_of(g, 1), g.width, g.pad[2:]))
+    return For("ky", g.kernel[0], inside(row, place_of(g, 0), g.height, g.pad[:2]))
+
+
+def pixel_of(g: Geometry, channel: str) -> Access:
     """An element of a window."""
-    return Access("a", (Affine.of("sb"), _at(g, 0), _at(g, 1), Affine.of("sn")))
+    return Access("a", (Affine.of("sb"), place_of(g, 0), place_of(g, 1), Affine.of(channel)))
 
 
-def _at(g: Geometry, axis: int) -> Affine:
-    """The row, or the column, of an element of a window."""
-    output, tap = Affine.of("sy" if axis == 0 else "sx"), Affine.of("ky" if axis == 0 else "kx")
-    return output * g.stride[axis] + tap * g.dilation[axis] - g.pad[2 * axis]
+def place_of(g: Geometry, axis: int, output: str = "s", tap: str = "k") -> Affine:
+    """The row, or the column, of an element of a window; names of loops over outputs and windows begin as given."""
+    first, further = (Affine.of(name + "yx"[axis]) for name in (output, tap))
+    return first * g.stride[axis] + further * g.dilation[axis] - g.pad[2 * axis]
 
 
-def _inside(body: Statement, at: Affine, extent: int, pads: tuple[int, ...]) -> Statement:
+def inside(
+    body: Statement, at: Affine, extent: int, pads: tuple[int, ...], otherwise: Statement = _NOTHING
+) -> Statement:
     """A statement where a row or a column lies inside of the image."""
-    return If((at, at * -1 + (extent - 1)), body, Seq(())) if any(pads) else body
+    return If((at, at * -1 + (extent - 1)), body, otherwise) if any(pads) else body

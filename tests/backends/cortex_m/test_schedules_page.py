@@ -17,7 +17,7 @@ from pages import assert_as_printed, executed, named_blocks
 from tosa_graphs import Graph
 
 from tosaic.api import Build
-from tosaic.backends.cortex_m.isa.isa import ISAS, sets_of
+from tosaic.backends.cortex_m.isa.isa import ISAS, integer_sets_of
 from tosaic.backends.cortex_m.kernel import FAMILIES
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES
 from tosaic.backends.cortex_m.task import KernelTask
@@ -133,7 +133,7 @@ class Added(Isa):
 def test_a_set_from_a_package_stands_in_the_knobs_of_the_sketches_and_is_their_guess(tmp_path, monkeypatch):
     install(ISAS, "vendor", VENDOR, tmp_path, monkeypatch)
     cores = [replace(M4.core, name=name, isa=("fp",)) for name in ("vendor-m4", "other-m4")]
-    assert [sets_of(core) for core in cores] == [["vendor", "scalar"], ["scalar"]]
+    assert [integer_sets_of(core) for core in cores] == [["vendor", "scalar"], ["scalar"]]
     g, rng = Graph(), np.random.default_rng(0)
     y = g.conv2d(g.input((1, 3, 4, 16)), rng.integers(-127, 128, (8, 1, 1, 16)), rng.integers(-999, 999, 8))
     (function,) = functions(g.module(g.requantize(y, "i8", rng.uniform(0.001, 0.02, 8)))).values()

@@ -47,6 +47,8 @@ def whole_registers(b: Buffer) -> None:
     Raises:
         RefusedError: it does not.
     """
+    if b.memory == "s" and b.dtype != "f32":
+        raise RefusedError(f"registers `s` hold floats, not {b.dtype}")
     if b.lanes > 1 and (not b.shape or b.shape[-1] % b.lanes):
         raise RefusedError(f"{list(b.shape)} of {b.dtype} is no whole register `{b.memory}`")
 

@@ -1,13 +1,13 @@
-"""Primitives on conditions: decide."""
+"""Primitives on conditions: decide, assume."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.primitives.loops import with_loop
+from tosaic.backends.cortex_m.program.primitives.loops import plain, renamed, with_loop
 from tosaic.backends.cortex_m.program.rewriting import mapped_down, under
-from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive, fresh
 from tosaic.backends.cortex_m.program.tree import For, If, Program, RefusedError, Statement
 
 
@@ -38,3 +38,23 @@ class Decide(Primitive):
         if all(low >= 0 for low, _ in bounds):
             return True
         return False if any(high < 0 for _, high in bounds) else None
+
+
+@PRIMITIVES.register
+class Assume(Primitive):
+    """`assume(ckx, s)`: a loop over a condition becomes one without it where the condition holds in all turns; else it
+    stands as it is, and names in it end in `_s`."""
+
+    name = "assume"
+    takes = ("loop", "name")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, suffix = plain(program.loop(str(arguments[0]))), str(arguments[1])
+        fresh(program, f"{loop.var}_{suffix}")
+        if not isinstance(loop.body, If) or not any(c[loop.var] for c in loop.body.conditions):
+            raise RefusedError(f"`{loop.var}` holds no condition on its turns")
+        ends = (c.at({loop.var: end}) for c in loop.body.conditions for end in (0, loop.last))
+        always = If(
+            tuple(dict.fromkeys(ends)), replace(loop, body=loop.body.then), renamed(program, loop, f"_{suffix}")
+        )
+        return with_loop(program, loop, always)

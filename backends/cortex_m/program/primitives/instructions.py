@@ -154,7 +154,7 @@ class _Match:
             self.stride = where[self.var]
             if self.stride == 1 or not self._reaches(b):
                 return False
-        elif where[self.var] != index["l"]:
+        elif self.lanes > 1 and where[self.var] != index["l"]:
             return False
         start = where.at({self.var: 0}) - index.const
         unit = b.lanes if b.in_registers else max(1, self.row.align // BYTES[b.dtype])

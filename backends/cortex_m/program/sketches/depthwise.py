@@ -118,6 +118,36 @@ def word_depthwise(geometry: Geometry, multiples: int, strip: Strip, high: bool,
     yield from (f"select(ky, {strip.isa})", "block(ky)")
 
 
+def float_depthwise(geometry: Geometry, strip: Strip, clamped: bool) -> Iterator[str]:
+    """The same of floats, each in a register of its own."""
+    g, several = geometry, strip.pixels > 1
+    if 1 < strip.rows < g.rows:
+        yield f"split(y, yi, {strip.rows}{', early' * (g.rows % strip.rows > 0)})"
+    if several:
+        yield f"split(x, xi, {strip.pixels}{', early' * (g.columns % strip.pixels > 0)})"
+    around = "y" if strip.rows < g.rows else "n"
+    yield from (f"compute_at(S, {around})", f"compute_at(P, {around})")
+    if (strip.rows, g.columns) != (1, 1):
+        yield "compute_at(S, x)"
+    yield "place(S, s)"
+    yield from ("distribute(sx)", "reorder(sxb, ky)") if several else ()
+    if min(g.width, strip.copied) > 1:
+        yield f"split(cx, cxi, {strip.copied}{', early' * (copied_pixels(g) % strip.copied > 0)})"
+        yield "unroll(cxi)"
+    turn = "kr" if g.kernel[0] > 1 else "ky"
+    if turn == "kr":
+        yield f"split(ky, kr, {g.kernel[0]})"
+    yield f"stage(w, {turn}, wr, s)"
+    if several:
+        yield "gather(sxb, kx, P, t)"
+        for number in range(len(_readers(g, strip))):
+            yield f"stage(P, t{f'_{number}' * (number > 0)}, p{chr(ord('a') + number)}h, s)"
+    else:
+        yield f"stage(P, {turn}, ph, s)"
+    yield from ("select(ky, fp)", "block(ky)")
+    yield from (f"unroll({loop})" for loop in ("xi", "sx", *(("sxc", "sxd") if clamped else ())) if several)
+
+
 def _readers(g: Geometry, strip: Strip) -> list[int]:
     """How many results of a tile read each place of a row."""
     read = [p * g.stride[1] + k * g.dilation[1] for p in range(strip.pixels) for k in range(g.kernel[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program.sharing import Lines
@@ -75,14 +76,22 @@ def axis_of(g: Geometry, axis: int, size: int, *, by_tile: bool) -> TiledAxis:
         by_tile: whether tiles are told apart, or rows and columns.
     """
     count = (g.rows, g.columns)[axis]
-    starts = [min(at, count - size) for at in range(0, count, size)] if by_tile else range(count)
-    seen = [lines_of(g, axis, at, size if by_tile else 1) for at in starts]
-    parts = tuple(len(list(group)) for _, group in itertools.groupby(seen))
+    parts = _alike(g, axis, size if by_tile else 1)
     return (
         TiledAxis(size, parts, True, count)
         if by_tile and len(parts) > 1
         else TiledAxis(size, parts if len(parts) > 1 else (count,), False, count)
     )
+
+
+@lru_cache(maxsize=256)
+def _alike(g: Geometry, axis: int, size: int) -> tuple[int, ...]:
+    """How many tiles of so many rows, or columns, see the same part of windows, one after the other."""
+    count = (g.rows, g.columns)[axis]
+    if not any(g.pad[2 * axis : 2 * axis + 2]):
+        return (-(-count // size),)
+    starts = [min(at, count - size) for at in range(0, count, size)]
+    return tuple(len(list(group)) for _, group in itertools.groupby(lines_of(g, axis, at, size) for at in starts))
 
 
 def lines_of(g: Geometry, axis: int, first: int, size: int) -> tuple[Lines, ...]:

@@ -53,7 +53,11 @@ def moved(dtype: str, memory: str, *, load: bool) -> Row:
     lanes, kinds = REGISTERS[memory] // BYTES[dtype], (f"{dtype} {memory}", f"{dtype} m")
     operands = formals(d=kinds[not load], a=kinds[load])
     meaning = "d[l] = a[l]" if lanes > 1 else "d = a"
-    texts = {"r": ("ldr {d}, {a}", "str {a}, {d}", (0, 4095)), "q": ("vldrb.u8 {d}, {a}", "vstrb.8 {a}, {d}", (0, 127))}
+    texts = {
+        "r": ("ldr {d}, {a}", "str {a}, {d}", (0, 4095)),
+        "s": ("vldr {d}, {a}", "vstr {a}, {d}", (0, 1020)),
+        "q": ("vldrb.u8 {d}, {a}", "vstrb.8 {a}, {d}", (0, 127)),
+    }
     *both, reach = texts[memory]
     return Row(f"test.{dtype}.{memory}", lanes, meaning, operands, both[not load], reach)
 

@@ -47,6 +47,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "reduction",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
+    found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
     vectors = {
         "pixels",
         "resident_vectors",
@@ -57,6 +58,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "tiled",
         "walked",
         "stepped",
+        "outer",
         "lined",
         "lined floats",
     }

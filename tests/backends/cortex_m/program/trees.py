@@ -57,6 +57,15 @@ for oy < 6:
   for ox < 6:
     out[oy, ox] = S[oy, ox]
 """
+BIASED = """
+out: i32[3] in out
+bias: i32[3] in const
+S: i32[3] in scratch
+for n < 3:
+  S[n] = bias[n]
+for on < 3:
+  out[on] = S[on]
+"""
 PADDED = """
 a: i8[6] in in
 out: i8[6] in out

@@ -1,0 +1,60 @@
+"""The primitive that computes more than is read: extend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.legal import Use, uses
+from tosaic.backends.cortex_m.program.primitives.constants import lengthened
+from tosaic.backends.cortex_m.program.primitives.dims import not_held
+from tosaic.backends.cortex_m.program.primitives.loops import plain, with_loop
+from tosaic.backends.cortex_m.program.rewriting import loops_of, under
+from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
+from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError
+
+
+@PRIMITIVES.register
+class Extend(Primitive):
+    """`extend(sn, 8)`: a loop over the elements of a buffer of scratch memory gets 8 turns, so that vectors are whole.
+
+    What the further turns make nobody reads. Constants that they read have zeros there.
+    """
+
+    name = "extend"
+    takes = ("loop", "number")
+
+    def apply(self, program: Program, *arguments: Argument) -> Program:
+        loop, extent = plain(program.loop(str(arguments[0]))), int(arguments[1])
+        if loop.step != 1 or not loop.extent < extent <= 2 * loop.extent + 16:
+            raise RefusedError(f"`{loop.var}` of {loop.extent} by {loop.step} is not extended to {extent}")
+        counted = [use for use in uses(loop) if any(i[loop.var] for i in use.access.index)]
+        written = {use.access.buffer for use in uses(loop) if use.how != "read"}
+        if not written <= {use.access.buffer for use in counted}:
+            raise RefusedError(f"`{loop.var}` writes what it does not count")
+        around = loops_of(next(around for s, around in under(program.body) if s is loop))
+        found = program
+        for name in dict.fromkeys(use.access.buffer for use in counted):
+            mine = [use for use in uses(loop) if use.access.buffer == name]
+            found = self._longer(found, name, mine, loop, (*around, replace(loop, extent=extent)))
+        changed = found.loop(loop.var)
+        return with_loop(found, changed, replace(changed, extent=extent))
+
+    def _longer(self, program: Program, name: str, found: list[Use], loop: For, around: tuple[For, ...]) -> Program:
+        """The program with a buffer that has room for what further turns touch."""
+        b = program.buffer(name)
+        not_held(program.body, name)
+        dims = {dim for use in found for dim, i in enumerate(use.access.index) if i[loop.var]}
+        indices = {use.access.index[dim] for use in found for dim in dims}
+        if len(dims) != 1 or len(indices) != 1 or next(iter(indices))[loop.var] != 1:
+            raise RefusedError(f"`{loop.var}` does not count one dimension of {name} alone")
+        (dim,), (index,) = dims, indices
+        writes = any(use.how != "read" for use in found)
+        if b.memory != ("scratch" if writes else "const") or (writes and index != Affine.of(loop.var)):
+            raise RefusedError(f"`{loop.var}` ends where {name} ends")
+        end = index.bounds({f.var: f.last for f in around})[1] + 1
+        if b.shape[dim] == end:
+            return program
+        if b.shape[dim] != end - around[-1].extent + loop.extent:
+            raise RefusedError(f"`{loop.var}` does not reach the end of a dimension of {name}")
+        return lengthened(program, b, dim, end)

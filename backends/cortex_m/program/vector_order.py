@@ -1,0 +1,76 @@
+"""Steps of a block with vectors: which move behind its loop, which run ahead, and which share registers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from tosaic.backends.cortex_m.program.pointers import Address
+from tosaic.backends.cortex_m.program.tree import RefusedError
+from tosaic.backends.cortex_m.program.vector_steps import VectorStep
+
+SHARED = "shared"
+"""The name of registers that numbers share whose lives do not meet."""
+
+
+def behind_loop(parts: Sequence[Sequence[VectorStep]]) -> list[list[VectorStep]]:
+    """The steps before a loop, of a turn, and behind; vectors of a number that are read behind alone are made there."""
+    before, turn, after = parts
+    needed = {name for step in turn for name in (*step.sources, *step.targets)}
+    first, behind = list[VectorStep](), list(after)
+    for step in reversed(before):
+        spread = [formal.memory for formal in step.instr.row.formals] == ["q", "r"]
+        if spread and turn and needed.isdisjoint((*step.sources, *step.targets)):
+            reads = (
+                number for number, other in enumerate(behind) if set(step.targets) & {*other.sources, *other.targets}
+            )
+            behind.insert(next(reads, len(behind)), step)
+        else:
+            first.insert(0, step)
+            needed.update((*step.sources, *step.targets))
+    return [first, [*turn], behind]
+
+
+def sharing_numbers(steps: Sequence[VectorStep], names: Sequence[str], count: int) -> list[VectorStep]:
+    """The steps with numbers that live in them alone in so many registers: the one whose number is read no more for the
+    longest time takes the next one.
+
+    Raises:
+        RefusedError: more live at a time.
+    """
+    reads = {name: number for number, step in enumerate(steps) for name in step.sources}
+    free, homes, found = [f"{SHARED}__{number}" for number in range(count)], dict[str, str](), list[VectorStep]()
+    for number, step in enumerate(steps):
+        over = [name for name in homes if reads[name] < number]
+        free += [homes.pop(name) for name in over]
+        for name in step.targets:
+            if name in names and name not in homes:
+                if not free:
+                    raise RefusedError(f"more than {count} numbers live in a block at a time")
+                homes[name] = free.pop(0)
+        registers = {f: [homes.get(name, name) for name in each] for f, each in step.registers.items()}
+        found.append(replace(step, registers=registers))
+    return found
+
+
+def running_ahead(
+    turn: Sequence[VectorStep], hoisted: int, fixed: Collection[str], addresses: Mapping[Hashable, Address]
+) -> list[VectorStep]:
+    """The steps that the list scheduler lets run ahead: the first that start vectors from registers as a turn finds
+    them.
+
+    Args:
+        fixed: names that are no free vectors.
+    """
+    found, changed = list[VectorStep](), set[str]()
+    for step in turn:
+        address = addresses.get(step)
+        pointers = {address.pointer} if address is not None else set[str]()
+        touched = {name for name in (*step.sources, *step.targets) if name in fixed} | pointers
+        starts = {*fixed}.issuperset(step.sources) and any(name not in fixed for name in step.targets)
+        if len(found) < hoisted and starts and not touched & changed:
+            found.append(step)
+        else:
+            moved = pointers if address is not None and (address.moves or address.behind) else set[str]()
+            changed |= {name for name in step.targets if name in fixed} | moved
+    return found
