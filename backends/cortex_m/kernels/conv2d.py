@@ -83,12 +83,11 @@ class Conv2d(ProgramFamily):
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = super().variants(workload, core)
-        if not core.mve or self.site.most_scratch is not None:
-            return found
-        # The working memory of what is chosen anywhere bounds that of all kernels: the generator takes the least.
-        others = self.vector_variants(workload, core)
-        return [*others, *(variant for variant in found if variant not in others)]
+        others = self.vector_variants(workload, core) if core.mve else ()
+        programs = [variant for variant in super().variants(workload, core) if variant not in others]
+        # The working memory of what is chosen anywhere bounds that of all kernels: the generator takes the least. Else
+        # it comes last, so that kernels may share weights with one that has no room for a strip.
+        return [*others, *programs] if self.site.most_scratch is None else [*programs, *others]
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         if not _IN_STRIPS & self.vector_sketches(workload).keys():

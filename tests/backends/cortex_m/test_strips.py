@@ -97,7 +97,7 @@ def test_the_generator_stands_in_where_a_strip_has_no_room():
     def names(**site) -> list[str]:
         return [v.name for v in Conv2d(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55)]
 
-    assert names(constants=SLOW_MEMORY, most_scratch=1 << 14) == ["strips"]
+    assert names(constants=SLOW_MEMORY, most_scratch=1 << 14)[0] == "strips"
     assert "strips" not in names(most_scratch=448)
     assert names(most_scratch=448)
     assert names()[-1] == "strips" != names()[0]
