@@ -31,8 +31,8 @@ class StripSketch(PixelSketch):
     """CONV2D of int8 whose windows are read from strips of the padded image; see `sketches.strips`."""
 
     compared: ClassVar[int] = 6
-    near: ClassVar[float] = 1.01
-    price: ClassVar[int] = 10
+    near: ClassVar[float] = 1.02
+    price: ClassVar[int] = 16
 
     def program(self) -> Program:
         return strips.conv2d(self.geometry, self.channels, self.epilogue)
@@ -83,6 +83,10 @@ class StripSketch(PixelSketch):
 @dataclass(frozen=True)
 class GatheredSketch(StripSketch):
     """CONV2D of int8 whose windows are copied side by side from strips of the padded image; see `sketches.strips`."""
+
+    near: ClassVar[float] = 1.0025
+    compared: ClassVar[int] = 4
+    price: ClassVar[int] = 13
 
     def program(self) -> Program:
         return strips.gathered(self.geometry, self.channels, self.epilogue)

@@ -15,7 +15,7 @@ from slow_memory import SLOW_MEMORY
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.program.kernel import of_schedule
+from tosaic.backends.cortex_m.program.kernel import Promising, of_schedule
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
@@ -46,6 +46,13 @@ SHORT = [
 ]
 
 
+def sketch_of(layer: mve_layers.Layer, name: str) -> Promising:
+    """The sketch of a layer."""
+    found = FAMILY.vector_sketches(layer.workload(FAMILY))[name]
+    assert isinstance(found, Promising)
+    return found
+
+
 def layer_of(shape, channels, kernel, options, **more) -> mve_layers.Layer:
     return mve_layers.conv2d(np.random.default_rng(channels), shape, channels, kernel, **options, **more)
 
@@ -71,7 +78,7 @@ def test_any_windows_bounds_and_types_are_exact(tmp_path, name, shape):
 )  # fmt: skip
 def test_schedules_are_exact_and_take_the_memory_that_they_promise(tmp_path, changed):
     layer = layer_of((1, 6, 7, 16), 32, (3, 3), {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["strips"]
+    what = sketch_of(layer, "strips")
     schedule = Schedule.of("strips", **STRIPS | changed)
     promised, kernel = what.promise(dict(schedule.knobs)), of_schedule(what, schedule, CORTEX_M55)
     assert promised["scratch"] == kernel.scratch
@@ -83,7 +90,7 @@ def test_schedules_are_exact_and_take_the_memory_that_they_promise(tmp_path, cha
 @pytest.mark.parametrize("changed", [{}, {"tall": 5}, {"tall": 1, "together": 7}, {"unroll": 2}, {"held": 1}], ids=str)
 def test_copied_windows_are_exact_and_take_the_memory_that_they_promise(tmp_path, changed):
     layer = layer_of((1, 9, 7, 7), 32, (3, 3), {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["gathered"]
+    what = sketch_of(layer, "gathered")
     schedule = Schedule.of("gathered", **GATHERED | changed)
     kernel = of_schedule(what, schedule, CORTEX_M55)
     assert what.promise(dict(schedule.knobs))["scratch"] == kernel.scratch
@@ -105,13 +112,13 @@ def test_the_generator_stands_in_where_a_strip_has_no_room():
 
 def test_what_no_schedule_can_be_is_refused():
     layer = layer_of((1, 6, 7, 16), 16, (3, 3), {"pad": (1, 1, 1, 1)})
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))["strips"]
+    what = sketch_of(layer, "strips")
     with pytest.raises(RefusedError, match=r"a turn of \d+ instructions is too long"):
         what.promise(STRIPS | {"repeats": 8})
     with pytest.raises(RefusedError, match="windows of several rows do not stay"):
         what.promise(STRIPS | {"held": 1})
     short = layer_of((1, 40, 40, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
-    what = FAMILY.vector_sketches(short.workload(FAMILY))["gathered"]
+    what = sketch_of(short, "gathered")
     with pytest.raises(RefusedError, match="so many windows take too much memory"):
         what.promise(STRIPS | {"tall": 16})
     with pytest.raises(RefusedError, match="41 pixels have no"):
@@ -121,7 +128,7 @@ def test_what_no_schedule_can_be_is_refused():
 @pytest.mark.parametrize("name, channels, knobs", [("strips", 16, STRIPS), ("gathered", 3, {**STRIPS, "unroll": 0})])
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, channels, knobs):
     layer = layer_of((1, 4, 4, channels), 16, (3, 3), {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
-    what = FAMILY.vector_sketches(layer.workload(FAMILY))[name]
+    what = sketch_of(layer, name)
     kernel = of_schedule(what, Schedule.of(name, **knobs), CORTEX_M55)
     steps = "".join(f"{step}\n" for step in kernel.steps)
     about = f"{kernel.cycles} cycles, {kernel.scratch} bytes of working memory\n"
