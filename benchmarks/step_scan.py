@@ -134,6 +134,7 @@ def shipped_schedules() -> Iterator[Shipped]:
     vectors = Geometry(1, 1, 6, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 6)
     kinds = {
         **vector_sketches(vectors, 16, plain, {**likely, "multiplier": np.array(1 << 30)}),
+        **_windows(plain, likely),
         "row": RowSketch(
             Geometry(1, 1, 1, 20, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 18, activated, "doubled", {}
         ),
@@ -153,6 +154,20 @@ def shipped_schedules() -> Iterator[Shipped]:
     }
     for name, what in kinds.items():
         yield _first(f"{CORTEX_M55.name} {name}", CORTEX_M55, what)
+
+
+def _windows(plain: Epilogue, likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:
+    """Windows read from strips, copied side by side, and of one column."""
+    constants = {**likely, "multiplier": np.array(1 << 30)}
+    shapes = [
+        Geometry(1, 3, 4, 16, (2, 2), (1, 1), (0, 1, 1, 0), (1, 1), 3, 4),
+        Geometry(1, 3, 4, 3, (2, 2), (1, 1), (0, 1, 1, 0), (1, 1), 3, 4),
+    ]
+    found: dict[str, Sketched] = {}
+    for g in shapes:
+        found |= vector_sketches(g, 16, plain, {**constants, "w": np.zeros((16, *g.kernel, g.channels), np.int8)})
+    column = Geometry(1, 3, 9, 1, (3, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 9)
+    return found | vector_sketches(column, 1, plain, constants)
 
 
 def _pools(likely: Mapping[str, np.ndarray]) -> dict[str, Sketched]:

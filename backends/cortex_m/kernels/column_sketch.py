@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.sketches.columns import Columns, columns
+from tosaic.backends.cortex_m.program.sketches.columns import ColumnTiles, columns
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
@@ -26,13 +26,13 @@ class ColumnSketch(VectorConv2d):
         """The numbers that are open: `vectors` of sums, and `ahead`, loads that run a turn ahead."""
         return {"vectors": (4, 3, 2, 1), "ahead": (2, 1, 0)}
 
-    def numbers(self, knobs: Knobs) -> Columns:
+    def numbers(self, knobs: Knobs) -> ColumnTiles:
         """The numbers of a schedule.
 
         Raises:
             RefusedError: there is none with these.
         """
-        found = Columns(self.geometry.columns, self.result, int(knobs["vectors"]), int(knobs["ahead"]))
+        found = ColumnTiles(self.geometry.columns, self.result, int(knobs["vectors"]), int(knobs["ahead"]))
         if FOUR * found.vectors > found.row:
             raise RefusedError(f"{found.row} pixels have no {found.vectors} vectors")
         if found.ahead > found.vectors:

@@ -33,14 +33,17 @@ from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 from tosaic.tuner.space import Schedule, Variant
 
+_IN_STRIPS = {"strips", "gathered"}
+"""The variants that take working memory for a strip of the image."""
+
 
 @FAMILIES.register
 class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
-    one pixel, and `kernels.vector_sketch` of windows of one, and of several. Those of short rows or gaps are of
-    `nest.sketches`, and those for which there is no working memory for a strip of the image.
+    one pixel, and `kernels.vector_sketch` of several. Where there is no working memory for a strip of the image, those
+    of windows of several pixels are of `nest.sketches`.
     """
 
     name = "conv2d"
@@ -80,15 +83,16 @@ class Conv2d(ProgramFamily):
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        found = super().variants(workload, core)
-        if not core.mve or self.site.most_scratch is not None or "strips" not in self.vector_sketches(workload):
-            return found
-        # The working memory of what is chosen anywhere bounds that of all kernels: the generator reads images in place.
-        return [*self.vector_variants(workload, core), *found]
+        others = self.vector_variants(workload, core) if core.mve else ()
+        programs = [variant for variant in super().variants(workload, core) if variant not in others]
+        # The working memory of what is chosen anywhere bounds that of all kernels: the generator takes the least. Else
+        # it comes last, so that kernels may share weights with one that has no room for a strip.
+        return [*others, *programs] if self.site.most_scratch is None else [*programs, *others]
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        programs = self.vector_sketches(workload)
-        return () if programs and "strips" not in programs else sketches(_contraction(workload, core), self.site)
+        if not _IN_STRIPS & self.vector_sketches(workload).keys():
+            return ()
+        return sketches(_contraction(workload, core), self.site)
 
     def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
         what, constants = _contraction(workload, core), workload.constants

@@ -16,7 +16,7 @@ from tosaic.backends.cortex_m.kernels.pixel_walk import pixel_walk
 from tosaic.backends.cortex_m.kernels.vector_conv2d import VectorConv2d
 from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
-from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, PixelRows, Strip
+from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
 from tosaic.backends.cortex_m.program.tree import RefusedError
@@ -58,12 +58,18 @@ class PixelSketch(VectorConv2d):
     """CONV2D of int8 whose windows are one pixel each; see `sketches.rows`."""
 
     compared: ClassVar[int] = 4
+    near: ClassVar[float] = 1.0025
     price: ClassVar[int] = 3
     """Cycles that an instruction less is worth."""
 
-    @property
-    def row(self) -> int:
+    def row(self, knobs: Knobs) -> int:
+        """Pixels of a row."""
         return self.geometry.columns
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many pixels a row may have."""
+        return (self.geometry.columns,)
 
     @property
     def depth(self) -> int:
@@ -75,7 +81,7 @@ class PixelSketch(VectorConv2d):
         """Rows of a window."""
         return 1
 
-    def strip(self, knobs: Knobs) -> Strip | None:
+    def strip(self, knobs: Knobs) -> ImageStrip | None:
         """How windows of several pixels are read."""
         return None
 
@@ -89,8 +95,8 @@ class PixelSketch(VectorConv2d):
         blocks = dict.fromkeys([most, *(max((n for n in divisors if n <= limit), default=most) for limit in _BLOCKS)])
         sizes = map(_sizes, _TILES)
         return {
-            "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= self.row and c <= min(blocks)),
-            "together": self._together(),
+            "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= max(self.lengths) and c <= min(blocks)),
+            "together": tuple(dict.fromkeys(n for row in self.lengths for n in _together(row))),
             "share": (2, 1),
             "block": tuple(blocks),
             "weights": _PLACES,
@@ -102,14 +108,15 @@ class PixelSketch(VectorConv2d):
             "finish_ahead": (3, 2, 0),
         }
 
-    def _together(self) -> tuple[Choice, ...]:
-        """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
-        some = {n for n in range(1, _MOST_TOGETHER + 1) if self.row % n == 0} | {n for n in _TOGETHER if n <= self.row}
-        return tuple(sorted(some, key=lambda n: (-(-self.row // n) * n, abs(n - _FEW)))[:_SIZES])
-
     def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
+        return self.guesses_with({}, knobs, site)
+
+    def guesses_with(
+        self, fixed: Knobs, knobs: Mapping[str, Sequence[Choice]], site: Site
+    ) -> Iterator[dict[str, Choice]]:
         """Of those that differ in pixels together a few, and of those that differ in how results are finished, or in
         loads that run ahead, the usual one: they say little of what differs else."""
+        row = self.row(fixed)
         places = _PLACES if site.waits_for_memory else _PLACES[:1]
         others = [
             *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
@@ -117,26 +124,12 @@ class PixelSketch(VectorConv2d):
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = _sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
-            for together in self._some_together(knobs["together"], pixels, width, channels):
-                first = {"tile": tile, "together": together, "block": block, "finish": finish}
+            for together in _some_together(knobs["together"], row, pixels, width, channels):
+                first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
                 for each in others:
                     turns = self._turns(channels, width, int(each["repeats"]), int(each["unroll"]))
                     finishes = self._finish_turns(channels, self.lanes * finish, together, int(each["share"]))
                     yield first | each | {"ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
-
-    def _some_together(self, choices: Sequence[Choice], pixels: int, width: int, block: int) -> list[int]:
-        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
-
-        def work(together: int) -> tuple[float, int]:
-            whole, left = divmod(together, pixels)
-            each = whole * (max(pixels * width, pixels + width) + _STORES)
-            each += (max(left * width, left + width) + _STORES) * (left > 0)
-            return -(-self.row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
-
-        some = [n for n in map(int, choices) if n == pixels or (n > pixels and n * block <= _MOST_SUMS)]
-        best = min(some, key=work, default=pixels)
-        near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
-        return sorted({pixels, best, max(near, default=pixels)})
 
     def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
         """Of the hardware loop of the sums."""
@@ -154,11 +147,11 @@ class PixelSketch(VectorConv2d):
         """
         pixels, width = _sizes(str(knobs["tile"]))
         together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
-        if together < max(pixels, share):
+        if not max(pixels, share) <= together <= self.row(knobs):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
         if together * block > _MOST_SUMS and together > pixels:
             raise RefusedError(f"{together} pixels of {block} sums take too much memory")
-        depth = self.depth
+        depth, row = self.depth, self.row(knobs)
         vectors, short = self.taps * -(-depth // LANES), depth % LANES > 0
         if pixels * width == _MOST_WIDTH and short:
             raise RefusedError(f"{_MOST_WIDTH} sums leave no register for a mask")
@@ -180,7 +173,7 @@ class PixelSketch(VectorConv2d):
         if not self._finishes(share, finish_ahead):
             raise RefusedError(f"{share} pixels are not finished together in vectors")
         found = PixelRows(
-            self.row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
+            row, self.channels, depth, self.result, pixels, width, together, share, block, repeats, unroll, held,
             finish, ahead, finish_ahead, knobs["weights"] == "scratch", self.strip(knobs),
         )  # fmt: skip
         if found.copied and any(part.once < FOUR for part in row_parts(found)):
@@ -207,6 +200,7 @@ class PixelSketch(VectorConv2d):
         sums = s.together * max(part.block for part in parts)
         buffers = [FOUR * sums, *(size for part in parts for size in self._copies(part))]
         buffers += [s.strip.bytes] if s.strip else []
+        buffers += [s.strip.windows * s.depth] if s.strip and s.strip.windows else []
         scratch = sum(round_up(size + SLACK, LANES) for size in buffers)
         return {"estimate": self._cycles(s), "scratch": scratch, "code": self._instructions(s)}
 
@@ -232,7 +226,7 @@ class PixelSketch(VectorConv2d):
         """About its cycles: what the multiplier, or the loads, take, and what the finish does."""
         g = self.geometry
         rows = round_up(g.rows, s.strip.tall) if s.strip else g.rows
-        tiles = g.batch * rows * -(-s.row // s.together)
+        tiles = g.batch * rows * g.columns / s.row * -(-s.row // s.together)
         filled = g.batch * s.strip.cycles if s.strip else 0.0
         return filled + sum(
             part.channels / part.block * tiles * self._part(part) + part.channels / part.once * self._copied(part)
@@ -283,3 +277,24 @@ def _sizes(tile: str) -> tuple[int, int]:
     """Pixels and channels of a tile."""
     pixels, channels = tile.split("x")
     return int(pixels), int(channels)
+
+
+def _together(row: int) -> list[int]:
+    """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
+    some = {n for n in range(1, _MOST_TOGETHER + 1) if row % n == 0} | {n for n in _TOGETHER if n <= row}
+    return sorted(some, key=lambda n: (-(-row // n) * n, abs(n - _FEW)))[:_SIZES]
+
+
+def _some_together(choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
+    """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
+
+    def work(together: int) -> tuple[float, int]:
+        whole, left = divmod(together, pixels)
+        each = whole * (max(pixels * width, pixels + width) + _STORES)
+        each += (max(left * width, left + width) + _STORES) * (left > 0)
+        return -(-row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
+
+    some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= _MOST_SUMS)]
+    best = min(some, key=work, default=pixels)
+    near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
+    return sorted({pixels, best, max(near, default=pixels)})

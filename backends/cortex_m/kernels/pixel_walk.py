@@ -21,9 +21,8 @@ class _Loops:
     def __init__(self, g: Geometry, s: PixelRows) -> None:
         self.g, self.s = g, s
         strips = g.rows / s.strip.tall if s.strip else 1.0
-        self.turns = {
-            "batch": g.batch, "strip": strips, "y": g.rows / strips, "x": s.row / s.together, "n": s.channels / s.block
-        }  # fmt: skip
+        rows, tiles = g.rows / strips * g.columns / s.row, s.row / s.together
+        self.turns = {"batch": g.batch, "strip": strips, "y": rows, "x": tiles, "n": s.channels / s.block}
         self.order = ["batch", "strip", "y", "x", "n"]
         if s.blocks_outside:
             self.order = ["batch", "strip", *(["n", "y"] if s.copied or s.strip else ["y", "n"]), "x"]

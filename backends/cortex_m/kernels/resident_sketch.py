@@ -25,6 +25,7 @@ class ResidentSketch(VectorConv2d):
     """CONV2D of int8 to int8 whose windows are one pixel each; see `sketches.vectors`."""
 
     compared: ClassVar[int] = 8
+    near: ClassVar[float] = 1.01
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `Resident`."""

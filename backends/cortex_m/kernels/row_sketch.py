@@ -46,6 +46,7 @@ class RowSketch(VectorConv2d):
     """CONV2D of int8 whose window is all of its image; see `sketches.rows`."""
 
     compared: ClassVar[int] = 3
+    near: ClassVar[float] = 1.01
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open, as of `PixelRows`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.kernels.resident_sketch import ResidentSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import rescale_form
-from tosaic.backends.cortex_m.kernels.strip_sketch import StripSketch
+from tosaic.backends.cortex_m.kernels.strip_sketch import GatheredSketch, StripSketch, run_of
 from tosaic.backends.cortex_m.program.algorithms import Epilogue
 from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES
+from tosaic.backends.cortex_m.program.strips import has_gaps
 
 _LONG = 24
 """Bytes of a row of a window of which vectors are full enough."""
@@ -27,16 +29,17 @@ def vector_sketches(
 ) -> dict[str, Sketched]:
     """The sketches by the variant's name.
 
-    There are none where windows have gaps, or rows that fill few vectors.
+    Windows whose rows fill few vectors are copied side by side.
     """
-    form = rescale_form(epilogue, constants)
+    form, geometry = rescale_form(epilogue, constants), _lying(geometry)
     if is_column(geometry, channels):
         return {"columns": ColumnSketch(geometry, channels, epilogue, form, constants)}
     if geometry.kernel != (1, 1) or any(geometry.pad):
-        if geometry.dilation[1] > 1 or geometry.kernel[1] * geometry.channels < _LONG:
-            return {}
-        rows = {**constants, "w": constants["w"].reshape(channels, geometry.kernel[0], -1)}
-        return {"strips": StripSketch(geometry, channels, epilogue, form, rows)}
+        gathered = run_of(geometry) < _LONG - 8 * has_gaps(geometry)
+        window = (-1,) if gathered else constants["w"].shape[1:] if has_gaps(geometry) else (geometry.kernel[0], -1)
+        windows = {**constants, "w": constants["w"].reshape(channels, *window)}
+        name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
+        return {name: made(geometry, channels, epilogue, form, windows)}
     what = geometry, channels, epilogue, form, constants
     found: dict[str, Sketched] = {"pixels": PixelSketch(*what)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.
@@ -44,3 +47,12 @@ def vector_sketches(
     if not crowded and epilogue.element == "i8" and channels % FOUR == 0 and geometry.depth <= _SHALLOW:
         found["resident_vectors"] = ResidentSketch(*what)
     return found
+
+
+def _lying(g: Geometry) -> Geometry:
+    """The geometry of an image of one column as that of one row, which lies alike."""
+    if g.width > 1 or g.kernel[1] > 1 or any(g.pad[2:]) or g.columns > 1:
+        return g
+    turned = {name: getattr(g, name)[::-1] for name in ("kernel", "stride", "dilation")}
+    pad = (*g.pad[2:], *g.pad[:2])
+    return replace(g, **turned, height=1, width=g.height, pad=pad, rows=1, columns=g.rows)

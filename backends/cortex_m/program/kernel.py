@@ -89,9 +89,11 @@ class Promising(Sketched, Protocol):
 
     Args:
         compared: schedules that are built to find the one that its space begins with.
+        near: times the fewest cycles of those, for which less code is preferred.
     """
 
     compared: ClassVar[int]
+    near: ClassVar[float]
 
     def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         """The assignments that are worth a thought at a site."""
@@ -260,7 +262,8 @@ def _first(
             return None
         best = min(found)
         if core.mve:
-            best = min((each for each in found if each.cost <= _NEAR * best.cost), key=lambda each: each.code)
+            near = what.near if isinstance(what, Promising) else _NEAR
+            best = min((each for each in found if each.cost <= near * best.cost), key=lambda each: each.code)
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         modest = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
         return (best if best.scratch <= tensors else min(modest, default=best)).assignment

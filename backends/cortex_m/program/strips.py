@@ -25,7 +25,7 @@ from tosaic.backends.cortex_m.program.tree import (
 
 
 def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
-    """CONV2D of int8 (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type; a row of a window has no gaps.
+    """CONV2D of int8 (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type.
 
     `P` is the image between its padding, which is `edge`; pixels of a row of it, of `a` and of `w` are one dimension.
 
@@ -33,27 +33,66 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
         channels: of the output.
     """
     g, c = geometry, geometry.channels
-    total = parse_access("S[sb, sy, sx, sn]")
-    outer, row = (g.batch, g.rows, g.columns), g.kernel[1] * c
-    height, width = ((n - 1) * s + span for n, s, span in zip((g.rows, g.columns), g.stride, g.span, strict=True))
     y = Affine.of("sy") * g.stride[0] + Affine.of("ky") * g.dilation[0]
-    read = Access("P", (Affine.of("sb"), y, Affine.of("sx") * (g.stride[1] * c) + "k"))
-    add = nested(Reduce(total, Op("mul", (read, parse_access("w[sn, ky, k]")))), ky=g.kernel[0], k=row)
-    begin = Assign(total, parse_access("bias[sn]"))
+    x = Affine.of("sx") * (g.stride[1] * c) + "k"
+    window, w = {"ky": g.kernel[0], "k": g.kernel[1] * c}, "w[sn, ky, k]"
+    if has_gaps(g):
+        x = x + Affine.of("kx") * (g.dilation[1] * c)
+        window, w = {"ky": g.kernel[0], "kx": g.kernel[1], "k": c}, "w[sn, ky, kx, k]"
+    add = Reduce(parse_access("S[sb, sy, sx, sn]"), Op("mul", (Access("P", (Affine.of("sb"), y, x)), parse_access(w))))
+    summed = _summed(g, channels, epilogue, nested(add, **window))
+    return _program(g, channels, epilogue, summed, tuple(window.values()))
+
+
+def has_gaps(g: Geometry) -> bool:
+    """Whether pixels of a row of a window lie apart."""
+    return g.dilation[1] > 1 and g.kernel[1] > 1
+
+
+def gathered(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
+    """The same, where `Q` are all windows of `P` side by side.
+
+    Args:
+        channels: of the output.
+    """
+    g, c = geometry, geometry.channels
+    # A row of a window without gaps is one run.
+    runs = (g.kernel[1], c) if has_gaps(g) else (1, g.kernel[1] * c)
+    y = Affine.of("qy") * g.stride[0] + Affine.of("qky") * g.dilation[0]
+    x = Affine.of("qx") * (g.stride[1] * c) + Affine.of("qkx") * (g.dilation[1] * c) + "qk"
+    place = Affine.of("qky") * (g.kernel[1] * c) + Affine.of("qkx") * c + "qk"
+    target = Access("Q", (*map(Affine.of, ("qb", "qy", "qx")), place))
+    window = nested(Assign(target, Access("P", (Affine.of("qb"), y, x))), qky=g.kernel[0], qkx=runs[0], qk=runs[1])
+    windows = nested(window, qb=g.batch, qy=g.rows, qx=g.columns)
+    add = For("k", g.depth, parse_statement("S[sb, sy, sx, sn] += Q[sb, sy, sx, k] * w[sn, k]"))
+    copies = Buffer("Q", "i8", (g.batch, g.rows, g.columns, g.depth), "scratch")
+    body = Alloc(copies, seq(windows, _summed(g, channels, epilogue, add)))
+    return _program(g, channels, epilogue, body, (g.depth,))
+
+
+def _summed(g: Geometry, channels: int, epilogue: Epilogue, add: Statement) -> Statement:
+    """Sums to which `add` adds the products of a window, and what they become."""
+    outer = (g.batch, g.rows, g.columns)
+    begin = parse_statement("S[sb, sy, sx, sn] = bias[sn]")
     sums = nested(seq(begin, add), **dict(zip(("sb", "sy", "sx"), outer, strict=True)), sn=channels)
     result = Assign(parse_access("out[b, y, x, n]"), epilogue.of("S[b, y, x, n]", "[n]"))
     finish = nested(result, **dict(zip(("b", "y", "x"), outer, strict=True)), n=channels)
+    return Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
+
+
+def _program(g: Geometry, channels: int, epilogue: Epilogue, body: Statement, window: tuple[int, ...]) -> Program:
+    """What reads the padded image, given the shape of a window of weights."""
+    height = (g.rows - 1) * g.stride[0] + g.span[0]
     arguments = (
-        Buffer("a", "i8", (g.batch, g.height, g.width * c), "in"),
-        Buffer("out", epilogue.element, (*outer, channels), "out"),
-        Buffer("w", "i8", (channels, g.kernel[0], row), "const"),
+        Buffer("a", "i8", (g.batch, g.height, g.width * g.channels), "in"),
+        Buffer("out", epilogue.element, (g.batch, g.rows, g.columns, channels), "out"),
+        Buffer("w", "i8", (channels, *window), "const"),
         Buffer("bias", "i32", (channels,), "const"),
         Buffer("edge", "i32", (), "const"),
         *epilogue.constants((channels,)),
     )
     image = nested(_padded_row(g), cb=g.batch, cy=height)
-    body = Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
-    copy = Buffer("P", "i8", (g.batch, height, width * c), "scratch")
+    copy = Buffer("P", "i8", (g.batch, height, sum(row_bytes(g))), "scratch")
     return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
 
 

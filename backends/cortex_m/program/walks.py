@@ -40,10 +40,10 @@ def walks(program: Program) -> list[Walk]:
             if not b.in_registers:
                 key = _Key(_PLACES[b.memory], b.name, how != "read")
                 uses.setdefault(key, []).append((b.address(access.index) * BYTES[b.dtype], loops))
-    nests = list[_Nest]()
+    nests = list[_LoopNest]()
     for around, uses in found.values():
         spans = {key: _span(program.buffers[key.buffer], used, around) for key, used in uses.items()}
-        new = _Nest(around, [float(f.turns) for f in around], spans)
+        new = _LoopNest(around, [float(f.turns) for f in around], spans)
         if not any(nest.goes_on(new) for nest in nests):
             nests.append(new)
     for outer, inner in itertools.permutations(nests, 2):
@@ -60,7 +60,7 @@ class _Key(NamedTuple):
 
 
 @dataclass
-class _Span:
+class _Touched:
     """What turns touch of a buffer: `size` bytes from byte `first` on in the first turn, `accessed` ones in all."""
 
     first: int
@@ -68,7 +68,7 @@ class _Span:
     strides: tuple[float, ...]
     accessed: float
 
-    def cover(self, other: _Span) -> None:
+    def cover(self, other: _Touched) -> None:
         """Touch what another one does, too."""
         end = max(self.first + self.size, other.first + other.size)
         self.first = min(self.first, other.first)
@@ -76,14 +76,14 @@ class _Span:
 
 
 @dataclass
-class _Nest:
+class _LoopNest:
     """Loops, outermost first, how often each turns, and what is touched inside."""
 
     loops: tuple[For, ...]
     turns: list[float]
-    spans: dict[_Key, _Span]
+    spans: dict[_Key, _Touched]
 
-    def goes_on(self, other: _Nest) -> bool:
+    def goes_on(self, other: _LoopNest) -> bool:
         """Whether another nest, behind this one, is more turns of one of its loops; these are added then."""
         depth = len(self.loops)
         apart = next(
@@ -101,13 +101,13 @@ class _Nest:
             return False
         self.turns[at] += more[at]
         for key, span in other.spans.items():
-            mine = self.spans.setdefault(key, _Span(span.first, span.size, strides[key], 0))
+            mine = self.spans.setdefault(key, _Touched(span.first, span.size, strides[key], 0))
             mine.accessed += span.accessed
             if key in constants and mine.strides[at] == 0:
                 mine.cover(span)
         return True
 
-    def take_in(self, outer: _Nest) -> None:
+    def take_in(self, outer: _LoopNest) -> None:
         """Read the constants that loops around read, where all turns read what lies right beside."""
         depth = len(outer.loops)
         if depth >= len(self.loops) or any(
@@ -126,7 +126,7 @@ def _alike(values: Sequence[float], others: Sequence[float], at: int) -> bool:
     return all(one == other for i, (one, other) in enumerate(zip(values, others, strict=True)) if i != at)
 
 
-def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Span:
+def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Touched:
     """All uses of a buffer as one, from the first byte to the last that a turn touches."""
     strides = tuple(float(max(where[f.var] * f.step for where, _ in uses)) for f in around)
     still = {f.var: 0 for f in around}
@@ -134,10 +134,10 @@ def _span(b: Buffer, uses: Sequence[_Use], around: Sequence[For]) -> _Span:
     first = min(low for low, _ in ends)
     size = max(high for _, high in ends) - first + BYTES[b.dtype]
     accessed = sum(BYTES[b.dtype] * math.prod(f.turns for f in loops) for _, loops in uses)
-    return _Span(first, size, strides, float(accessed))
+    return _Touched(first, size, strides, float(accessed))
 
 
-def _together(spans: Mapping[_Key, _Span]) -> Iterator[ArrayAccess]:
+def _together(spans: Mapping[_Key, _Touched]) -> Iterator[ArrayAccess]:
     """The accesses, those of constants, which lie side by side, as one."""
     constants = [span for key, span in spans.items() if key.place == "params"]
     for key, span in spans.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import mve_layers
@@ -18,6 +19,7 @@ from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.support.mlir import functions
 from tosaic.tuner.space import Schedule, Space, Variant
 
@@ -41,7 +43,9 @@ def test_random_layers_and_schedules_are_exact(tmp_path):
             per_channel=per_channel,
         )
         cases.append(layer.case(FAMILY))
-        cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+        with suppress(RefusedError):
+            cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+    assert len(cases) > 50
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 
@@ -53,7 +57,10 @@ def test_wider_results_are_exact(tmp_path, element):
         for _ in range(3):
             window, channels = mve_layers.random_window(rng), int(rng.integers(1, 40))
             layer = mve_layers.conv2d(rng, window.pop("shape"), channels, **window, shifts=shifts, element=element)
-            cases += [layer.case(FAMILY), layer.case(FAMILY, layer.space(FAMILY).sample(choose))]
+            cases.append(layer.case(FAMILY))
+            with suppress(RefusedError):
+                cases.append(layer.case(FAMILY, layer.space(FAMILY).sample(choose)))
+    assert len(cases) > 20
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
 

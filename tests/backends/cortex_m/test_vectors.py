@@ -50,12 +50,6 @@ def first(variant: Variant) -> Schedule:
     return found
 
 
-def programs(layer: mve_layers.Layer) -> dict[str, Schedule]:
-    """The first schedule of each variant that is a program."""
-    firsts = {variant.name: first(variant) for variant in layer.space(FAMILY).variants}
-    return {n: s for n, s in firsts.items() if FAMILY.is_program(layer.workload(FAMILY), s, CORTEX_M55)}
-
-
 def kernel_of(layer: mve_layers.Layer, variant: str, knobs: dict) -> Built:
     """The schedule of a layer with these numbers."""
     what = FAMILY.vector_sketches(layer.workload(FAMILY))[variant]
@@ -133,15 +127,6 @@ def test_pixels_that_lie_apart_are_exact(tmp_path, shape, stride):
     cases = [layer.case(FAMILY, first(variant)) for variant in layer.space(FAMILY).variants]
     for outcome in run_cases(cases, tmp_path):
         assert outcome.exact, outcome
-
-
-def test_windows_of_short_rows_are_left_to_the_generator():
-    draw = np.random.default_rng(0)
-    inside = mve_layers.conv2d(draw, (1, 4, 4, 7), 16, (3, 3), pad=(1, 1, 1, 1))
-    above = mve_layers.conv2d(draw, (1, 2, 4, 16), 16, (1, 1), pad=(1, 0, 0, 0))
-    assert [programs(layer) for layer in (inside, above)] == [{}, {}]
-    one = pixels(9, 24, 16, clamp=(-100, 90), table=True)
-    assert set(programs(one)) == {variant.name for variant in one.space(FAMILY).variants}
 
 
 def test_the_guess_keeps_weights_where_windows_are_shallow():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
+from tosaic.backends.cortex_m.program.check import SLACK
 from tosaic.backends.cortex_m.program.legal import bounds_of
 from tosaic.backends.cortex_m.program.primitives.loops import with_loop
 from tosaic.backends.cortex_m.program.rewriting import at, mapped, mapped_down, meaning, seq, touches, under
@@ -74,7 +75,8 @@ class Unmask(Primitive):
             assert isinstance(s, Instr)
             register, source = (access.buffer for access in s.operands)
             _, last = bounds_of(program.buffers[source].address(s.operands[1].index), around)
-            if last + s.row.lanes > program.buffers[source].size:
+            b = program.buffers[source]
+            if last + s.row.lanes > b.size + (SLACK // BYTES[b.dtype] if b.memory == "scratch" else 0):
                 raise RefusedError(f"behind {s} there is nothing to read")
             if sum(access.buffer == register for how, access in touches(program.body) if how != "read") > 1:
                 raise RefusedError(f"lanes of {register} are written elsewhere, too")

@@ -13,7 +13,7 @@ _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnTiles:
     """The numbers of a schedule.
 
     Args:
@@ -28,7 +28,7 @@ class Columns:
     ahead: int
 
 
-def columns(s: Columns) -> Iterator[str]:
+def columns(s: ColumnTiles) -> Iterator[str]:
     """The steps of a schedule."""
     tile = FOUR * s.vectors
     yield from ("inline(P)", "drop(kx)", "drop(k)", "postpone(S)", f"rewrite(out, {s.result.form})")

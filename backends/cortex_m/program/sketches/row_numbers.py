@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 LANES = 16
@@ -10,8 +11,8 @@ FOUR = 4
 """Words of a vector."""
 VECTORS = 8
 """Vector registers."""
-_ROW, _BYTE, _PADDING = 30, 0.27, 0.135
-"""Cycles of a row of a strip, of a byte that is copied, and of one of padding."""
+_ROW, _BYTE, _PADDING, _MOVED, _TURN = 30, 0.27, 0.135, 5, 4
+"""Cycles of a row of a strip, of a byte that is copied, of one of padding, of a vector of a window, and of a window."""
 
 
 @dataclass(frozen=True)
@@ -40,33 +41,45 @@ class RowResult:
 
 
 @dataclass(frozen=True)
-class Strip:
+class ImageStrip:
     """Rows of an image between what pads it, in scratch memory.
 
     Args:
         rows: of results.
         tall: of those, how many a strip serves.
         height, pitch: its rows, and bytes of each.
-        taps: rows of a window.
+        taps: rows and columns of parts of a window that are read on their own.
         left, whole, right: bytes of a row: of its padding, and between.
         above: whether some rows are padding.
-        short: whether a row of a window is no whole vectors.
+        short: whether what is read of a window at a time is no whole vectors.
+        runs: bytes of each part of a window that lies together, and how many there are: these are copied side by side;
+            none where windows are read from the strip.
+        run: the loop over these parts; that over windows where there is one of each.
+        windows: of a strip, where they are copied.
     """
 
     rows: int
     tall: int
     height: int
     pitch: int
-    taps: int
+    taps: tuple[int, int]
     left: int
     whole: int
     right: int
     above: bool
     short: bool
+    runs: tuple[int, int] = (0, 0)
+    run: str = ""
+    windows: int = 0
 
     @property
     def bytes(self) -> int:
         return self.height * self.pitch
+
+    @property
+    def fused(self) -> bool:
+        """Whether rows of windows that are copied are one."""
+        return self.windows > 0 and self.tall > 1
 
     @property
     def padded(self) -> bool:
@@ -79,7 +92,8 @@ class Strip:
         row = _ROW + _BYTE * self.whole
         if self.left or self.right:
             row += _ROW / 2 + _PADDING * (self.left + self.whole + self.right)
-        return -(-self.rows // self.tall) * self.height * row
+        window = self.runs[1] * -(-self.runs[0] // LANES) * _MOVED + _TURN
+        return -(-self.rows // self.tall) * (self.height * row + self.windows * window)
 
 
 @dataclass(frozen=True)
@@ -119,17 +133,24 @@ class PixelRows:
     ahead: int
     finish_ahead: int
     copied: bool = False
-    strip: Strip | None = None
+    strip: ImageStrip | None = None
 
     @property
     def image(self) -> str:
         """The buffer that windows are read from."""
-        return "P" if self.strip else "a"
+        if self.strip is None:
+            return "a"
+        return "Q" if self.strip.runs[1] else "P"
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether the windows of pixels that are read together overlap."""
+        return self.image == "P"
 
     @property
     def taps(self) -> int:
-        """Rows of a window."""
-        return self.strip.taps if self.strip else 1
+        """Parts of a window that are read on their own."""
+        return math.prod(self.strip.taps) if self.strip else 1
 
     @property
     def pixel(self) -> str:
@@ -143,7 +164,8 @@ class PixelRows:
         return (
             self.block < self.channels
             and not self.rest
-            and (self.pixel == "xi" or self.copied or self.strip is not None)
+            and self.image != "Q"
+            and (self.pixel == "xi" or self.copied or self.overlapping)
         )
 
     @property

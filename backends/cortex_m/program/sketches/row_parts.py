@@ -237,8 +237,10 @@ class SumGroup:
 
     @property
     def taps(self) -> list[str]:
-        """The loop over the rows of a window, where there are several."""
-        return [self.depth.replace("k", "ky", 1)] if self.part.s.taps > 1 else []
+        """The loops over the rows of a window, and over the columns, where there are several."""
+        strip = self.part.s.strip
+        names = [name for name, count in zip(("ky", "kx"), strip.taps, strict=True) if count > 1] if strip else []
+        return [self.depth.replace("k", name, 1) for name in names]
 
     @property
     def loops(self) -> int:

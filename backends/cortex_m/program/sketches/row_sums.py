@@ -36,7 +36,9 @@ def row_sums(part: RowPart) -> Iterator[str]:
         packed = True
     yield from _tiles(part, groups)
     around = int(part.inner != part.loop)
-    dims = (around, around + 1 + (part.s.taps > 1)) if packed else (0, 2 if part.s.strip else 3)
+    strip = part.s.strip
+    depth = {"a": 3, "P": 2 + (strip is not None and strip.taps[1] > 1), "Q": 1}[part.s.image]
+    dims = (around, around + 1 + len(groups[0].taps)) if packed else (0, depth)
     for group in groups:
         yield from _added(group)
     for group in groups:
@@ -68,7 +70,9 @@ def _places(part: RowPart) -> Iterator[str]:
     if part.whole:
         order = [0, 3, 2, 1] if part.block > LANES else [2, 1, 0]
         counted = len(order)
-    pixel, dims = counted + 2, range(counted, counted + 4)
+    # Rows of pixels that are one have a dimension less.
+    outer = 1 if part.s.strip and part.s.strip.fused else 2
+    pixel, dims = counted + outer, range(counted, counted + outer + 2)
     if part.pixel:
         order = [pixel, *order, *(d for d in dims if d != pixel)]
     else:
@@ -99,7 +103,7 @@ def _added(g: SumGroup) -> Iterator[str]:
     if s.vectors:
         yield f"split({k}, {g.own('kl')}, {LANES})"
         yield from (f"reorder({loop}, {over})" for loop in reversed(loops) for over in (*g.taps, k))
-        if s.strip and len(loops) > 1:
+        if s.overlapping and len(loops) > 1:
             yield f"reorder({loops[0]}, {loops[1]})"
 
 
@@ -124,8 +128,8 @@ def _read(g: SumGroup) -> Iterator[str]:
             yield f"split({g.own('vh')}{int(g.pixel != '')}, {g.own('hl')}, {LANES})"
         yield f"stage({w}, {k}, {g.own('vw')}, q)"
     if g.held < s.vectors:
-        # Windows of a strip overlap: each is read alone.
-        each = f"{g.pixel}b" if s.strip and g.pixel else left
+        # Windows that overlap are read alone.
+        each = f"{g.pixel}b" if s.overlapping and g.pixel else left
         yield from (f"stage({s.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
 
 

@@ -22,8 +22,10 @@ _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 
 def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     """The steps of a schedule."""
-    yield from opened(s.strip) if s.strip else ("inline(P)", "drop(ky)", "drop(kx)")
-    yield "postpone(S)"
+    if s.strip:
+        yield from ("postpone(S)", *opened(s.strip))
+    else:
+        yield from ("inline(P)", "drop(ky)", "drop(kx)", "postpone(S)")
     if 1 < s.together < s.row:
         yield f"split(x, xi, {s.together}{', early' * (s.row % s.together > 0)})"
     if s.pixel:

@@ -51,6 +51,9 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
     vectors = {
         "pixels",
         "resident_vectors",
+        "strips",
+        "gathered",
+        "columns",
         "row",
         "rows",
         "vectors",
