@@ -15,6 +15,7 @@ import torch
 from conftest import NETS
 
 from tosaic.builds.build import seal
+from tosaic.builds.manifest import FORMAT
 from tosaic.support.mlir import parse
 
 NET, SMALL = f"{NETS}:net", f"{NETS}:small"
@@ -204,7 +205,7 @@ def test_a_build_with_a_bit_flipped(refused, build, tmp_path, file):
         ('"name": "x"', '"name": "../../x"', "$.firmware.inputs[0].name"),
         ('"machine": "mps3-an547"', '"machine": "mps3-an547,dumpdtb=/tmp/x"', "$.target.board.machine"),
         ('"dtype": "int8"', '"dtype": "iNt8"', "$.firmware.inputs[0].dtype"),
-        ('"format": 8', '"format": 7', ""),
+        (f'"format": {FORMAT}', '"format": 1', ""),
         ('"scales": [', '"scales": ["1", ', "$.firmware.inputs[0].quantization.scales[0]"),
         ('"load-store"', '"lead-store"', "$.target.core.pipeline.vector[0][1][0]"),
         ('"v(ld|st)[24]', '"v(ld|st[24]', "no regular expression: missing ), unterminated subpattern"),

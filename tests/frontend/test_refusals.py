@@ -64,7 +64,6 @@ MODELS: dict[str, tuple[Callable, tuple]] = {
     "no_input": (lambda m: torch.ones(2), ()),
     "no_result": (lambda m, x: (), (x,)),
     "training": (lambda m, x: x + m.layer.bias.detach().add_(1), (x,)),
-    "state_of_rank_0": (lambda m, x: x + m.count.add_(1), (x,)),
     "cache": (lambda m, x: (m.layer(x), Cache()), (x,)),
     "in_a_class": (lambda m, x: Pair(m.layer(x), (x * 2,)), (x,)),
 }
@@ -101,7 +100,6 @@ def factory(monkeypatch):
         ("no_result", "the model gives no tensor", ""),
         ("training", "the model writes to its parameter `layer.bias`", ""),
         ("cache", "the model returns a Cache", ""),
-        ("state_of_rank_0", "the input `b_count` has no axes", ""),
     ],
 )
 def test_a_model_is_refused(factory, name, what, where):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,12 @@ import pytest
 from board import Case, run_cases
 
 from tosaic.backends.cores.cortex_m55 import CORE
+from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.cortex_m.sharing import adapted, pack_alike
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.support.mlir import functions, ir, parse
+from tosaic.tuner.space import Schedule
 
 INDICES = np.array([[0, 47, 5, 5, 46, 16, 31, 32, 1]], np.int32)
 ROWS = 48
@@ -69,12 +74,19 @@ def test_every_order_of_a_table_gives_its_rows(tmp_path):
     assert wrong == []
 
 
+def _first_built(task: KernelTask, schedules: Iterator[Schedule]) -> tuple[Schedule, KernelSource]:
+    """The first schedule that builds: some have more numbers alive than registers."""
+    for schedule in schedules:
+        with suppress(RefusedError):
+            return schedule, task.generate(schedule)
+    pytest.fail("no schedule builds")
+
+
 @pytest.mark.parametrize("tile", ["1x1", "2x2", "3x2", "2x3", "1x4"])
 def test_a_table_takes_the_order_of_a_convolution_of_the_same_weights(tile):
     reader, convolution = task_of(lookup(32), "lookup"), task_of(head(32), "conv2d")
     variant = convolution.space.variant("conv2d.pixels")
     assert variant is not None
-    schedule = next(replace(variant, knobs={**variant.knobs, "tile": (tile,)}).schedules())
-    source = convolution.generate(schedule)
+    schedule, source = _first_built(convolution, replace(variant, knobs={**variant.knobs, "tile": (tile,)}).schedules())
     like = adapted(reader, reader.default(), source, schedule)
     assert like is not None and pack_alike(reader.generate(like), source)
