@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
@@ -63,6 +64,11 @@ def computed(program: ExportedProgram) -> Iterator[Node]:
         ):
             dependent.add(node.name)
             yield node
+
+
+def is_in_place(node: Node) -> bool:
+    """Whether a node writes its first operand; its canonical form does not."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def is_random(node: Node) -> bool:

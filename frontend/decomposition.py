@@ -6,11 +6,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical, computed
+from tosaic.frontend.canonical import DEQUANTIZE, QUANTIZE, canonical, computed, is_in_place
 from tosaic.frontend.complex import complex_decompositions, is_joint, refuse_complex, with_parts
 from tosaic.frontend.control_flow import straightened
 from tosaic.frontend.decompositions.registry import decomposition_of
@@ -30,7 +29,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """
     keep_written_constants(program)
     program = straightened(program)
-    given = unknown = [node for node in unknown_ops(program) if not _is_in_place(node)]
+    given = unknown = [node for node in unknown_ops(program) if not is_in_place(node)]
     for _ in range(_ROUNDS):
         targets = [node.target for node in unknown if not is_joint(node.target)]
         table: dict[Any, Callable] = {target: made for target in targets if (made := decomposition_of(target))}
@@ -50,11 +49,6 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 def importable(program: ExportedProgram) -> ExportedProgram:
     """The program itself, or in its canonical form, where it holds ops without a lowering: taken apart."""
     return decomposed(program) if unknown_ops(program) else program
-
-
-def _is_in_place(node: Node) -> bool:
-    """Whether it writes its operands; its canonical form does not."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _refuse(nodes: list[Node]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -33,8 +32,7 @@ def tabulate_places(module: GraphModule) -> None:
 
 
 def _is_index(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.numel() == 1 and _is_integer(node)
+    return _is_integer(node) and node.meta["val"].numel() == 1
 
 
 def _is_integer(node: Node) -> bool:
@@ -86,7 +84,7 @@ def _count(module: GraphModule, place: Node, own: dict[Node, None]) -> int:
     return 0
 
 
-def _rows_by_index(own: dict[Node, None]) -> Iterator[tuple[int, Node]]:
+def _rows_by_index(own: dict[Node, None]) -> list[tuple[int, Node]]:
     """The indices of look-ups and writes, and the rows that there are, the fewest first."""
     found = list[tuple[int, Node]]()
     for node in own:
@@ -98,12 +96,12 @@ def _rows_by_index(own: dict[Node, None]) -> Iterator[tuple[int, Node]]:
                 found.append((args[0].meta["val"].shape[0], node))
             elif user.target is aten.index_select.default and args[2] is node:
                 found.append((args[0].meta["val"].shape[args[1]], node))
-    return iter(sorted(found, key=lambda pair: pair[0]))
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def _value(module: GraphModule, place: Node, number: int, own: dict[Node, None], wanted: Node) -> Tensor:
     """What a node is at a place."""
-    known: dict[Node, Any] = {place: torch.full_like(torch.empty(place.meta["val"].shape), number).long()}
+    known: dict[Node, Any] = {place: torch.full(place.meta["val"].shape, number)}
 
     def value(node: Node) -> Any:
         if node not in known:

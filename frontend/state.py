@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from tosaic.frontend.canonical import arguments
+from tosaic.frontend.canonical import arguments, is_in_place
 from tosaic.frontend.interface import Batch
 from tosaic.frontend.layouts import take_scalars, with_axes
 from tosaic.support.sequence import in_sequence
@@ -36,7 +35,7 @@ def keep_written_constants(program: ExportedProgram) -> None:
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     values = {**program.state_dict, **program.constants}
     buffers = {_place(values[str(spec.target)]): spec for spec in specs if spec.kind is InputKind.BUFFER}
-    written = {node.args[0] for node in program.graph.nodes if _writes_first(node)}
+    written = {node.args[0] for node in program.graph.nodes if is_in_place(node)}
     for number, spec in reversed(list(enumerate(specs))):
         node = placeholders[spec.arg.name]
         if spec.kind is not InputKind.CONSTANT_TENSOR or node not in written:
@@ -53,11 +52,6 @@ def keep_written_constants(program: ExportedProgram) -> None:
 def _place(tensor: Any) -> tuple:
     """What two names of one tensor have in common."""
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
-
-
-def _writes_first(node: Node) -> bool:
-    """Whether an op writes its first operand."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def take_states(program: ExportedProgram) -> tuple[State, ...]:

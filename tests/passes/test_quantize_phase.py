@@ -427,13 +427,7 @@ def test_layer_norm_is_nearly_always_the_ideal_rounding(size, spread):
     centered = real - real.mean(2, keepdims=True)
     wanted = centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-5) * weight + bias
     kind = ("", float(np.abs(wanted).max() / 124), 4)
-    b = Casts()
-    b.functions.append(_composite("layer_norm", size, ["x", "w", "b"], ", tosaic.epsilon = 1.0e-5 : f64"))
-    x = b.input((1, 50, size), "i8:f32, 0.03:3")
-    y = b.op("func.call", [x, b.constant(weight), b.constant(bias)], x[1], "{callee = @layer_norm}")
-    module = b.module(b.requantized(y, f"i8:f32, {kind[1]!r}:4"))
-    for phase in ("legalize", "quantize"):
-        run_phase(module, phase)
+    module = _normalization("layer_norm", "i8:f32, 0.03:3", f"i8:f32, {kind[1]!r}:4", weight, bias)
     (got,) = evaluate(module, [data])
     most, share = off_by(got, ideal(wanted, kind))
     assert most <= 1
@@ -451,13 +445,7 @@ def test_rms_norm_is_nearly_always_the_ideal_rounding(size, spread, point):
     real = (data.astype(float) - point) * 0.03
     wanted = real / np.sqrt((real**2).mean(2, keepdims=True) + 1e-5) * weight
     kind = ("", float(np.abs(wanted).max() / 124), 4)
-    b = Casts()
-    b.functions.append(_composite("rms_norm", size, ["x", "w"], ", tosaic.epsilon = 1.0e-5 : f64"))
-    x = b.input((1, 50, size), f"i8:f32, 0.03:{point}")
-    y = b.op("func.call", [x, b.constant(weight)], x[1], "{callee = @rms_norm}")
-    module = b.module(b.requantized(y, f"i8:f32, {kind[1]!r}:4"))
-    for phase in ("legalize", "quantize"):
-        run_phase(module, phase)
+    module = _normalization("rms_norm", f"i8:f32, 0.03:{point}", f"i8:f32, {kind[1]!r}:4", weight)
     (got,) = evaluate(module, [data])
     most, share = off_by(got, ideal(wanted, kind))
     assert most <= 1
@@ -474,13 +462,7 @@ def test_rms_norm_of_int16_has_65_decibels(size, spread):
     real = data.astype(float) * 0.001
     wanted = real / np.sqrt((real**2).mean(2, keepdims=True) + 1e-5) * weight
     kind = ("", float(np.abs(wanted).max() / 32000), 0)
-    b = Casts()
-    b.functions.append(_composite("rms_norm", size, ["x", "w"], ", tosaic.epsilon = 1.0e-5 : f64"))
-    x = b.input((1, 50, size), "i16:f32, 0.001")
-    y = b.op("func.call", [x, b.constant(weight)], x[1], "{callee = @rms_norm}")
-    module = b.module(b.requantized(y, f"i16:f32, {kind[1]!r}"))
-    for phase in ("legalize", "quantize"):
-        run_phase(module, phase)
+    module = _normalization("rms_norm", "i16:f32, 0.001", f"i16:f32, {kind[1]!r}", weight)
     (got,) = evaluate(module, [data])
     error = got * kind[1] - wanted
     assert 10 * np.log10((wanted**2).mean() / (error**2).mean()) > 65
@@ -551,6 +533,19 @@ def test_factors_that_no_rescale_can_take(factor):
 def test_quantization_saturates_and_rounds_half_to_even():
     one = Quantization("i8", (0.5,), (3,), None, -128, 127)
     assert one.quantize(np.array([0.25, 0.75, 1e9, -1e9])).tolist() == [3, 5, 127, -128]
+
+
+def _normalization(kind: str, given: str, result: str, *vectors: np.ndarray) -> ir.Module:
+    """A composite over the last axis of [1, 50, size], quantized so, with vectors of its channels, in integers."""
+    size = len(vectors[0])
+    b = Casts()
+    b.functions.append(_composite(kind, size, ["x", "w", "b"][: 1 + len(vectors)], ", tosaic.epsilon = 1.0e-5 : f64"))
+    x = b.input((1, 50, size), given)
+    y = b.op("func.call", [x, *map(b.constant, vectors)], x[1], f"{{callee = @{kind}}}")
+    module = b.module(b.requantized(y, result))
+    for phase in ("legalize", "quantize"):
+        run_phase(module, phase)
+    return module
 
 
 def _composite(kind: str, size: int, arguments: list[str], more: str) -> str:

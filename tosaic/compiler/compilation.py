@@ -115,6 +115,7 @@ def _firmware(
     sources = {name: kernel.source for name, kernel in kernels.items()}
     names = middle.captured.input_names, middle.captured.output_names
     program = assemble(placed, sources, placement.regions, where, *names)
+    module = parse(middle.meaning)
     return build_firmware(
         program,
         options.target,
@@ -122,10 +123,10 @@ def _firmware(
         name=options.name,
         include=tuner.headers,
         libraries=tuner.libraries,
-        selftest=_selftest(middle),
+        selftest=_selftest(middle, module),
         states=middle.states,
         plan=_planned(program, middle, tuner),
-        places=places_of(parse(middle.meaning)),
+        places=places_of(module),
     )
 
 
@@ -226,9 +227,9 @@ def _planned(program: CallSequence, middle: Middle, tuner: Tuner) -> MemoryPlan:
     return plan_memory(program, tuner.target, waits) if waits else plan
 
 
-def _selftest(middle: Middle) -> SelfTest | None:
+def _selftest(middle: Middle, module: ir.Module) -> SelfTest | None:
     """A sample and what the integer module makes of it; None where TOSA does not define that to the bit."""
-    if not is_exact(parse(middle.meaning)):
+    if not is_exact(module):
         return None
     return SelfTest(*map(tuple, middle.computed[0]))
 

@@ -20,15 +20,14 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.vector_product_sketch import FloatProduct, float_conv2d
-from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.family import FloatFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.target import Core
 from tosaic.support.functions import body_of, computing_ops
 from tosaic.support.mlir import ir, shape_of
 from tosaic.support.values import is_argument
 
 
-class _Products(ProgramFamily):
+class _Products(FloatFamily):
     """What is a sum of products of floats, with an optional CLAMP: its variants are those of a program."""
 
     @abstractmethod
@@ -41,9 +40,6 @@ class _Products(ProgramFamily):
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         return {"outer": self.product(workload)}
-
-    def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
-        return super()._sketches(workload, core) if ("mve.fp" if core.mve else "fp") in core.isa else {}
 
 
 @FAMILIES.register

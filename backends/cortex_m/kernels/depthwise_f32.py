@@ -10,9 +10,8 @@ from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.float_depthwise_sketch import ScalarFloatDepthwise
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry, match_f32, workload
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise
-from tosaic.backends.cortex_m.program.family import ProgramFamily
+from tosaic.backends.cortex_m.program.family import FloatFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
 
@@ -20,7 +19,7 @@ _LANES = 4
 
 
 @FAMILIES.register
-class DepthwiseF32(ProgramFamily):
+class DepthwiseF32(FloatFamily):
     """DEPTHWISE_CONV2D, f32 times constant f32 that are numbers, one output a channel, optional CLAMP.
 
     Its variants are those of a program.
@@ -49,6 +48,3 @@ class DepthwiseF32(ProgramFamily):
         if geometry.channels < _LANES:
             return {}
         return {"lined": FloatDepthwise(geometry, clamped, workload.constants)}
-
-    def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
-        return super()._sketches(workload, core) if ("mve.fp" if core.mve else "fp") in core.isa else {}

@@ -11,6 +11,7 @@ from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.program import floats
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.float_products import FloatTile, float_products
+from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -61,7 +62,7 @@ class ScalarFloatProduct:
         Raises:
             RefusedError: there is none with these.
         """
-        pixels, channels = map(int, str(knobs["tile"]).split("x"))
+        pixels, channels = tile_sizes(str(knobs["tile"]))
         g, unroll = self.geometry, int(knobs["unroll"])
         if pixels > g.columns or self.channels % channels:
             raise RefusedError(f"{g.columns} pixels and {self.channels} channels have no tile of {knobs['tile']}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from tosaic.backends.cortex_m.program.kernel import Knobs, assignments
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, VECTORS, ImageStrip, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup, row_parts
 from tosaic.backends.cortex_m.program.sketches.rows import rows_of_pixels
+from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -93,7 +93,7 @@ class PixelSketch(VectorConv2d):
         most = whole or self.channels
         divisors = [n for n in range(LANES, most, LANES) if most % n == 0]
         blocks = dict.fromkeys([most, *(max((n for n in divisors if n <= limit), default=most) for limit in _BLOCKS)])
-        sizes = map(_sizes, _TILES)
+        sizes = map(tile_sizes, _TILES)
         return {
             "tile": tuple(f"{p}x{c}" for p, c in sizes if p <= max(self.lengths) and c <= min(blocks)),
             "together": tuple(dict.fromkeys(n for row in self.lengths for n in _together(row))),
@@ -122,7 +122,7 @@ class PixelSketch(VectorConv2d):
             *assignments({"weights": places, **{name: knobs[name] for name in ("share", "repeats", "unroll", "held")}})
         ]
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
-            (pixels, width), channels = _sizes(str(tile)), int(block)
+            (pixels, width), channels = tile_sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
             for together in _some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
@@ -145,7 +145,7 @@ class PixelSketch(VectorConv2d):
         Raises:
             RefusedError: there is none with these.
         """
-        pixels, width = _sizes(str(knobs["tile"]))
+        pixels, width = tile_sizes(str(knobs["tile"]))
         together, share, block, repeats, unroll, held, finish, ahead, finish_ahead = map(int, _NUMBERS(knobs))
         if not max(pixels, share) <= together <= self.row(knobs):
             raise RefusedError(f"{together} pixels have no tiles of {knobs['tile']}, or of {share}")
@@ -270,13 +270,6 @@ class PixelSketch(VectorConv2d):
         if not part.pixel:
             return -(-part.block // FOUR) * (each + factors) + _ENTRY
         return -(-part.block // FOUR) * (s.together * (each + 4 / part.unrolled) + _ENTRY + 2 * factors)
-
-
-@lru_cache(maxsize=64)
-def _sizes(tile: str) -> tuple[int, int]:
-    """Pixels and channels of a tile."""
-    pixels, channels = tile.split("x")
-    return int(pixels), int(channels)
 
 
 def _together(row: int) -> list[int]:

@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.program.derived import DERIVED
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches import matmuls, products
 from tosaic.backends.cortex_m.program.sketches.products import ThumbTile, Tile
+from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.thumb import HIGH
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -73,7 +74,7 @@ class Conv2dSketch:
         }
 
     def tile(self, knobs: Knobs) -> Tile:
-        pixels, channels = map(int, str(knobs["tile"]).split("x"))
+        pixels, channels = tile_sizes(str(knobs["tile"]))
         g = self.geometry
         if pixels > g.columns or self.channels % channels:
             raise RefusedError(f"{g.columns} pixels and {self.channels} channels have no tile of {knobs['tile']}")
@@ -134,7 +135,7 @@ class MatmulSketch:
         return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core), "scale": scale}
 
     def tile(self, knobs: Knobs) -> Tile:
-        rows, columns = map(int, str(knobs["tile"]).split("x"))
+        rows, columns = tile_sizes(str(knobs["tile"]))
         if rows > self.rows or self.columns % columns:
             raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
         return _tile(rows, columns, self.rows, self.depth, knobs)

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sharing import Lines
 from tosaic.backends.cortex_m.program.sketches.outer import outer
 from tosaic.backends.cortex_m.program.sketches.outer_numbers import LANES, CopiedWindow, OuterBlock, OuterTiles
-from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of
+from tosaic.backends.cortex_m.program.sketches.tiles import TiledAxis, axis_of, lines_of, tile_sizes
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -71,7 +70,7 @@ class FloatProduct:
         """The numbers that are open: `tile`, pixels x channels of the sums in vectors; `unroll`, elements of the depth
         in a turn; `load`, whether elements are loaded two by two; `ahead`, loads that run a turn ahead; `weights`,
         where a block of them is read for all pixels."""
-        sizes = ((tile, *_sizes(tile)) for tile in _TILES)
+        sizes = ((tile, *tile_sizes(tile)) for tile in _TILES)
         return {
             "tile": tuple(tile for tile, p, n in sizes if p <= self.geometry.columns and n - LANES < self.channels),
             "unroll": tuple(n for n in _UNROLLED if n <= self.depth) or (self.depth,),
@@ -86,7 +85,7 @@ class FloatProduct:
         Raises:
             RefusedError: there is none with these.
         """
-        (pixels, width), unroll, g = _sizes(str(knobs["tile"])), int(knobs["unroll"]), self.geometry
+        (pixels, width), unroll, g = tile_sizes(str(knobs["tile"])), int(knobs["unroll"]), self.geometry
         if self.kind == "copied":
             down, across = TiledAxis(1, (g.rows,), False, g.rows), TiledAxis(pixels, (g.columns,), False, g.columns)
             window = CopiedWindow(g.kernel[1], g.channels, g.dilation[1] == 1, any(g.pad[2:]))
@@ -165,13 +164,6 @@ class FloatProduct:
             )
             for part in range(len(along.parts))
         ]
-
-
-@lru_cache(maxsize=64)
-def _sizes(tile: str) -> tuple[int, int]:
-    """Pixels and channels of a tile."""
-    pixels, channels = tile.split("x")
-    return int(pixels), int(channels)
 
 
 def float_conv2d(geometry: Geometry, channels: int, clamped: bool, constants: Mapping[str, np.ndarray]) -> FloatProduct:

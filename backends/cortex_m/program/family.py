@@ -89,3 +89,10 @@ class ProgramFamily(KernelFamily):
         if schedule.variant == STEPS:
             return self._algorithm(workload, core)
         return self._sketches(workload, core).get(schedule.variant)
+
+
+class FloatFamily(ProgramFamily):
+    """A family of floats: its kernels are programs on cores with instructions for them."""
+
+    def _sketches(self, workload: Workload, core: Core) -> Mapping[str, Sketched]:
+        return super()._sketches(workload, core) if ("mve.fp" if core.mve else "fp") in core.isa else {}

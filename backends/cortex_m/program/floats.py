@@ -46,13 +46,14 @@ def copied_depthwise_f32(geometry: Geometry, clamped: bool) -> Program:
     total = parse_access("S[sb, sn, sy, sx]")
     product = Op("mul", (Access("P", (Affine.of("sb"), Affine.of("sn"), *places)), parse_access("w[sn, ky, kx]")))
     add = nested(Reduce(total, product), ky=g.kernel[0], kx=g.kernel[1])
-    bounds = (Assign(total, Op(op, (total, Access(name)))) for op, name in (_BOUNDS if clamped else ()))
     loops = {"b": batch, "n": channels, "y": rows, "x": columns}
-    sums = nested(seq(Assign(total, _BIAS), add, *bounds), **{f"s{name}": extent for name, extent in loops.items()})
+    sums = nested(
+        seq(Assign(total, _BIAS), add, *_bounds(total, clamped)),
+        **{f"s{name}": extent for name, extent in loops.items()},
+    )
     finish = nested(Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, n, y, x]")), **loops)
     image = nested(padded_row(g, width, 0), cb=batch, cn=channels, cy=height)
-    numbers = [Buffer(name, "f32", (), "const") for _, name in (_BOUNDS if clamped else ())]
-    factors = (*_weights((channels, *g.kernel), channels), *numbers)
+    factors = (*_weights((channels, *g.kernel), channels), *_numbers(clamped))
     body = Alloc(Buffer("S", "f32", tuple(loops.values()), "scratch"), seq(sums, finish))
     copy = Buffer("P", "f32", (batch, channels, height, width), "scratch")
     out = Buffer("out", "f32", (batch, rows, columns, channels), "out")
@@ -108,13 +109,21 @@ def _product(element: Access, weight: str) -> Statement:
     return Reduce(TOTAL, Op("mul", (element, parse_access(weight))))
 
 
+def _bounds(total: Access, clamped: bool) -> list[Statement]:
+    """What keeps a sum between the bounds, if there are any."""
+    return [Assign(total, Op(op, (total, Access(name)))) for op, name in _BOUNDS] if clamped else []
+
+
+def _numbers(clamped: bool) -> list[Buffer]:
+    """The bounds."""
+    return [Buffer(name, "f32", (), "const") for _, name in _BOUNDS] if clamped else []
+
+
 def _bounded(factors: list[Buffer], shape: tuple[int, ...], first: Value, add: Statement, clamped: bool) -> Program:
     """Sums of a shape, that begin with a number, and have bounds where they are clamped."""
-    bounds = _BOUNDS if clamped else ()
-    sums = sums_of(shape, first, add, *(Assign(TOTAL, Op(op, (TOTAL, Access(name)))) for op, name in bounds))
+    sums = sums_of(shape, first, add, *_bounds(TOTAL, clamped))
     result = Assign(parse_access("out[b, y, x, n]"), parse_access("S[b, y, x, n]"))
     finish = nested(result, **dict(zip(("b", "y", "x", "n"), shape, strict=True)))
     inputs, constants = ([b for b in factors if (b.memory == "in") == is_input] for is_input in (True, False))
-    numbers = [Buffer(name, "f32", (), "const") for _, name in bounds]
-    arguments = (*inputs, Buffer("out", "f32", shape, "out"), *constants, *numbers)
+    arguments = (*inputs, Buffer("out", "f32", shape, "out"), *constants, *_numbers(clamped))
     return Program(arguments, Alloc(Buffer("S", "f32", shape, "scratch"), seq(sums, finish)))

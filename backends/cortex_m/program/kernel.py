@@ -286,7 +286,7 @@ def _possible(
         with suppress(RefusedError):
             cost = what.cost(each)
             if isinstance(what, Promising):
-                if not site.holds(what.promise(each)):
+                if site.most_scratch is not None and not site.holds(what.promise(each)):
                     continue
                 if site.waits_for_memory:
                     cost += waits(tuple(what.moved(each)))

@@ -13,6 +13,13 @@ from tosaic.backends.cortex_m.program.sharing import Lines
 _LETTERS = {"y": "u", "x": "v"}
 
 
+@lru_cache(maxsize=64)
+def tile_sizes(tile: str) -> tuple[int, int]:
+    """Pixels and channels of a tile such as 3x2."""
+    pixels, channels = tile.split("x")
+    return int(pixels), int(channels)
+
+
 @dataclass(frozen=True)
 class TiledAxis:
     """Rows, or columns, of results in tiles.
