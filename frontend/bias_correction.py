@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,7 @@ class _Corrector(Interpreter):
         super().__init__(prepared)
         self.count = count
         self.sqnr: dict[str, tuple[Origin, float]] = {}
+        self._rounded: dict[str, Tensor] = {}
 
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> _Twin:
         values = list(super().placeholder(target, args, kwargs))
@@ -129,7 +131,8 @@ class _Corrector(Interpreter):
         return _Twin(result.exact, corrected(result.rounded, error, op.result_axis))
 
     def _round_weights(self, node: Node, op: Weighted) -> None:
-        """Replace the weights of a layer, where no other reads them."""
+        """Replace the weights of a layer, where no other reads them. Equal ones, which another method of the model has,
+        are rounded alike."""
         assert isinstance(self.module, GraphModule)
         image, observed = node.all_input_nodes[:2]
         observer, stored = observer_of(self.module, observed), own_weight(self.module, observed)
@@ -138,8 +141,12 @@ class _Corrector(Interpreter):
         exact = self.fetch_attr(str(stored.target))
         scale, centered = observer.calculate_qparams()[0], own_bias(node) is not None
         images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
-        rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)
+        key = hashlib.sha256(exact.numpy().tobytes() + scale.numpy().tobytes()).hexdigest()
+        rounded = self._rounded.get(key)
+        if rounded is None or rounded.shape != exact.shape:
+            rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)
         if rounded is not None:
+            self._rounded[key] = rounded
             self._replace(stored, rounded)
             self.env[observed] = _Twin([exact] * self.count, [rounded] * self.count)
 

@@ -21,6 +21,8 @@ from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.layouts import channels_last, give_channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.masks import ends_in_softmax
+from tosaic.frontend.methods import InTurn, Methods, enter_methods, entered_buffers, methods_of, number_states
+from tosaic.frontend.methods import in_turn as modules_in_turn
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
@@ -30,9 +32,10 @@ from tosaic.frontend.sizes import refuse_large_tensors
 from tosaic.frontend.state import State, in_turn, take_states
 from tosaic.frontend.unsigned import as_floats, as_signed, take_bytes, take_stored
 from tosaic.support.errors import Advice, ModelError
+from tosaic.support.methods import Method
 from tosaic.support.tosa_ops import MOST_AXES
 
-Model: TypeAlias = str | nn.Module | ExportedProgram
+Model: TypeAlias = str | nn.Module | ExportedProgram | Methods
 Calibration: TypeAlias = str | Path | Tensor | np.ndarray | Iterable[Any] | None
 
 _WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl")
@@ -57,6 +60,7 @@ class Capture:
         states: what the model keeps between calls: the program's last inputs and its last results.
         bytes: the numbers of the inputs that are uint8 at run time, and floats from 0 to 255 here.
         advice: what the user should know of how it came in.
+        methods: what the program calls in turn; empty where it is one.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Capture:
     states: tuple[State, ...] = ()
     bytes: tuple[int, ...] = ()
     advice: tuple[Advice, ...] = ()
+    methods: tuple[Method, ...] = ()
 
     @property
     def input_names(self) -> list[str]:
@@ -94,7 +99,8 @@ def capture(
 
     Args:
         model: a `.pt2` or `.onnx` file, `file.py:factory` where the factory returns (module, example inputs[,
-            calibration batches]), or `zoo:NAME`; or a module or program itself, which stays as it is.
+            calibration batches]), or `zoo:NAME`; or a module or program itself, which stays as it is. Several
+            factories, `file.py:one,other`, or a dict of (module, example inputs), are methods of one model.
         calibration: what `read_samples` reads, or samples, each nested as the example inputs are.
         inputs: example inputs in place of the model's own: its arguments, or a dict of keyword arguments. They may be
             nested; what is no tensor among them is constant.
@@ -112,14 +118,18 @@ def capture(
     program, example = _exported(module, example, shapes)
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
+    methods = methods_of(example, program) if isinstance(module, InTurn) else ()
     names = result_names(program)
+    if methods:
+        names = names[: sum(method.results for method in methods)]
+    call_of = module.as_one_call if isinstance(module, InTurn) else as_call
     examples = tensors_of(example, example)
     flatten(program, examples)
     take_scalars(program, _placeholders(program))
     examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, as_call(sample)), example)) for sample in given]
+    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, call_of(sample)), example)) for sample in given]
     batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
     if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, _input_names(program), examples, "calibration")
@@ -136,12 +146,17 @@ def capture(
     examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]
     stored = take_stored(program, _placeholders(program))
     examples, batches = as_signed(examples, stored), [as_signed(batch, stored) for batch in batches]
-    states = take_states(program)
+    entered = dict[Node, str]()
+    if isinstance(module, InTurn):
+        enter_methods(program, module, methods)
+        entered = entered_buffers(program, module)
+    states = take_states(program, set(entered.values()))
+    number_states(entered, [state.name for state in states])
     if states:
         _check_placeholders(program)
         program = decomposed(program)
         examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
-    return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice)
+    return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice, methods)
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:
@@ -161,6 +176,8 @@ def _load(
         name = model.removeprefix("zoo:")
         module, examples, batches = zoo.load(name)
         return name, module, as_call(examples if inputs is None else inputs), batches
+    if is_function(model) and "," in model.rpartition(":")[2]:
+        return _several(model, inputs)
     if is_function(model):
         module, own_inputs, samples = _call_factory(model)
         return model.rpartition(":")[2], module, as_call(own_inputs if inputs is None else inputs), samples
@@ -181,11 +198,28 @@ def _load(
     raise ModelError(f"`{model}` is not a model", hint=hint)
 
 
-def _given(model: nn.Module | ExportedProgram, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable]:
+def _several(model: str, inputs: Any) -> tuple[str, InTurn, Call, Iterable]:
+    """The methods that `file.py:one,other` names, each with its own samples, in turn."""
+    file, _, listed = model.rpartition(":")
+    names = [name.strip() for name in listed.split(",")]
+    made = {name: _call_factory(f"{file}:{name}") for name in names}
+    module, example = modules_in_turn({name: (net, own) for name, (net, own, _) in made.items()})
+    given = [list(samples) for _, _, samples in made.values()]
+    if len(set(map(len, given))) > 1:
+        counts = ", ".join(f"{name} {len(samples)}" for name, samples in zip(names, given, strict=True))
+        raise ModelError("the methods have different numbers of calibration batches", why=counts)
+    samples = [dict(zip(names, each, strict=True)) for each in zip(*given, strict=True)]
+    return "_".join(names), module, example if inputs is None else module.as_one_call(inputs), samples
+
+
+def _given(model: Any, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, Call, Iterable]:
     if isinstance(model, ExportedProgram):
         program = copy.deepcopy(model)  # capture flattens it in place
         saved: Call = program.example_inputs or ((), {})
         return "program", program, saved if inputs is None else as_call(inputs), ()
+    if isinstance(model, Mapping) and all(isinstance(each, tuple) for each in model.values()):
+        module, example = modules_in_turn(model)
+        return "_".join(model), module, example if inputs is None else module.as_one_call(inputs), ()
     if not isinstance(model, nn.Module):
         raise ModelError(f"a {type(model).__name__} is no model", hint=_hint(model))
     if inputs is None:

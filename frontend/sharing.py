@@ -12,6 +12,7 @@ from tosaic.frontend.calibrated import Calibrated
 from tosaic.frontend.canonical import arguments
 from tosaic.frontend.lowerings.op_quantization import Arithmetic, Averaged, Joined, Recurrent
 from tosaic.frontend.lowerings.registry import op_quantization
+from tosaic.frontend.methods import ENTER
 from tosaic.frontend.observer import RangeObserver
 from tosaic.frontend.recurrent import states_of
 
@@ -91,13 +92,18 @@ class _Sharing(Calibrated):
                 self._give(zeros, min(known, key=self.scale))
 
     def share_kept(self, states: int) -> None:
-        """Let the last arguments have the formats of the last results."""
+        """Let the last arguments have the formats of the last results, and what methods read of them."""
         given = [node for node in self.module.graph.nodes if node.op == "placeholder"]
         results = list(arguments(self.module.graph.output_node())[0])
         for before, after in zip(given[len(given) - states :], results[len(results) - states :], strict=True):
             old, new = self.result(before), self.observer(after)
             if old is not None and new is not None:
                 self.replace(old, new)
+        for node in [node for node in self.module.graph.nodes if node.target is ENTER]:
+            source, _, state = arguments(node)
+            entered, new = self.observer(source), self.observer(results[len(results) - states + state])
+            if entered is not None and new is not None:
+                self.replace(entered, new)
 
     def share_state(self, layer: Node) -> None:
         """Let a recurrent layer's first state have the format of its results, which are the states behind it."""

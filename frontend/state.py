@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,24 +28,26 @@ class State(NamedTuple):
 def keep_written_constants(program: ExportedProgram) -> None:
     """Let tensors that a model holds, and writes, without having registered them be buffers. It is changed in place.
 
-    Where such a tensor is a registered buffer as well, as in a cache of Hugging Face's, it is that buffer: PyTorch
-    takes no program apart that writes one tensor under two names.
+    Where a tensor is a buffer under several names, or one that is written is a buffer as well, as in a cache of Hugging
+    Face's, it is the first of these buffers: PyTorch takes no program apart that writes one tensor under two names.
     """
     specs = program.graph_signature.input_specs
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     values = {**program.state_dict, **program.constants}
-    buffers = {_place(values[str(spec.target)]): spec for spec in specs if spec.kind is InputKind.BUFFER}
     written = {node.args[0] for node in program.graph.nodes if is_in_place(node)}
-    for number, spec in reversed(list(enumerate(specs))):
-        node = placeholders[spec.arg.name]
-        if spec.kind is not InputKind.CONSTANT_TENSOR or node not in written:
-            continue
-        if same := buffers.get(_place(values[str(spec.target)])):
-            node.replace_all_uses_with(placeholders[same.arg.name])
-            program.graph.erase_node(node)
-            del specs[number]
-        else:
-            specs[number] = InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=False)
+    buffers: dict[tuple, Node] = {}
+    for kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+        for spec in [spec for spec in specs if spec.kind is kind]:
+            node = placeholders[spec.arg.name]
+            if kind is not InputKind.BUFFER and node not in written:
+                continue
+            same = buffers.setdefault(_place(values[str(spec.target)]), node)
+            if same is not node:
+                node.replace_all_uses_with(same)
+                program.graph.erase_node(node)
+                specs.remove(spec)
+            elif kind is not InputKind.BUFFER:
+                specs[specs.index(spec)] = InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=False)
     program.graph_module.recompile()
 
 
@@ -54,18 +56,22 @@ def _place(tensor: Any) -> tuple:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def take_states(program: ExportedProgram) -> tuple[State, ...]:
+def take_states(program: ExportedProgram, entered: Collection[str] = ()) -> tuple[State, ...]:
     """Let a functional program take the buffers that it writes as its last inputs, and give them as its last results,
     both in this order. It is changed in place.
 
-    A buffer that is written before it is read is no state: nothing sees what it held. One without axes has one.
+    A buffer that is written before it is read is no state: nothing sees what it held, unless another method does. One
+    without axes has one.
+
+    Args:
+        entered: the paths of buffers that a method reads from another.
     """
     signature, output = program.graph_signature, program.graph.output_node()
     results = list(zip(signature.output_specs, arguments(output)[0], strict=True))
     buffers = {str(spec.target): spec for spec in signature.input_specs if spec.kind is InputKind.BUFFER}
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     mutated = [(str(spec.target), node) for spec, node in results if spec.kind is OutputKind.BUFFER_MUTATION]
-    written = [(path, node) for path, node in mutated if placeholders[buffers[path].arg.name].users]
+    written = [(p, node) for p, node in mutated if p in entered or placeholders[buffers[p].arg.name].users]
     if not mutated:
         return ()
     kept = [(spec, node) for spec, node in results if spec.kind is not OutputKind.BUFFER_MUTATION]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tosaic.support.functions import computing_ops, operands_of, returned
+from tosaic.support.methods import methods_by_op, methods_of
 from tosaic.support.mlir import functions, ir
 from tosaic.support.values import producer
 
@@ -17,6 +18,7 @@ class Node:
     Args:
         number: its position among the ops that compute, in program order; the same in every copy of the module.
         returned: whether the block gives one of its results.
+        method: the number of the method that it belongs to.
     """
 
     number: int
@@ -24,6 +26,7 @@ class Node:
     inputs: list[Node] = field(default_factory=list)
     users: list[Node] = field(default_factory=list)
     returned: bool = False
+    method: int = 0
 
     @property
     def name(self) -> str:
@@ -33,7 +36,12 @@ class Node:
 def nodes_of(module: ir.Module) -> list[Node]:
     """The nodes of `main` in program order."""
     main = functions(module)["main"]
-    return graph_of(computing_ops(main), returned(main))
+    nodes = graph_of(computing_ops(main), returned(main))
+    if methods_of(main):
+        methods = methods_by_op(main)
+        for node in nodes:
+            node.method = methods.get(node.op, 0)
+    return nodes
 
 
 def graph_of(ops: Iterable[ir.Operation], results: Iterable[ir.Value]) -> list[Node]:

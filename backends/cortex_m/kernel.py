@@ -99,6 +99,10 @@ class KernelSource:
         return replace(self, symbol=symbol, text=text, params=params, weights=None, shared=weights)
 
 
+WORTH_SHARING = 256
+"""Bytes; of larger constants kernels share those that are alike. Another text of a kernel takes some itself."""
+
+
 def weights_at(offset: int) -> str:
     """The line of C by which a kernel finds its weights, `packed`, at `offset` of its params."""
     return f"  const int8_t *packed = params + {offset};"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import KernelSource
+from tosaic.backends.cortex_m.kernel import WORTH_SHARING, KernelSource
 from tosaic.backends.cortex_m.kernels.mve import VECTOR, round_up
 from tosaic.backends.cortex_m.task import KernelTask
 from tosaic.support.errors import BackendError
 from tosaic.tuner.space import Schedule
-
-_WORTH_SHARING = 256
-"""Bytes; another text of a kernel takes some itself."""
 
 _FEW = 64
 """Schedules of a space."""
@@ -28,7 +25,7 @@ def with_shared_weights(kernels: Mapping[KeyT, KernelSource]) -> dict[KeyT, Kern
     users: dict[bytes, set[bytes]] = {}
     for kernel in kernels.values():
         users.setdefault(_weights(kernel), set()).add(kernel.params)
-    shared = {weights for weights, params in users.items() if len(params) > 1 and len(weights) > _WORTH_SHARING}
+    shared = {weights for weights, params in users.items() if len(params) > 1 and len(weights) > WORTH_SHARING}
     return {
         key: kernel.with_shared_weights if _weights(kernel) in shared else kernel for key, kernel in kernels.items()
     }
@@ -43,11 +40,12 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
     """A schedule of a task that packs its weights as another kernel does, whose schedule is `like`; None where the
     knobs that both have make none. It stays near the task's `own` schedule if that is of the same variant.
 
-    Where the other kernel is of another kind, a small space is looked through.
+    Where the other kernel is of another kind, a small space is looked through, and of a large one the schedules that
+    are one knob from the task's own.
     """
     variant = task.space.variant(like.variant)
     if variant is None:
-        few = task.space.schedules() if task.space.assignments <= _FEW else ()
+        few = task.space.schedules() if task.space.assignments <= _FEW else _one_knob_from(task, own)
         return next((found for found in few if pack_alike(task.generate(found), other)), None)
     same = own.variant == like.variant
     choices = dict(own.knobs) if same else {name: known[0] for name, known in variant.knobs.items()}
@@ -58,6 +56,17 @@ def adapted(task: KernelTask, own: Schedule, other: KernelSource, like: Schedule
             if variant.legal(choices) and pack_alike(task.generate(found), other):
                 return found
     return None
+
+
+def _one_knob_from(task: KernelTask, own: Schedule) -> Iterator[Schedule]:
+    variant, choices = task.space.variant(own.variant), dict(own.knobs)
+    if variant is None:
+        return
+    for name, known in variant.knobs.items():
+        for choice in known:
+            changed = {**choices, name: choice}
+            if choice != choices[name] and variant.legal(changed):
+                yield Schedule.of(variant.name, **changed)
 
 
 def as_one(sources: Sequence[KernelSource]) -> KernelSource:

@@ -13,7 +13,7 @@ import numpy as np
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.decoder import TokenDecoder, write_generation
+from tosaic.backends.firmware.decoder import write_generation
 from tosaic.backends.firmware.emit import Constants, emit_selftest, emit_source, emit_static
 from tosaic.backends.firmware.emit_header import emit_header
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
@@ -22,98 +22,17 @@ from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.placing import PlacedBlock
 from tosaic.backends.firmware.plan_check import check_plan
 from tosaic.backends.firmware.program import Call, CallSequence, Interface, KernelCall, NpuCall
+from tosaic.backends.firmware.records import CallRecord, Firmware, MethodRecord, ModelTensor, PlannedBlock
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.npu import Driver
 from tosaic.backends.npus import family_of, find_accelerator
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.backends.target import Core, Memory, Target
 from tosaic.support.errors import BackendError, OutOfMemoryError
-from tosaic.support.names import Dtype, Name
 from tosaic.support.processes import run_tool
-from tosaic.support.quantization import Quantization
 
 MAIN, MAIN_AT_ONCE = "simulator_main.o", "simulator_main_at_once.o"
 """The simulator's `main`, and one that hands over at once what the model takes row by row."""
-
-
-@dataclass(frozen=True)
-class ModelTensor:
-    """An input or output as a host program needs to know it; `dtype` is numpy's name."""
-
-    name: Name
-    shape: tuple[int, ...]
-    dtype: Dtype
-    quantization: Quantization | None
-
-
-@dataclass(frozen=True)
-class CallRecord:
-    """One call of the firmware: `processor` is `cpu` or `npu`, `where` the user's source line and op."""
-
-    name: Name
-    processor: str
-    where: str
-    params_bytes: int
-    scratch_bytes: int
-
-
-@dataclass(frozen=True)
-class PlannedBlock:
-    """`size` bytes at `offset` of the arena's share of a memory, in use from call `first` to call `last`, both
-    included; -1 is before the first call. `name` is a buffer's, or of the working memory of a call."""
-
-    name: str
-    memory: Name
-    offset: int
-    size: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class Firmware:
-    """What was built.
-
-    Args:
-        name: what its symbols begin with.
-        arena_bytes: of all arena memories; `memories` has the bytes of each by name, `plan` what lies in them.
-        flash_bytes: code, constants and initial data of `model.elf`.
-        stack_bytes: most that an inference takes, interrupts not counted, and the small driver where it calls an NPU;
-            None where the code does not tell.
-        licenses: of what is linked into it, as SPDX identifiers by the name of the library.
-        fed_rows: of the input, which its first call takes one by one; 0 where inputs lie in the arena.
-        hop_rows: further rows that move a window on to its next results; 0 where each inference stands for itself.
-        states: what it keeps from one inference to the next.
-        decoder: how it generates; None where it does not.
-    """
-
-    name: Name
-    inputs: tuple[ModelTensor, ...]
-    outputs: tuple[ModelTensor, ...]
-    calls: tuple[CallRecord, ...]
-    arena_bytes: int
-    memories: Mapping[str, int]
-    plan: tuple[PlannedBlock, ...]
-    flash_bytes: int
-    stack_bytes: int | None
-    licenses: Mapping[str, str]
-    fed_rows: int = 0
-    hop_rows: int = 0
-    states: tuple[ModelTensor, ...] = ()
-    decoder: TokenDecoder | None = None
-
-    def taken(self, sample: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The arguments of the integer module as it takes them: bytes are uint8 here, and int8 there."""
-        return [array.view(tensor.dtype) for array, tensor in zip(sample, self.inputs, strict=True)]
-
-    @property
-    def has_npu(self) -> bool:
-        """Whether it calls an NPU."""
-        return any(call.processor == "npu" for call in self.calls)
-
-    def symbol(self, kernel: str) -> str:
-        """How a kernel is called in it."""
-        return f"{self.name}_{kernel}"
 
 
 @dataclass(frozen=True)
@@ -190,6 +109,7 @@ def build_firmware(
         hop_rows=program.hop_rows,
         states=tuple(_tensor(program, state) for state in program.states),
         decoder=decoder,
+        methods=tuple(MethodRecord(method.name, method.first, method.end) for method in program.methods),
     )
 
 

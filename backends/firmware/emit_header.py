@@ -58,9 +58,9 @@ int {name}_init({name}_instance *self{parameters});
 /* An instance in static memory, of which there is one. */
 int {name}_init_static({name}_instance *self);
 
-/* One inference: TOSAIC_OK, or the status of the NPU call that failed. */
+/* {_whole(program)}: TOSAIC_OK, or the status of the NPU call that failed. */
 int {name}_invoke(const {name}_instance *self);
-{_reset(program, name)}{_feeding(program, name)}{_selftest(name) if tested else ""}
+{_methods(program, name)}{_reset(program, name)}{_feeding(program, name)}{_selftest(name) if tested else ""}
 #ifdef __cplusplus
 }}
 #endif
@@ -111,6 +111,25 @@ def _selftest(name: str) -> str:
 /* Runs the model on an input that the archive brings along: TOSAIC_OK, or TOSAIC_WRONG where an output is not the
  * expected one to the bit. Images that do not call it do not hold its data. */
 int {name}_selftest(const {name}_instance *self);
+"""
+
+
+def _whole(program: CallSequence) -> str:
+    return "All methods in turn" if program.methods else "One inference"
+
+
+def _methods(program: CallSequence, name: str) -> str:
+    """The function of each method; nothing where the model is one."""
+    if not program.methods:
+        return ""
+    lines = []
+    for method in program.methods:
+        taken, given = (", ".join(each.name for each in side) or "nothing" for side in (method.inputs, method.outputs))
+        lines += [f"/* Takes {taken}; gives {given}. */", f"int {name}_{method.name}(const {name}_instance *self);"]
+    return f"""
+/* The methods, in any order. Each returns what {name}_invoke does. What one takes is written between its call and the
+ * call before, and what it gives is read before the next call; states alone last. */
+{as_lines(lines)}
 """
 
 

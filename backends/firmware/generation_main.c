@@ -1,7 +1,8 @@
 /* The firmware that generates on a simulator: `prompt.bin` holds how, and the prompt; `tokens.bin` gets the tokens, and
  * `scores.bin` the scores that each of them was drawn by.
  *
- * HEADER is the model's generate.h, MODEL(x) its symbol x, PROMPT how many tokens the prompt has. */
+ * HEADER is the model's generate.h, MODEL(x) its symbol x, PROMPT how many tokens the prompt has, SCORES the
+ * output with the scores. */
 #include HEADER
 #include "semihosting.h"
 
@@ -28,8 +29,8 @@ static _Noreturn void fail(const char *reason, int code)
 static int write_token(void *context, int32_t token)
 {
     (void)context;
-    uint32_t bytes = MODEL(outputs)[0].bytes;
-    if (host_write(scores, decoder.model.outputs[0], bytes) != bytes ||
+    uint32_t bytes = MODEL(outputs)[SCORES].bytes;
+    if (host_write(scores, decoder.model.outputs[SCORES], bytes) != bytes ||
         host_write(tokens, &token, sizeof token) != sizeof token)
         fail("tokens.bin or scores.bin cannot be written", EXIT_FILES);
     return token == asked.end;

@@ -158,9 +158,11 @@ def lifetimes(program: CallSequence) -> dict[str, tuple[int, int]]:
     for number, call in enumerate(program.calls):
         for name in (*call.reads, *call.writes):
             touch(name, number)
-    copied = [name for copy in program.copies for name in (copy.source, copy.target)]
-    for name in (*(each.buffer for each in (*program.outputs, *program.states)), *copied):
-        touch(name, len(program.calls))
+    for copy in program.copies:
+        touch(copy.source, copy.before)
+        touch(copy.target, copy.before)
+    for interface in (*program.outputs, *program.states):
+        touch(interface.buffer, len(program.calls))
     return spans
 
 

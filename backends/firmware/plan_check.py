@@ -21,11 +21,13 @@ def check_plan(program: CallSequence, plan: MemoryPlan) -> None:
     inputs = replay.within_arena(each.buffer for each in program.inputs)
     states = [state.buffer for state in program.states]
     replay.write(*states, *inputs)
-    for number in range(len(program.calls)):
-        replay.call(number)
-    for copy in program.copies:
-        replay.read(copy.target, *replay.within_arena([copy.source]))
-    replay.write(*(copy.target for copy in program.copies))
+    for number in range(len(program.calls) + 1):
+        copies = program.copies_before(number)
+        for copy in copies:
+            replay.read(copy.target, *replay.within_arena([copy.source]))
+        replay.write(*(copy.target for copy in copies))
+        if number < len(program.calls):
+            replay.call(number)
     for interface in program.outputs:
         replay.read(f"output {interface.name}", *replay.within_arena([interface.buffer]))
     replay.write(*inputs)

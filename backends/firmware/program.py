@@ -121,10 +121,22 @@ Call = KernelCall | NpuCall
 
 @dataclass(frozen=True)
 class Copy:
-    """A buffer that takes what another one holds."""
+    """A buffer that takes what another one holds, before call number `before`, or behind all of them."""
 
     source: str
     target: str
+    before: int
+
+
+@dataclass(frozen=True)
+class CalledMethod:
+    """A method of a model: calls `first` to `end`, which is not one of them, and the inputs and outputs that it has."""
+
+    name: str
+    first: int
+    end: int
+    inputs: tuple[Interface, ...]
+    outputs: tuple[Interface, ...]
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,9 @@ class CallSequence:
         buffers: every tensor by name.
         aliases: a buffer that is another one's storage under another shape (`tosa.reshape`): name -> name.
         states: what stays in its buffer from one inference to the next.
-        copies: what ends an inference, all at a time: each source is read as the calls have left it.
+        copies: what ends an inference, or a method; those of one moment all at a time: each source is read as the calls
+            have left it.
+        methods: what can be called of it; empty where that is all of it. Inputs and outputs are theirs, in their order.
     """
 
     inputs: tuple[Interface, ...]
@@ -145,6 +159,7 @@ class CallSequence:
     aliases: Mapping[str, str] = field(default_factory=dict)
     states: tuple[Interface, ...] = ()
     copies: tuple[Copy, ...] = ()
+    methods: tuple[CalledMethod, ...] = ()
 
     def storage(self, name: str) -> str:
         """The buffer that holds `name`, after all aliases."""
@@ -180,6 +195,14 @@ class CallSequence:
         assert isinstance(call, NpuCall)
         is_fixed = self.fixed_offsets.get(self.storage(port.buffer)) == (number, port.address)
         return not call.is_bound(port) and not (is_fixed and port.region == SCRATCH_REGION)
+
+    def method_at(self, call: int) -> CalledMethod | None:
+        """The method that a call belongs to."""
+        return next((method for method in self.methods if method.first <= call < method.end), None)
+
+    def copies_before(self, call: int) -> tuple[Copy, ...]:
+        """The copies that stand before a call; before none of them where that is how many there are."""
+        return tuple(copy for copy in self.copies if copy.before == call)
 
     @property
     def fed_call(self) -> tuple[KernelCall, Fed] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.firmware.build import CallRecord, Firmware, ModelTensor
+from tosaic.backends.firmware.records import CallRecord, Firmware, ModelTensor
 from tosaic.backends.simulators.execution import Cost, Execution, Runner
 from tosaic.backends.simulators.memory_model import Traffic
 from tosaic.backends.simulators.npu_bridge import Execute
@@ -218,6 +218,15 @@ def costs_of_samples(firmware: Firmware, execution: Execution, rows: Sequence[in
         first = reduce(operator.add, islice(costs, number))
         found.append(Costs(tuple(map(_cost, firmware.calls, (first, *islice(costs, others))))))
     return found
+
+
+def costs_of_methods(firmware: Firmware, execution: Execution, called: Sequence[str]) -> list[Costs]:
+    """What each of the methods that were called, one behind the other, cost."""
+    methods, costs = {method.name: method for method in firmware.methods}, iter(execution.costs)
+    calls = [firmware.calls[methods[name].first : methods[name].end] for name in called]
+    if sum(map(len, calls)) != len(execution.costs):
+        raise SimulatorError(f"{len(execution.costs)} calls were counted, not {sum(map(len, calls))}")
+    return [Costs(tuple(map(_cost, each, islice(costs, len(each))))) for each in calls]
 
 
 def _cost(call: CallRecord, cost: Cost) -> CallCost:

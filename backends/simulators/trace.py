@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.build import MAIN, MAIN_AT_ONCE, Firmware, simulator_objects
+from tosaic.backends.firmware.build import MAIN, MAIN_AT_ONCE, simulator_objects
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import check_samples, encode_inputs, read_outputs

@@ -53,7 +53,7 @@ class RootMeanSquareNorm(nn.Module):
 
 
 class CachedAttention(nn.Module):
-    """Attention of one token to all places up to its own, whose keys and values are buffers."""
+    """Attention of tokens to all places up to their own, whose keys and values are buffers."""
 
     k: Tensor
     v: Tensor
@@ -69,13 +69,14 @@ class CachedAttention(nn.Module):
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor, place: Tensor) -> Tensor:
         shape = self.shape
-        heads = (1, 1, -1, shape.depth)
+        heads = (1, x.shape[1], -1, shape.depth)
         q, k = (turned(layer(x).view(heads).transpose(1, 2), *turn) for layer in (self.wq, self.wk))
         self.k.index_copy_(2, place, k)
         self.v.index_copy_(2, place, self.wv(x).view(heads).transpose(1, 2))
-        q = q.reshape(1, shape.keys, shape.heads // shape.keys, shape.depth)
-        scores = q @ self.k.transpose(-1, -2) / math.sqrt(shape.depth) + mask
-        return self.wo((scores.softmax(-1) @ self.v).reshape(x.shape))
+        q = q.reshape(1, shape.keys, -1, shape.depth)  # queries of the heads that share keys, one behind the other
+        scores = (q @ self.k.transpose(-1, -2) / math.sqrt(shape.depth)).view(shape.heads, -1, shape.places) + mask
+        values = scores.softmax(-1).view(1, shape.keys, -1, shape.places) @ self.v
+        return self.wo(values.view(1, shape.heads, -1, shape.depth).transpose(1, 2).reshape(x.shape))
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -104,7 +105,8 @@ class DecoderBlock(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """The scores of the next token, f32[1, 1, tokens], given one, i64[1, 1], and its place, i64[1]."""
+    """The scores of the next token behind the last one, f32[1, 1, tokens], given some in a row, i64[1, N], and the place
+    of the first, i64[1]."""
 
     cos: Tensor
     sin: Tensor
@@ -121,11 +123,13 @@ class LanguageModel(nn.Module):
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, token: Tensor, place: Tensor) -> Tensor:
+        if token.shape[1] > 1:
+            place = place + torch.arange(token.shape[1])
         x, turn = self.embedding(token), (self.cos[place], self.sin[place])
         mask = torch.where(torch.arange(self.shape.places) <= place[:, None], 0.0, -60.0)
         for block in self.blocks:
             x = block(x, turn, mask, place)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x[:, -1:]))
 
 
 def in_order(tokens: list[int], places: int) -> list[tuple[Tensor, Tensor]]:

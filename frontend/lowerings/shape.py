@@ -15,10 +15,13 @@ from tosaic.frontend.canonical import arguments
 from tosaic.frontend.constant import Constant
 from tosaic.frontend.lowerings.op_quantization import Joined, Shared
 from tosaic.frontend.lowerings.registry import lowers
+from tosaic.frontend.methods import ENTER
 from tosaic.frontend.rows import WRITE_ROWS
 from tosaic.support import mlir
 from tosaic.support.errors import ModelError
-from tosaic.support.mlir import ir
+from tosaic.support.methods import Entering, note_entering
+from tosaic.support.mlir import constant_value, ir
+from tosaic.support.values import producer
 
 aten = torch.ops.aten
 _MOST_SCALE = 2048  # of RESIZE (TOSA 1.0, RESIZE)
@@ -204,15 +207,42 @@ def gather(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, *_o
 
 @lowers(WRITE_ROWS, quantized=Joined())
 def write_rows(b: Builder, node: Node, x: ir.Value, dim: int, indices: ir.Value, rows: ir.Value) -> ir.Value:
-    """A SCATTER for each row, one behind the other: to none may two rows of one place be given."""
+    """A SCATTER of all rows where their places differ, else one for each, one behind the other: to none may two rows of
+    one place be given."""
     dims = shape(x)
     n, k, c = math.prod(dims[:dim]), dims[dim], math.prod(dims[dim + 1 :])
     (count,) = shape(indices)
     written, source = b.reshape(x, (n, k, c)), b.reshape(rows, (n, count, c))
+    if _differ(indices):
+        at = b.tile(b.reshape(indices, (1, count)), (n, 1))
+        return b.reshape(b.op("scatter", [written, at, source], (n, k, c)), dims)
     for number in range(count):
         at = b.tile(b.reshape(b.narrow(indices, 0, number, 1), (1, 1)), (n, 1))
         written = b.op("scatter", [written, at, b.narrow(source, 1, number, 1)], (n, k, c))
     return b.reshape(written, dims)
+
+
+def _differ(indices: ir.Value) -> bool:
+    """Whether it is plain that no two are equal: one number is added to different ones."""
+    if math.prod(shape(indices)) == 1:
+        return True
+    op = producer(indices, "tosa.add", "tosa.reshape")
+    while op is not None and op.name == "tosa.reshape":
+        op = producer(op.operands[0], "tosa.add", "tosa.reshape")
+    if op is None:
+        return False
+    for one, other in (op.operands, reversed(op.operands)):
+        known = constant_value(one)
+        if known is not None and math.prod(shape(other)) == 1:
+            return len(np.unique(known)) == known.size
+    return False
+
+
+@lowers(ENTER, quantized=Shared(moves=True))
+def enter(b: Builder, node: Node, x: ir.Value, method: int, state: int) -> ir.Value:
+    entered = b.op("identity", [x], shape(x))
+    note_entering(entered.owner.operation, Entering(method, state))
+    return entered
 
 
 @lowers(aten.constant_pad_nd.default, quantized=Shared())

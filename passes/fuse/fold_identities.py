@@ -10,6 +10,7 @@ from tosaic.passes.module_pass import ModulePass, register
 from tosaic.passes.reshapes import merge_reshapes, reshape_of_constant
 from tosaic.passes.rewrite import Replacement, pattern, rewrite
 from tosaic.support.attributes import ints_of
+from tosaic.support.methods import entering_of
 from tosaic.support.mlir import constant_value, element_type, ir
 
 
@@ -28,7 +29,7 @@ class FoldIdentities(ModulePass):
 def same_value(op: ir.Operation) -> Replacement:
     """Moves and casts that keep every element where it is."""
     x = op.operands[0]
-    if x.type != op.results[0].type:
+    if x.type != op.results[0].type or entering_of(op):
         return None
     if op.name == "tosa.transpose":
         perm = ints_of(op, "perms")

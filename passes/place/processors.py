@@ -37,8 +37,17 @@ def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
 
     Stages never fall along a path, so that all NPU ops of a stage form one convex region. A node takes the earliest
     stage, with two exceptions: an NPU op that only widens waits for its first reader, and where all NPU ops of a stage
-    can wait they do, so that there is one stage, and one hop, less.
+    can wait they do, so that there is one stage, and one hop, less. Each method has stages of its own.
     """
+    found: dict[Node, int] = {}
+    for method in sorted({node.method for node in nodes}):
+        first = max(found.values(), default=-2) // 2 * 2 + 2
+        own = _stages_of_method([node for node in nodes if node.method == method], reasons)
+        found.update({node: first + level for node, level in own.items()})
+    return found
+
+
+def _stages_of_method(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
     floor: dict[Node, int] = {}
     stage = _settled(nodes, reasons, floor)
     for level in range(0, max(stage.values(), default=0), 2):
@@ -52,10 +61,12 @@ def stages(nodes: list[Node], reasons: Mapping[Node, str]) -> dict[Node, int]:
 
 def latest_stages(nodes: list[Node], reasons: Mapping[Node, str], stage: Mapping[Node, int]) -> dict[Node, int]:
     """The stage to which each node could wait without a stage more in all."""
-    last = max(stage.values(), default=0)
+    last: dict[int, int] = {}
+    for node in nodes:
+        last[node.method] = max(last.get(node.method, 0), stage[node])
     latest: dict[Node, int] = {}
     for node in reversed(nodes):
-        bound = min((latest[user] for user in node.users), default=last)
+        bound = min((latest[user] for user in node.users), default=last[node.method])
         latest[node] = bound if bound % 2 == (node in reasons) else bound - 1
     return latest
 

@@ -27,6 +27,8 @@ class QuantizeBoundary(ModulePass):
         end = block.operations[len(block.operations) - 1].operation
         arguments, results = list(map(_taken, block.arguments)), list(map(_given, end.operands))
         for number in range(-number_of_states(main), 0):
+            if not users(block.arguments[number]):  # a method writes it whole before another one reads it
+                arguments[number] = results[number]
             if arguments[number] != results[number]:  # what is kept between calls has one format
                 arguments[number] = results[number] = None
         for number, (argument, kind) in enumerate(zip(list(block.arguments), arguments, strict=True)):
@@ -61,6 +63,8 @@ def _retype(block: ir.Block, argument: ir.BlockArgument, kind: Quantization, is_
     """Let an argument be the integers that its readers take, or bytes that become these; returns what it is."""
     readers, shape = users(argument), shape_of(argument)
     argument.set_type(tensor(shape, kind.storage))
+    if not readers:
+        return kind
     with ir.InsertionPoint.at_block_begin(block), readers[0].location:
         stored = argument
         if is_bytes:

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.program import CallSequence, Copy, Interface, KernelCall, NpuCall, Port, TensorBuffer
+from tosaic.backends.firmware.program import (
+    CalledMethod,
+    CallSequence,
+    Copy,
+    Interface,
+    KernelCall,
+    NpuCall,
+    Port,
+    TensorBuffer,
+)
 from tosaic.compiler.state_places import with_states
 
 OVER = (Overlap(0, 0),)
@@ -26,7 +35,7 @@ def kept(*calls, new: str = "new", output: str = "y", aliases=None, sizes=None) 
     program = CallSequence(
         (Interface("x", "x"),), (Interface("y", output),), buffers, calls, aliases or {}, states=(state,)
     )
-    made = with_states(program, [Interface("state", new)])
+    made = with_states(program, [[Interface("state", new)]])
     made.check()
     return made
 
@@ -37,7 +46,7 @@ def assert_in_place(program: CallSequence, *names: str) -> None:
 
 
 def assert_copied(program: CallSequence) -> None:
-    assert program.storage("new") == "new" and Copy("new", "old") in program.copies
+    assert program.storage("new") == "new" and Copy("new", "old", len(program.calls)) in program.copies
 
 
 def test_what_a_call_writes_over():
@@ -89,7 +98,7 @@ def test_an_old_value_that_is_needed_stays(calls):
 def test_a_result_that_is_the_old_value():
     program = kept(call("old x", "new", OVER), output="old")
     assert_copied(program)
-    assert Copy("old", "output_0") in program.copies
+    assert Copy("old", "y_given", 1) in program.copies
 
 
 def test_a_result_that_is_the_new_value_lies_apart():
@@ -102,10 +111,10 @@ def test_one_value_for_two_states_and_states_that_change_places():
     states = tuple(Interface(name, name) for name in "ab")
     calls = (call("a x", "made", OVER), call("x", "y"))
     program = CallSequence((Interface("x", "x"),), (Interface("y", "y"),), buffers, calls, states=states)
-    both = with_states(program, [Interface("a", "made"), Interface("b", "made")])
-    assert both.storage("made") == "a" and both.copies == (Copy("made", "b"),)
-    swapped = with_states(program, [Interface("a", "b"), Interface("b", "made")])
-    assert swapped.storage("made") == "made" and set(swapped.copies) == {Copy("b", "a"), Copy("made", "b")}
+    both = with_states(program, [[Interface("a", "made"), Interface("b", "made")]])
+    assert both.storage("made") == "a" and both.copies == (Copy("made", "b", 2),)
+    swapped = with_states(program, [[Interface("a", "b"), Interface("b", "made")]])
+    assert swapped.storage("made") == "made" and set(swapped.copies) == {Copy("b", "a", 2), Copy("made", "b", 2)}
 
 
 def npu(bound: bool) -> NpuCall:
@@ -116,3 +125,20 @@ def npu(bound: bool) -> NpuCall:
 def test_results_of_an_npu_are_copied_into_their_place():
     assert_in_place(kept(npu(False), call("new", "y")), "new")
     assert_copied(kept(npu(True), call("new", "y")))
+
+
+def test_methods_take_states_one_behind_the_other():
+    names = ("x", "z", "old", "entered", "first", "second", "y")
+    buffers = {name: TensorBuffer((8,), np.dtype(np.int8)) for name in names}
+    calls = (call("old x", "first", OVER), call("entered z", "second"), call("second", "y"))
+    inputs, outputs = (Interface("x", "x"), Interface("z", "z")), (Interface("y", "y"),)
+    methods = (CalledMethod("one", 0, 1, inputs[:1], ()), CalledMethod("two", 1, 3, inputs[1:], outputs))
+    program = CallSequence(
+        inputs, outputs, buffers, calls, {"entered": "old"}, (Interface("state", "old"),), methods=methods
+    )
+    made = with_states(program, [[Interface("state", "first")], [Interface("state", "second")]])
+    made.check()
+    assert made.storage("first") == "old" and made.copies_before(1) == ()
+    assert made.copies_before(3) == (Copy("second", "old", 3),)
+    swapped = with_states(program, [[Interface("state", "old")], [Interface("state", "first")]])
+    assert swapped.copies == (Copy("first", "old", 3),)

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Firmware, ModelTensor
+from tosaic.backends.firmware.records import Firmware, ModelTensor
 from tosaic.builds.accuracy import Computed
 from tosaic.builds.manifest import FILE, Manifest
 from tosaic.passes.invariants import check_placed

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.npu import NpuOp, NpuOptions, NpuPort, NpuRegion, NpuTensor
 from tosaic.backends.npus import family_of
 from tosaic.backends.target import Target
@@ -28,7 +28,7 @@ from tosaic.tuner.database import Environment
 from tosaic.tuner.measurement import Objective
 
 FILE = "manifest.json"
-FORMAT = 9
+FORMAT = 10
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,12 @@ class Manifest:
     def npu_cycles(self) -> int:
         """Vela's estimate for one inference."""
         return sum(region.cycles for region in self.regions)
+
+    def npu_cycles_of(self, method: str) -> int:
+        """The same for a method, of a model that has any."""
+        calls = (self.firmware.calls[each.first : each.end] for each in self.firmware.methods if each.name == method)
+        names = {call.name for call in next(calls, ())}
+        return sum(region.cycles for region in self.regions if region.name in names)
 
     @property
     def cpu_cost(self) -> int | None:

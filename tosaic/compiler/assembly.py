@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.sharing import with_shared_weights
-from tosaic.backends.firmware.program import Call, CallSequence, Interface, KernelCall, NpuCall, Port, TensorBuffer
+from tosaic.backends.firmware.program import (
+    Call,
+    CalledMethod,
+    CallSequence,
+    Interface,
+    KernelCall,
+    NpuCall,
+    Port,
+    TensorBuffer,
+)
 from tosaic.backends.npu import NpuRegion
 from tosaic.compiler.accuracy import interface_quantizations
 from tosaic.compiler.state_places import with_states
 from tosaic.support.errors import BackendError
 from tosaic.support.functions import body_of, callee_of, number_of_states
 from tosaic.support.locations import describe
+from tosaic.support.methods import Entering, entering_of, method_of, methods_of, starts
 from tosaic.support.mlir import constant_value, element_type, functions, ir, numpy_dtype, shape_of
 
 
@@ -23,11 +33,49 @@ class _Assembly:
     aliases: dict[str, str] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     names: dict[ir.Value, str] = field(default_factory=dict)
+    entered: dict[Entering, str] = field(default_factory=dict)
+    owners: list[int] = field(default_factory=list)
 
     def define(self, value: ir.Value, name: str, constant: bool = False) -> None:
         array = constant_value(value) if constant else None
         self.buffers[name] = TensorBuffer(shape_of(value), numpy_dtype(element_type(value)), array)
         self.names[value] = name
+
+    def left(self, states: Sequence[Interface], methods: int) -> list[list[Interface]]:
+        """What each method but the last leaves in each state: what the next one finds there."""
+        return [
+            [
+                replace(state, buffer=self.entered.get(Entering(method, number), state.buffer))
+                for number, state in enumerate(states)
+            ]
+            for method in range(1, methods)
+        ]
+
+
+def _methods(
+    main: ir.Operation, owners: Sequence[int], inputs: Sequence[Interface], outputs: Sequence[Interface]
+) -> tuple[CalledMethod, ...]:
+    """The methods of a program; `owners` tells whose each call is."""
+    methods = methods_of(main)
+    calls = [owners.count(number) for number in range(len(methods))]
+    shares = zip(
+        methods,
+        starts(calls),
+        calls,
+        starts([method.inputs for method in methods]),
+        starts([method.results for method in methods]),
+        strict=True,
+    )
+    return tuple(
+        CalledMethod(
+            method.name,
+            first,
+            first + count,
+            tuple(inputs[taken : taken + method.inputs]),
+            tuple(outputs[given : given + method.results]),
+        )
+        for method, first, count, taken, given in shares
+    )
 
 
 def assemble(
@@ -51,7 +99,7 @@ def assemble(
         BackendError: `main` holds an op that is none of those.
     """
     main, kernels = functions(placed)["main"], with_shared_weights(kernels)
-    block = body_of(main)
+    block, kept = body_of(main), number_of_states(main)
     assembly = _Assembly()
     for index, argument in enumerate(block.arguments):
         assembly.define(argument, f"input_{index}")
@@ -65,16 +113,20 @@ def assemble(
             case "tosa.reshape":
                 name = f"view_{len(assembly.buffers)}"
                 assembly.define(op.result, name)
-                assembly.aliases[name] = assembly.names[op.operands[0]]
+                source = assembly.names[op.operands[0]]
+                if entering := entering_of(op.operation):
+                    assembly.entered[entering] = source
+                    source = f"input_{len(block.arguments) - kept + entering.state}"
+                assembly.aliases[name] = source
             case "func.call":
                 _call(assembly, op.operation, kernels, regions, where)
+                assembly.owners.append(method_of(functions(placed)[callee_of(op.operation)]))
             case "func.return":
                 returned = list(op.operands)
             case name:
                 raise BackendError(f"`{name}` was not placed", where=describe(op.location))
     given = _interfaces(assembly, input_names, block.arguments, main, "arg_attrs")
     results = _interfaces(assembly, output_names, returned, main, "res_attrs")
-    kept = number_of_states(main)
     inputs, states = given[: len(given) - kept], given[len(given) - kept :]
     outputs, after = results[: len(results) - kept], results[len(results) - kept :]
     program = CallSequence(
@@ -84,8 +136,9 @@ def assemble(
         calls=tuple(assembly.calls),
         aliases=assembly.aliases,
         states=states,
+        methods=_methods(main, assembly.owners, inputs, outputs),
     )
-    program = with_states(program, after)
+    program = with_states(program, [*assembly.left(states, len(program.methods)), after])
     program.check()
     return program
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import tosaic
 from tosaic.backends.cortex_m.cmsis_nn import CmsisNn
-from tosaic.backends.firmware.build import Firmware, SelfTest, build_firmware
+from tosaic.backends.firmware.build import SelfTest, build_firmware
 from tosaic.backends.firmware.kit import check_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory
 from tosaic.backends.firmware.program import CallSequence
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.simulators.run import windows
 from tosaic.builds.accuracy import Computed
 from tosaic.builds.build import BuildFolder, replacing, seal, write_samples

@@ -54,8 +54,10 @@ from tosaic.passes import (
     random_inputs,
     run_phase,
 )
+from tosaic.passes.place.methods import cut_methods
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import Dropped, body_of, dropped_from, note_bytes, note_states
+from tosaic.support.methods import note_methods
 from tosaic.support.mlir import bytecode, copy_of, functions, ir, parse
 from tosaic.support.quantization import CoarserWeights, Quantization
 from tosaic.terminal.progress import Stations
@@ -155,6 +157,7 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         module = import_program(program, wanted.exclude)
         note_states(module, len(captured.states))
         note_bytes(module, captured.bytes)
+        note_methods(module, captured.methods)
     dumping = [dump_ir(options.save_ir)] if options.save_ir else []
     left = FloatsLeft()
     meaning, alternatives = _run_passes(options, stations, module, [*dumping, left])
@@ -169,7 +172,8 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
         if options.prove:
             check_layers(layers)
             check_accuracy(accuracy, options.min_sqnr)
-    placement, samples = _place(options, stations, alternatives, [x.numpy() for x in captured.calibration[0]], dumping)
+    inputs = [x.numpy() for x in captured.calibration[0]]
+    placement, samples = _place(options, stations, integer, alternatives, inputs, dumping)
     warnings = (
         *captured.advice,
         *calibration_advice(captured),
@@ -210,7 +214,7 @@ def _lower_tosa(options: CompileOptions, stations: Stations) -> Middle:
         ranges = [Range(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else None for array in inputs]
     calibration = [_statistics(array, one) for array, one in zip(inputs, ranges, strict=True)]
     inputs += file.states
-    placement, samples = _place(options, stations, alternatives, inputs, dumping)
+    placement, samples = _place(options, stations, parse(meaning), alternatives, inputs, dumping)
     prepared = prepare(parse(meaning))
     computed = _in_turn(prepared, [compute(parse(meaning), prepared, inputs)], states)
     return Middle(
@@ -285,6 +289,7 @@ def _run_passes(
                 run_phase(module, name, [*dumping, *_verifying(options, PHASES[name])])
             if name == "quantize":
                 meaning = bytecode(module)
+                cut_methods(module)
         dropped = dropped_from(functions(module)["main"])
         if accelerator is None:
             return meaning, _Alternatives([module], dropped)
@@ -304,12 +309,13 @@ def _run_passes(
 def _place(
     options: CompileOptions,
     stations: Stations,
+    meaning: ir.Module,
     alternatives: _Alternatives,
     sample: Sequence[np.ndarray],
     dumping: Sequence[Callback],
 ) -> tuple[Placement, Samples]:
     with stations.station("place"):
-        samples = model_samples(alternatives.usual[0], sample, options.tuning.seed)
+        samples = model_samples(meaning, sample, options.tuning.seed)
         verifying = _verifying(options, place_phase())
         callbacks: list[Callback] = [*dumping, *verifying]
         return place_on(options.target, alternatives.usual, samples, callbacks, alternatives.smaller), samples

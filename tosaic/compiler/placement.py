@@ -17,6 +17,7 @@ from tosaic.compiler.proof import prove_region, region_difference
 from tosaic.compiler.region_search import better_regions, bytes_beside, is_alone
 from tosaic.compiler.trial_inputs import call_inputs
 from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.passes.place.methods import join_methods
 from tosaic.passes.place.place import refuse
 from tosaic.support.attributes import int_of
 from tosaic.support.functions import computing_ops, functions_on, inputs_of, main_of, standalone
@@ -60,9 +61,7 @@ def place_on(
     """
     if target.accelerator is None:
         (module,) = alternatives
-        placed = copy_of(module)
-        run_phase(placed, place_phase(), callbacks)
-        return Placement(placed, module)
+        return Placement(divided(module, "", callbacks), module)
     attempts = [compiled(copy_of(module), target, callbacks) for module in alternatives]
     if _excess(min(attempts, key=_cost), target):
         attempts += [compiled(copy_of(module), target, callbacks) for module in smaller()]
@@ -115,11 +114,9 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
         PassError: placement broke its invariant.
     """
     accelerator = target.accelerator or ""
-    phase = place_phase(accelerator)
     options = NpuOptions.of(target)
     while True:
-        placed = copy_of(fused)
-        run_phase(placed, phase, callbacks)
+        placed = divided(fused, accelerator, callbacks)
         regions = {}
         news: dict[int, str] = {}
         for name, function in functions_on("npu", placed).items():
@@ -130,6 +127,18 @@ def compiled(fused: ir.Module, target: Target, callbacks: Sequence[Callback] = (
         if not news:
             return Placement(placed, fused, regions)
         refuse(fused, news)
+
+
+def divided(fused: ir.Module, accelerator: str, callbacks: Sequence[Callback] = ()) -> ir.Module:
+    """A copy of `fused`, placed, its methods one behind the other.
+
+    Raises:
+        PassError: placement broke its invariant.
+    """
+    placed = copy_of(fused)
+    run_phase(placed, place_phase(accelerator), callbacks)
+    join_methods(placed)
+    return placed
 
 
 def _cost(placement: Placement) -> tuple[int, int]:

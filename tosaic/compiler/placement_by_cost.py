@@ -11,8 +11,8 @@ import numpy as np
 
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
 from tosaic.backends.target import Memory, Target
-from tosaic.compiler.placement import Placement, compiled, settled
-from tosaic.passes import Callback, place_phase, run_phase
+from tosaic.compiler.placement import Placement, compiled, divided, settled
+from tosaic.passes import Callback
 from tosaic.passes.place.place import refuse
 from tosaic.support.attributes import int_of
 from tosaic.support.functions import computing_ops, functions_on
@@ -70,19 +70,17 @@ def cheaper_placement(
     groups = [group for group in _groups(placement, target) if group.promise > _STEP * _cycles(placement, 0)]
     if not groups:
         return placement
-    phase = place_phase(target.accelerator or "")
     best, least = placement, _cycles(placement, cpu_cycles(placement.module))
     wanted = (1 - _LEAST_GAIN) * least
     promising = [group for group in groups if group.promise > _STEP * least]
     for group in sorted(promising, key=lambda group: -group.promise)[:_TRIES]:
         moved = copy_of(best.fused)
         refuse(moved, group.reasons)
-        divided = copy_of(moved)
-        run_phase(divided, phase)
-        on_cpu = cpu_cycles(divided)
+        placed = divided(moved, target.accelerator or "")
+        on_cpu = cpu_cycles(placed)
         staying = sum(region.cycles for region in best.regions.values()) - sum(group.cycles.values())
         enough = (1 - _STEP) * least
-        if on_cpu + staying + CYCLES_PER_NPU_CALL * len(functions_on("npu", divided)) > enough:
+        if on_cpu + staying + CYCLES_PER_NPU_CALL * len(functions_on("npu", placed)) > enough:
             continue
         attempt = settled(compiled(moved, target, callbacks), target, samples, callbacks)
         if (cycles := _cycles(attempt, cpu_cycles(attempt.module))) <= enough:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tosaic.backends.cortex_m.streams.task import StreamTask
 from tosaic.backends.cortex_m.task import KernelTask
-from tosaic.backends.firmware.build import Firmware
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.npu import NpuPort, NpuRegion
 from tosaic.backends.npus import compile_region, emulate
 from tosaic.backends.reference import Executable, evaluate, evaluate_in_turn, serialize

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tosaic.backends.firmware.build import Firmware, Library, build_firmware
+from tosaic.backends.firmware.build import Library, build_firmware
 from tosaic.backends.firmware.emit_header import arena_name
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_apart
 from tosaic.backends.firmware.program import CallSequence, KernelCall
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.faults import address_of
 from tosaic.backends.simulators.run import run_firmware

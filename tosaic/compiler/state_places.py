@@ -9,13 +9,40 @@ from dataclasses import replace
 from tosaic.backends.firmware.program import CallSequence, Copy, Interface, KernelCall, NpuCall
 
 
-def with_states(program: CallSequence, after: Sequence[Interface]) -> CallSequence:
+def with_states(program: CallSequence, after: Sequence[Sequence[Interface]]) -> CallSequence:
     """Let the states take their new values, where the calls write them or by copies that end an inference, and outputs
     that are states be copies of the old ones.
 
     Args:
-        after: the new value of each state.
+        after: for each method, or the program where it has none, the new value of each state.
     """
+    if not program.methods:
+        (values,) = after
+        return _with_new_values(program, values)
+    parts = []
+    for method, values in zip(program.methods, after, strict=True):
+        calls = program.calls[method.first : method.end]
+        part = replace(program, calls=calls, inputs=method.inputs, outputs=method.outputs, methods=())
+        parts.append(_with_new_values(part, values))
+    return _joined(program, parts)
+
+
+def _joined(program: CallSequence, parts: Sequence[CallSequence]) -> CallSequence:
+    """A program of methods of which each is a part."""
+    buffers, aliases = dict(program.buffers), dict(program.aliases)
+    methods, copies = [], list[Copy]()
+    for method, part in zip(program.methods, parts, strict=True):
+        buffers |= part.buffers
+        aliases |= part.aliases
+        methods.append(replace(method, outputs=part.outputs))
+        copies += [replace(copy, before=method.end) for copy in part.copies]
+    outputs = tuple(output for method in methods for output in method.outputs)
+    return replace(
+        program, buffers=buffers, aliases=aliases, outputs=outputs, copies=tuple(copies), methods=tuple(methods)
+    )
+
+
+def _with_new_values(program: CallSequence, after: Sequence[Interface]) -> CallSequence:
     for new, old in zip(after, program.states, strict=True):
         for name in _written_in_place(program, program.storage(new.buffer), old.buffer, after):
             program = replace(program, aliases={**program.aliases, name: old.buffer})
@@ -25,14 +52,15 @@ def with_states(program: CallSequence, after: Sequence[Interface]) -> CallSequen
 def _with_copies(program: CallSequence, after: Sequence[Interface]) -> CallSequence:
     held = {program.storage(state.buffer) for state in program.states}
     buffers, outputs, copies = dict(program.buffers), list[Interface](), list[Copy]()
+    end = len(program.calls)
     for output in program.outputs:
         if program.storage(output.buffer) in held:
-            copy = Copy(output.buffer, f"output_{len(outputs)}")
+            copy = Copy(output.buffer, f"{output.name}_given", end)
             copies.append(copy)
             buffers[copy.target] = program.buffers[output.buffer]
             output = replace(output, buffer=copy.target)
         outputs.append(output)
-    taken = [Copy(new.buffer, old.buffer) for new, old in zip(after, program.states, strict=True)]
+    taken = [Copy(new.buffer, old.buffer, end) for new, old in zip(after, program.states, strict=True)]
     copies += [copy for copy in taken if program.storage(copy.source) != copy.target]
     return replace(program, buffers=buffers, outputs=tuple(outputs), copies=tuple(copies))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-
-import numpy as np
-
-from tosaic.builds.build import BuildFolder
+from tosaic.reports.methods import state_bytes, states_described
 from tosaic.runs.generation import Generation
 from tosaic.terminal.console import print_facts, stdout
 
@@ -24,18 +20,12 @@ def generation_result(done: Generation, text: str) -> dict:
         "difference": done.difference,
         "cycles": [step.cycles for step in done.steps],
         "cycles_with_memory": [step.cycles_with_memory for step in done.steps],
-        "npu_cycles": done.build.manifest.npu_cycles,
+        "npu_cycles": done.npu_cycles[-1] if done.npu_cycles else None,
         "milliseconds_to_first_token": done.first_milliseconds,
         "tokens_per_second": done.tokens_per_second,
         "context": decoder.places if decoder else None,
         "state_bytes": state_bytes(done.build),
     }
-
-
-def state_bytes(build: BuildFolder) -> int:
-    """Bytes of all that the model keeps from call to call."""
-    states = build.manifest.firmware.states
-    return sum(prod(state.shape) * np.dtype(state.dtype).itemsize for state in states)
 
 
 def print_generation(done: Generation, text: str) -> None:
@@ -45,21 +35,19 @@ def print_generation(done: Generation, text: str) -> None:
 
 
 def _facts(done: Generation) -> list[tuple[str, str]]:
-    decoder, kept = done.build.manifest.firmware.decoder, state_bytes(done.build)
-    context = decoder.places if decoder else None
     facts = [("tokens", f"{len(done.prompt)} of the prompt, {len(done.tokens)} drawn"), ("reference", _judged(done))]
-    if done.steps and done.steps[0].cycles_with_memory is not None:
-        first, last = done.steps[0], done.steps[-1]
-        npu = done.build.manifest.npu_cycles
+    drawn = done.steps[-max(1, done.drawn_steps) :]
+    given = done.steps[: len(done.steps) - done.drawn_steps]
+    if drawn and drawn[0].cycles_with_memory is not None:
+        npu = done.npu_cycles[-1]
         beside = f"; the NPU {npu:,} by its compiler's estimate" if npu else ""
-        cycles = f"{first.cycles_with_memory:,} at first, {last.cycles_with_memory:,} at last{beside}"
-        facts.append(("cycles a token", cycles))
+        cycles = f"{drawn[0].cycles_with_memory:,} at first, {drawn[-1].cycles_with_memory:,} at last{beside}"
+        prompt = sum(step.cycles_with_memory or 0 for step in given)
+        facts += [("prompt", f"{prompt:,} cycles in {len(given)} calls"), ("cycles a token", cycles)]
     if done.tokens_per_second and done.first_milliseconds:
         begun = f"{done.first_milliseconds:.2f} ms to the first token"
         facts.append(("speed", f"{done.tokens_per_second:,.1f} tokens/s, {begun}"))
-    held = f", {kept // context:,} B a token, for {context:,} tokens" if context else ""
-    facts.append(("states", f"{kept:,} B{held}"))
-    return facts
+    return [*facts, ("states", states_described(done.build))]
 
 
 def _judged(done: Generation) -> str:

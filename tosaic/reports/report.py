@@ -17,6 +17,7 @@ from tosaic.builds.accuracy import LayerAccuracy, OutputAccuracy
 from tosaic.builds.build import BuildFolder
 from tosaic.builds.manifest import Manifest, PlacedOp
 from tosaic.compiler.layers import worst
+from tosaic.reports.methods import compiled_methods, generation_facts, method_facts, run_methods
 from tosaic.reports.profile import ModuleCost, compiled_modules, of_model, profile, run_modules
 from tosaic.runs.npu_execution import DESCRIPTION
 from tosaic.runs.running import Run
@@ -53,6 +54,7 @@ def compile_result(build: BuildFolder) -> dict:
         "npu_cycles": manifest.npu_cycles,
         "cpu_cost": manifest.cpu_cost,
         "milliseconds": manifest.milliseconds,
+        "methods": msgspec.to_builtins(compiled_methods(build)),
         "objective": manifest.objective,
         "modules": msgspec.to_builtins(compiled_modules(manifest)),
         "trials": manifest.trials.measured,
@@ -105,6 +107,8 @@ def facts(build: BuildFolder) -> list[tuple[str, str]]:
         ("CPU cost", _trial_cost(manifest)),
         ("NPU cycles", f"{manifest.npu_cycles:,} (its compiler's estimate)" if manifest.regions else "none"),
         *_time(manifest.milliseconds, target),
+        *method_facts(methods := compiled_methods(build)),
+        *generation_facts(build, methods, manifest.milliseconds),
         (
             "trials",
             f"{trials.measured} measured, {trials.reused} from records"
@@ -173,6 +177,7 @@ def run_result(report: Run) -> dict:
         "further_window": _counts(report.board.further) if report.board.further else None,
         "npu_cycles": report.npu_cycles,
         "milliseconds": report.milliseconds,
+        "methods": msgspec.to_builtins(run_methods(report)),
         "simulated_on": _stand_in(report.build.manifest.target),
         "npu": report.npu,
         "kernels": msgspec.to_builtins(report.board.calls),
@@ -211,6 +216,8 @@ def print_run_report(report: Run) -> None:
             ("memory", _memory_traffic(report)),
             ("NPU", f"{report.npu_cycles:,} cycles (its compiler's estimate); {DESCRIPTION[report.npu]}"),
             *_time(report.milliseconds, report.build.manifest.target),
+            *method_facts(methods := run_methods(report)),
+            *generation_facts(report.build, methods, report.milliseconds),
             ("SQNR", f"{noise} dB against float, per output"),
             ("noisiest layers", f"{_noisiest(report.build.manifest.layers)}, on calibration data"),
             *([("outputs", ", ".join(map(str, report.files)))] if report.files else []),

@@ -6,20 +6,22 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.build import simulator_objects
-from tosaic.backends.firmware.decoder import FOLDER, SAMPLER, TokenDecoder
+from tosaic.backends.firmware.decoder import FOLDER, SAMPLER, Prefill, TokenDecoder
 from tosaic.backends.simulators.execution import Execution
-from tosaic.backends.simulators.run import Costs, costs_of_samples
+from tosaic.backends.simulators.run import Costs, costs_of_methods, costs_of_samples
 from tosaic.backends.simulators.runners import find_runner
 from tosaic.backends.simulators.stand_in import simulation_of
 from tosaic.builds.build import BuildFolder
 from tosaic.runs.npu_execution import NpuChoice, npu_for
-from tosaic.runs.running import difference_of_samples, reference_outputs
+from tosaic.runs.running import difference_of_samples, reference_calls
 from tosaic.runs.sampling import Sampler, Sampling
 from tosaic.support.errors import Error
 
@@ -33,8 +35,9 @@ class Generation:
     Args:
         prompt: the tokens that it was given.
         tokens: those that it drew.
-        steps: what each token that was run cost: those of the prompt, then the drawn ones but the last. Empty where the
-            runner does not tell.
+        steps: what each call cost: those that ran the prompt, then one for each drawn token but the last. Empty where
+            the runner does not tell.
+        npu_cycles: that each of them takes the NPU by its compiler's estimate.
         difference: where a token or its scores first differ from the integer module's; empty where they are equal.
         compared: whether they were compared.
     """
@@ -43,14 +46,20 @@ class Generation:
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     steps: tuple[Costs, ...]
+    npu_cycles: tuple[int, ...]
     difference: str
     compared: bool
 
     @property
+    def drawn_steps(self) -> int:
+        """How many of the steps ran drawn tokens."""
+        return len(self.tokens) - 1
+
+    @property
     def milliseconds(self) -> list[float] | None:
         """What each step takes at the target's clocks, memory included; None where cycles or clocks are not known."""
-        target, npu = self.build.manifest.target, self.build.manifest.npu_cycles
-        taken = [target.milliseconds(step.cycles_with_memory, npu) for step in self.steps]
+        target, steps = self.build.manifest.target, zip(self.steps, self.npu_cycles, strict=True)
+        taken = [target.milliseconds(step.cycles_with_memory, npu) for step, npu in steps]
         known = [each for each in taken if each is not None]
         return known if taken and len(known) == len(taken) else None
 
@@ -58,15 +67,15 @@ class Generation:
     def first_milliseconds(self) -> float | None:
         """From the prompt to the first token."""
         taken = self.milliseconds
-        return sum(taken[: len(self.prompt)]) if taken else None
+        return sum(taken[: len(taken) - self.drawn_steps]) if taken else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the drawn tokens that were run; of those of the prompt where only one was drawn."""
+        """Of the drawn tokens that were run; of the last one of the prompt where only one was drawn."""
         taken = self.milliseconds
         if not taken:
             return None
-        drawn = taken[len(self.prompt) :] or taken
+        drawn = taken[-max(1, self.drawn_steps) :]
         return 1000 * len(drawn) / sum(drawn)
 
 
@@ -103,17 +112,46 @@ def generate(
         )
     _check(decoder, prompt, end)
     with tempfile.TemporaryDirectory(prefix="tosaic-") as name:
-        elf = _linked(build, len(prompt), Path(name))
+        elf = _linked(build, len(prompt), decoder.scores, Path(name))
         on = find_runner(runner, build.manifest.target)
         files = {"prompt.bin": _asked(prompt, most, sampling, end)}
         memories = simulation_of(build.manifest.target).layout.memories
         execution = on.run(elf, files, npu=npu_for(build, npu), timeout=3600.0, memories=memories)
     execution.check("the firmware that generates")
     tokens = np.frombuffer(execution.files.get("tokens.bin", b""), np.int32).tolist()
-    ran = len(prompt) + len(tokens) - 1
-    steps = costs_of_samples(build.manifest.firmware, execution, [0] * ran) if execution.costs else []
-    difference = _difference(build, decoder, [*prompt, *tokens], len(prompt), sampling, execution) if compare else ""
-    return Generation(build, tuple(prompt), tuple(tokens), tuple(steps), difference, compare)
+    steps = _steps(decoder, len(prompt), len(prompt) + len(tokens) - 1)
+    costs = _costs(build, steps, execution) if execution.costs else []
+    manifest = build.manifest
+    cycles = [
+        manifest.npu_cycles_of(step.method) if step.method else manifest.npu_cycles for step in steps[: len(costs)]
+    ]
+    text = [*prompt, *tokens]
+    difference = _difference(build, decoder, text, len(prompt), sampling, execution, steps) if compare else ""
+    return Generation(build, tuple(prompt), tuple(tokens), tuple(costs), tuple(cycles), difference, compare)
+
+
+class _Step(NamedTuple):
+    """Tokens of a text that one call runs: `size` from number `first` on, by a method where the model has any."""
+
+    method: str | None
+    first: int
+    size: int
+
+
+def _steps(decoder: TokenDecoder, given: int, ran: int) -> list[_Step]:
+    """The calls of a generation, as the kit's loop makes them."""
+    found, done, prefill = list[_Step](), 0, decoder.prefill
+    while prefill and given - done > prefill.tokens and done + prefill.tokens <= (decoder.places or ran):
+        found.append(_Step(prefill.method, done, prefill.tokens))
+        done += prefill.tokens
+    return [*found, *(_Step(decoder.method, number, 1) for number in range(done, ran))]
+
+
+def _costs(build: BuildFolder, steps: Sequence[_Step], execution: Execution) -> list[Costs]:
+    firmware = build.manifest.firmware
+    if not firmware.methods:
+        return costs_of_samples(firmware, execution, [0] * len(steps))
+    return costs_of_methods(firmware, execution, [step.method or "" for step in steps])
 
 
 def _check(decoder: TokenDecoder, prompt: Sequence[int], end: int | None) -> None:
@@ -132,13 +170,13 @@ def _asked(prompt: Sequence[int], most: int, sampling: Sampling, end: int | None
     return sampler + struct.pack(f"<Ii{len(prompt)}i", most, _NO_END if end is None else end, *prompt)
 
 
-def _linked(build: BuildFolder, prompt: int, folder: Path) -> Path:
-    """The model with what generates."""
+def _linked(build: BuildFolder, prompt: int, scores: int, folder: Path) -> Path:
+    """The model with what generates for a prompt of so many tokens by the output number `scores`."""
     firmware, core = build.manifest.firmware, build.manifest.target.core
     kit = build.folder / "kit"
     loop = f"{firmware.name}_generate"
     flags = [f"-I{kit / 'include'}", f"-I{kit / FOLDER}"]
-    macros = [f'-DHEADER="{loop}.h"', f"-DMODEL(x)={firmware.name}_##x", f"-DPROMPT={prompt}"]
+    macros = [f'-DHEADER="{loop}.h"', f"-DMODEL(x)={firmware.name}_##x", f"-DPROMPT={prompt}", f"-DSCORES={scores}"]
     main, objects = folder / "main.o", [folder / "loop.o", folder / "sampler.o"]
     toolchain.compile_c(toolchain.SOURCES / "generation_main.c", main, core, *flags, *macros)
     for source, made in zip((f"{loop}.c", SAMPLER[1]), objects, strict=True):
@@ -150,17 +188,23 @@ def _linked(build: BuildFolder, prompt: int, folder: Path) -> Path:
 
 
 def _difference(
-    build: BuildFolder, decoder: TokenDecoder, text: Sequence[int], given: int, sampling: Sampling, execution: Execution
+    build: BuildFolder,
+    decoder: TokenDecoder,
+    text: Sequence[int],
+    given: int,
+    sampling: Sampling,
+    execution: Execution,
+    steps: Sequence[_Step],
 ) -> str:
     """The first token that the integer module does not draw, or whose scores it does not have; empty without.
 
     Args:
         text: the prompt of `given` tokens, and the drawn ones.
     """
-    firmware = build.manifest.firmware
-    samples = [_inputs(build, decoder, token, place) for place, token in enumerate(text[:-1])]
-    expected = [outputs[:1] for outputs in reference_outputs(build, samples)[given - 1 :]]
-    scores, sampler = firmware.outputs[0], Sampler(sampling)
+    calls = [(step.method, _inputs(build, decoder, step, text)) for step in steps]
+    results = reference_calls(build, calls)[len(steps) - (len(text) - given) :]
+    expected = [outputs[:1] for outputs in results]
+    scores, sampler = build.manifest.firmware.outputs[decoder.scores], Sampler(sampling)
     board = np.frombuffer(execution.files.get("scores.bin", b""), scores.dtype).reshape(-1, *scores.shape)
     if found := difference_of_samples(expected, [[each] for each in board]):
         return f"the scores of drawn token {found.removeprefix('sample ')}"
@@ -170,6 +214,11 @@ def _difference(
     return ""
 
 
-def _inputs(build: BuildFolder, decoder: TokenDecoder, token: int, place: int) -> list[np.ndarray]:
-    values = {decoder.token: token, decoder.place: place}
-    return [np.full(each.shape, values[each.name], each.dtype) for each in build.manifest.firmware.inputs]
+def _inputs(build: BuildFolder, decoder: TokenDecoder, step: _Step, text: Sequence[int]) -> list[np.ndarray]:
+    """What a step takes."""
+    roles: TokenDecoder | Prefill = decoder
+    if decoder.prefill and step.method == decoder.prefill.method:
+        roles = decoder.prefill
+    values = {roles.token: text[step.first : step.first + step.size], roles.place: range(step.first, len(text))}
+    own = [each for each in build.manifest.firmware.inputs if each.name in values]
+    return [np.array(values[each.name][: prod(each.shape)], each.dtype).reshape(each.shape) for each in own]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tosaic.backends.firmware.build import ModelTensor
-from tosaic.backends.reference import evaluate_in_turn
+from tosaic.backends.firmware.records import ModelTensor
+from tosaic.backends.reference import evaluate_in_turn, prepare
 from tosaic.backends.simulators.execution import Runner
 from tosaic.backends.simulators.run import RunResult, run_firmware, windows
 from tosaic.backends.simulators.runners import find_runner
@@ -20,6 +20,7 @@ from tosaic.builds.accuracy import NOISY_DB, sqnr_db
 from tosaic.builds.build import BuildFolder
 from tosaic.builds.manifest import InputStatistics
 from tosaic.passes import first_difference
+from tosaic.passes.place.methods import method_alone
 from tosaic.runs.npu_execution import NpuChoice, npu_for
 from tosaic.support.errors import Advice, Error
 from tosaic.support.functions import is_exact
@@ -126,6 +127,24 @@ def reference_outputs(build: BuildFolder, samples: Sequence[Sample]) -> list[lis
     count, quantized = len(build.manifest.firmware.outputs), [build.quantize_inputs(sample) for sample in samples]
     arguments = [[array.view(np.int8) if array.dtype == np.uint8 else array for array in one] for one in quantized]
     return [given[:count] for _, given in evaluate_in_turn(build.module, arguments, build.states)]
+
+
+def reference_calls(build: BuildFolder, calls: Sequence[tuple[str | None, Sample]]) -> list[list[np.ndarray]]:
+    """What `tosa_reference_model` makes of methods of the integer module, called one behind the other.
+
+    Args:
+        calls: a method's name, None where the model has none, and its inputs as the firmware takes them.
+    """
+    names = [method.name for method in build.manifest.firmware.methods]
+    if not names:
+        return reference_outputs(build, [sample for _, sample in calls])
+    known = {name: prepare(method_alone(build.module, number)) for number, name in enumerate(names)}
+    states, found = build.states, list[list[np.ndarray]]()
+    for name, sample in calls:
+        ((_, given),) = evaluate_in_turn(known[name or ""], [sample], states)
+        found.append(given[: len(given) - len(states)])
+        states = given[len(given) - len(states) :]
+    return found
 
 
 def difference_of_samples(expected: Sequence[Sequence[np.ndarray]], outputs: Sequence[Sequence[np.ndarray]]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Walk
-from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
+from tosaic.backends.cortex_m.kernel import KernelSource, Overlap, weights_at
 from tosaic.backends.cortex_m.kernels.mve import COPY, PRELUDE, VECTOR, round_up, with_symbol
 from tosaic.backends.cortex_m.nest.block import cycles_of
 from tosaic.backends.cortex_m.nest.lanes import CHANNEL, FLAT, ROW, Value, reachable
@@ -163,12 +163,16 @@ class ElementwiseKernel:
         """
         printed, copy = self._printed, f"scratch + {self.layout[1]}"
         copying = [f"copy({copy}, params, {self._copied});", f"params = {copy};"] if self._copied else []
+        weights = printed.memory.weights
+        tables = [] if weights is None else [weights_at(weights)]
         inputs = "".join(f"const int8_t *in{i}, " for i in range(arguments))
         lines = [
             *(COPY.splitlines() if copying else []),
             f"void @SYMBOL@({inputs}int8_t *out, const int8_t *params, int8_t *scratch)",
             "{",
-            *(f"  {line}" for line in [*copying, *printed.lines]),
+            *(f"  {line}" for line in copying),
+            *tables,
+            *(f"  {line}" for line in printed.lines),
             "}",
             "",
         ]
@@ -179,7 +183,9 @@ class ElementwiseKernel:
             for v in self.what.values
             if v.op == "input" and v.varies == {FLAT} and 8 * v.numbers[1] >= size
         )
-        return KernelSource(symbol, "c", text, bytes(printed.memory.params), self.scratch_bytes, in_place=in_place)
+        shared = None if copying else weights
+        params = printed.memory.params
+        return KernelSource(symbol, "c", text, params, self.scratch_bytes, in_place=in_place, weights=shared)
 
     def walks(self) -> Sequence[Walk]:
         """The loop over memory: vectors of all elements."""

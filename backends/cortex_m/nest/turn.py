@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tosaic.backends.cortex_m.kernel import WORTH_SHARING
 from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.nest.assembly import assembly
@@ -73,10 +74,10 @@ class LoopMemory:
     """
 
     def __init__(self, staged: Mapping[Value, int]) -> None:
-        self.staged, self.params = staged, Params()
+        self.staged, self._params, self._tables = staged, Params(), Params()
         self._numbers: list[int] = []
         self._vectors: list[str] = []
-        self._at: dict[tuple[int, str, str], int] = {}
+        self._at: dict[tuple[int, str, str], str] = {}
 
     def number(self, value: int) -> str:
         """C of a number, which lies in the params, so that kernels which differ in numbers only are one."""
@@ -95,14 +96,27 @@ class LoopMemory:
         """C of where the constants of a value lie in the params; those of values that share them lie there once."""
         key = id(value.data), value.op, form
         if key not in self._at:
-            self._at[key] = self.params.add(data())
-        return f"params + {self._at[key]}"
+            array = data()
+            large = array.nbytes > WORTH_SHARING
+            of, name = (self._tables, "packed") if large else (self._params, "params")
+            self._at[key] = f"{name} + {of.add(array)}"
+        return self._at[key]
+
+    @property
+    def weights(self) -> int | None:
+        """Where `packed` begins: large tables, which other kernels may have, too. None without."""
+        return -(-len(self._params) // VECTOR) * VECTOR if len(self._tables) else None
+
+    @property
+    def params(self) -> bytes:
+        """All constants; `packed` ends them."""
+        return bytes(self._params).ljust(self.weights or 0, b"\0") + bytes(self._tables)
 
     def head(self) -> list[str]:
         """C that reads the numbers, once all code is written."""
         if not self._numbers:
             return []
-        at = self.params.add(np.array(self._numbers, np.int32))
+        at = self._params.add(np.array(self._numbers, np.int32))
         return [
             f"const int32_t *numbers = (const int32_t *)(params + {at});",
             *(f"const int32_t k{i} = numbers[{i}];" for i in range(len(self._numbers))),

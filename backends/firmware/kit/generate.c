@@ -11,17 +11,17 @@ int @name@_step(@name@_decoder *self, int32_t token)
 {
 @full@    *(@name@_input_@token@ *)self->model.inputs[@NAME@_INPUT_@token@] = token;
 @place@    self->place++;
-    return @name@_invoke(&self->model);
+    return @name@_@run@(&self->model);
 }
-
+@prefill@
 int @name@_generate(@name@_decoder *self, tosaic_sampler *sampler, const int32_t *prompt, uint32_t count, uint32_t most,
                     int (*emit)(void *context, int32_t token), void *context)
 {
     int status = TOSAIC_OK;
-    for (uint32_t i = 0; i < count && !status; i++)
+    for (uint32_t i = @begun@; i < count && !status; i++)
         status = @name@_step(self, prompt[i]);
     while (!status && most--) {
-        int32_t token = (int32_t)tosaic_sample(sampler, &@name@_outputs[0], self->model.outputs[0]);
+        int32_t token = (int32_t)tosaic_sample(sampler, &@name@_outputs[@scores@], self->model.outputs[@scores@]);
         if (emit(context, token) || !most)
             break;
         status = @name@_step(self, token);

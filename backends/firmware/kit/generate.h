@@ -22,7 +22,7 @@ typedef struct {
 void @name@_restart(@name@_decoder *self);
 
 /* Runs one token: TOSAIC_OK, TOSAIC_FULL where its place is behind the context, or the status of an NPU call. The scores
- * of the next token are output 0 then. */
+ * of the next token are output @scores@ then. */
 int @name@_step(@name@_decoder *self, int32_t token);
 
 /* Runs the prompt, then draws at most `most` tokens, and hands each to `emit`; nonzero from it ends the text. The last

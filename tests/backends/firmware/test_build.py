@@ -13,8 +13,9 @@ import pytest
 from tosaic.backends.boards import MPS3_AN547
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import KernelSource, Overlap
-from tosaic.backends.firmware.build import Firmware, build_firmware
+from tosaic.backends.firmware.build import build_firmware
 from tosaic.backends.firmware.program import CallSequence, Interface, KernelCall, NpuCall, Port, TensorBuffer
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.simulators.npu_bridge import COMMAND_STREAM
 from tosaic.backends.simulators.run import run_firmware
 from tosaic.backends.simulators.runners.qemu import Qemu

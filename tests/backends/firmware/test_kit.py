@@ -17,9 +17,10 @@ from two_models import COMPILERS, build_app, run_app
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.build import Firmware, Library, SelfTest, build_firmware
+from tosaic.backends.firmware.build import Library, SelfTest, build_firmware
 from tosaic.backends.firmware.kit import CYCLES_PER_NPU_CALL
 from tosaic.backends.firmware.program import Copy, Interface
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.firmware.stack import stack_bound
 from tosaic.backends.target import Target
 from tosaic.support.errors import Error
@@ -42,7 +43,7 @@ def other_program():
         buffers={**program.buffers, "offsets": replace(program.buffers["offsets"], value=None)},
         calls=(replace(program.calls[0], kernel=THRICE), program.calls[1]),
         states=(Interface("sum", "offsets"),),
-        copies=(Copy("y", "offsets"),),
+        copies=(Copy("y", "offsets", 2),),
     )
 
 

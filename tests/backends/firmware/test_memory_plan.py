@@ -299,7 +299,7 @@ def keeping(copies) -> CallSequence:
 
 
 def test_a_state_keeps_its_place():
-    made = keeping((Copy("y", "sum"),))
+    made = keeping((Copy("y", "sum", 2),))
     plan = plan_memory(made, board(4096))
     check_plan(made, plan)
     assert plan.arena_bytes == 3 * 64 + 32
@@ -310,7 +310,8 @@ def test_a_state_keeps_its_place():
 
 
 @pytest.mark.parametrize("copies, why", [
-    ((Copy("x", "sum"), Copy("other", "z")), "which nothing writes"), ((Copy("half", "sum"),), "differ in size"),
+    ((Copy("x", "sum", 2), Copy("other", "z", 2)), "which nothing writes"),
+    ((Copy("half", "sum", 2),), "differ in size"),
 ])  # fmt: skip
 def test_copies_that_cannot_be(copies, why):
     made = keeping(())

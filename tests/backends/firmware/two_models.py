@@ -12,8 +12,8 @@ import numpy as np
 from tosaic.backends.cores.cortex_m55 import CORE
 from tosaic.backends.cortex_m.toolchain import newlib_headers
 from tosaic.backends.firmware import toolchain
-from tosaic.backends.firmware.build import Firmware
 from tosaic.backends.firmware.emit_header import identifier
+from tosaic.backends.firmware.records import Firmware
 from tosaic.backends.simulators.npu_bridge import Execute
 from tosaic.backends.simulators.run import encode_inputs, read_outputs
 from tosaic.backends.simulators.runners.qemu import Qemu

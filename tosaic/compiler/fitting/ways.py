@@ -143,7 +143,7 @@ class Ways:
         stages = [stage for stage in known[first : last + 1] if stage is not None]
         program, spans = self.calls.program, self.calls.spans
         calls = program.calls[first : last + 1]
-        if len(stages) < len(calls):
+        if len(stages) < len(calls) or program.method_at(first) is not program.method_at(last):
             return None
         reads = tuple(tuple(map(program.storage, call.reads)) for call in calls)
         writes = tuple(program.storage(call.writes[0]) for call in calls)
