@@ -21,7 +21,7 @@ from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.layouts import channels_last, give_channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.masks import ends_in_softmax
-from tosaic.frontend.methods import InTurn, Methods, enter_methods, entered_buffers, methods_of, number_states
+from tosaic.frontend.methods import InTurn, Methods, enter_methods, methods_of, number_states
 from tosaic.frontend.methods import in_turn as modules_in_turn
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
@@ -113,8 +113,6 @@ def capture(
     """
     shapes = shapes or {}
     name, module, example, given = _load(model, inputs, shapes)
-    if _are_calls(calibration):
-        given = calibration
     program, example = _exported(module, example, shapes)
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
@@ -122,20 +120,15 @@ def capture(
     names = result_names(program)
     if methods:
         names = names[: sum(method.results for method in methods)]
-    call_of = module.as_one_call if isinstance(module, InTurn) else as_call
     examples = tensors_of(example, example)
     flatten(program, examples)
     take_scalars(program, _placeholders(program))
     examples = with_axes(examples)
     _check_weights(program)
     _check_inputs(program, examples)
-    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, call_of(sample)), example)) for sample in given]
-    batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
-    if calibration is not None and not _are_calls(calibration):
-        batches = read_samples(calibration, _input_names(program), examples, "calibration")
-    batches = batches or [examples]
-    for batch in batches:
-        _check_batch(batch, examples, _input_names(program))
+    call_of = module.as_one_call if isinstance(module, InTurn) else as_call
+    calls = [call_of(sample) for sample in (calibration if _are_calls(calibration) else given)]
+    batches = _batches(calibration, calls, example, examples, _input_names(program))
     if nhwc:
         take_channels_last(program, _placeholders(program))
         examples, batches = channels_last(examples), list(map(channels_last, batches))
@@ -146,10 +139,7 @@ def capture(
     examples, batches = as_floats(examples, images), [as_floats(batch, images) for batch in batches]
     stored = take_stored(program, _placeholders(program))
     examples, batches = as_signed(examples, stored), [as_signed(batch, stored) for batch in batches]
-    entered = dict[Node, str]()
-    if isinstance(module, InTurn):
-        enter_methods(program, module, methods)
-        entered = entered_buffers(program, module)
+    entered = enter_methods(program, module, methods) if isinstance(module, InTurn) else {}
     states = take_states(program, set(entered.values()))
     number_states(entered, [state.name for state in states])
     if states:
@@ -157,6 +147,19 @@ def capture(
         program = decomposed(program)
         examples, batches = in_turn(program, states, [examples])[0], in_turn(program, states, batches)
     return Capture(name, program, examples, tuple(batches), names, states, tuple(images), advice, methods)
+
+
+def _batches(
+    calibration: Calibration, calls: Sequence[Call], example: Call, examples: Batch, names: list[str]
+) -> list[Batch]:
+    """The calibration data: calls, or what is read where it is something else; the examples where there is none."""
+    samples = [with_axes(tensors_of(pytree.tree_map(widened_tensor, call), example)) for call in calls]
+    batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
+    if calibration is not None and not _are_calls(calibration):
+        batches = read_samples(calibration, names, examples, "calibration")
+    for batch in batches:
+        _check_batch(batch, examples, names)
+    return batches or [examples]
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:

@@ -11,6 +11,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.fx import Node
 
+from tosaic.frontend.methods import ENTER
+
 _TO_PLANES, _TO_PIXELS = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -33,7 +35,7 @@ def give_channels_last(program: ExportedProgram) -> None:
         planes = given[place]
         if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(planes, Node):
             continue
-        if planes.meta["val"].ndim != len(_TO_PLANES):
+        if planes.meta["val"].ndim != len(_TO_PLANES) or planes.target is ENTER:
             continue
         with program.graph.inserting_before(output):
             pixels = program.graph.call_function(torch.ops.aten.permute.default, (planes, list(_TO_PIXELS)))

@@ -156,10 +156,13 @@ def _count(kind: type, nested: Any) -> int:
     return sum(isinstance(leaf, kind) for leaf in pytree.tree_leaves(nested))
 
 
-def enter_methods(program: ExportedProgram, module: InTurn, methods: Sequence[Method]) -> None:
+def enter_methods(program: ExportedProgram, module: InTurn, methods: Sequence[Method]) -> dict[Node, str]:
     """Let each method of a functional program read what buffers hold by `enter` alone, in place.
 
     A buffer that no method writes is read as it is. What told the buffers' values is no result any more.
+
+    Returns:
+        Those ops of `enter`, and the path of each one's buffer.
 
     Raises:
         ModelError: a method reads what another one made and no buffer keeps.
@@ -198,6 +201,7 @@ def enter_methods(program: ExportedProgram, module: InTurn, methods: Sequence[Me
     readers = _readers(program, methods)
     _part_parameters(program, methods, readers)
     program.graph_module.recompile()
+    return {node: paths[arguments(node)[2]] for node in program.graph.nodes if node.target is ENTER}
 
 
 def _check_lost(node: Node, paths: Sequence[str], methods: Sequence[Method]) -> None:
@@ -258,12 +262,6 @@ def _common(node: Node, method: Mapping[Node, int | None], methods: Sequence[Met
             hint="write it to a buffer: self.register_buffer(...), and self.kept.copy_(value)",
         )
     return next(iter(found), None)
-
-
-def entered_buffers(program: ExportedProgram, module: InTurn) -> dict[Node, str]:
-    """The ops by which methods read buffers, and the path of each buffer."""
-    paths = [path for path, _ in module.named_buffers()]
-    return {node: paths[arguments(node)[2]] for node in program.graph.nodes if node.target is ENTER}
 
 
 def number_states(entered: Mapping[Node, str], states: Sequence[str]) -> None:

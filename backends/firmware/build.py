@@ -14,8 +14,9 @@ from tosaic.backends.cortex_m.kernel import License
 from tosaic.backends.cortex_m.toolchain import compile_kernels
 from tosaic.backends.firmware import toolchain
 from tosaic.backends.firmware.decoder import write_generation
-from tosaic.backends.firmware.emit import Constants, emit_selftest, emit_source, emit_static
+from tosaic.backends.firmware.emit import Constants, emit_source, emit_static
 from tosaic.backends.firmware.emit_header import emit_header
+from tosaic.backends.firmware.emit_selftest import emit_selftest
 from tosaic.backends.firmware.kit import check_name, prefixed, write_kit
 from tosaic.backends.firmware.linker_script import code_in_constants, linker_script
 from tosaic.backends.firmware.memory_plan import MemoryPlan, plan_memory

@@ -79,7 +79,9 @@ def decoder_of(program: CallSequence, places: int | None) -> TokenDecoder | None
     """
     if not program.states:
         return None
-    sides = [(each.name, each.inputs, each.outputs) for each in program.methods]
+    sides: list[tuple[str | None, Sequence[Interface], Sequence[Interface]]] = [
+        (each.name, each.inputs, each.outputs) for each in program.methods
+    ]
     for method, inputs, outputs in sides or [(None, program.inputs, program.outputs)]:
         if not outputs or (roles := _roles(program, inputs, method)) is None or _size(program, roles[0]) != 1:
             continue

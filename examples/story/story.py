@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 FOLDER = Path(__file__).parent
 WEIGHTS, TOKENIZER, HELD_BACK = FOLDER / "weights.npz", FOLDER / "tokenizer.json", FOLDER / "held_back.txt"
+CHUNK = 16
+"""Tokens of a prompt that `prefill` takes at once."""
 CALIBRATION = 512
 """Tokens of the training text to calibrate with."""
 
@@ -105,8 +107,8 @@ class DecoderBlock(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """The scores of the next token behind the last one, f32[1, 1, tokens], given some in a row, i64[1, N], and the place
-    of the first, i64[1]."""
+    """The scores of the token behind the last one, f32[1, 1, tokens], given some in a row, i64[1, N], and the place of
+    the first, i64[1]."""
 
     cos: Tensor
     sin: Tensor
@@ -137,6 +139,18 @@ def in_order(tokens: list[int], places: int) -> list[tuple[Tensor, Tensor]]:
     return [(torch.tensor([[token]]), torch.tensor([number % places])) for number, token in enumerate(tokens)]
 
 
+def in_turns(tokens: list[int], places: int) -> list[dict[str, tuple[Tensor, Tensor]]]:
+    """A text as two methods take it: `CHUNK` tokens at once with the place of the first, then one more."""
+    starts = [at for at in range(0, len(tokens) - CHUNK, CHUNK + 1) if at % places + CHUNK < places]
+    return [
+        {
+            "prefill": (torch.tensor([tokens[at : at + CHUNK]]), torch.tensor([at % places])),
+            "decode": (torch.tensor([[tokens[at + CHUNK]]]), torch.tensor([at % places + CHUNK])),
+        }
+        for at in starts
+    ]
+
+
 def held_back() -> list[int]:
     """The tokens of a text that the training never saw."""
     from tokenizers import Tokenizer
@@ -146,9 +160,31 @@ def held_back() -> list[int]:
 
 def net() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
     """The trained model, an example of its inputs, and a text to calibrate with."""
+    module, tokens = _trained()
+    text = in_order(tokens, STORY.places)
+    return module, text[0], text
+
+
+def prefill() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+    """The method that takes a part of the prompt."""
+    return _method("prefill")
+
+
+def decode() -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+    """The method that takes one token."""
+    return _method("decode")
+
+
+def _method(name: str) -> tuple[nn.Module, tuple[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+    module, tokens = _trained()
+    text = [turn[name] for turn in in_turns(tokens, STORY.places)]
+    return module, text[0], text
+
+
+def _trained() -> tuple[nn.Module, list[int]]:
+    """The model, and the text that it is calibrated with."""
     module = LanguageModel(STORY)
     with np.load(WEIGHTS) as weights:
         known = {name: torch.tensor(weights[name]).float() for name in weights.files if name != "text"}
         module.load_state_dict(known | {"head.weight": known["embedding.weight"]})
-        text = in_order(weights["text"].tolist(), STORY.places)
-    return module.eval(), text[0], text
+        return module.eval(), weights["text"].tolist()

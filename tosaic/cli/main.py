@@ -27,7 +27,8 @@ def _show_versions(context: click.Context, _option: click.Parameter, wanted: boo
 def main() -> None:
     """Compile PyTorch models for Arm microcontrollers, exact to the bit.
 
-    MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME.
+    MODEL is a .pt2, .onnx, .tosa, .mlir or .tflite file, a file.py:factory, or zoo:NAME. Several factories,
+    file.py:prefill,decode, are methods of one model.
     """
     # torch's modules and graphs are millions of objects that stay: to look for garbage among them, while they grow and
     # once more at the end, takes a quarter of a small compilation, and finds next to none.

@@ -41,6 +41,15 @@ class _Assembly:
         self.buffers[name] = TensorBuffer(shape_of(value), numpy_dtype(element_type(value)), array)
         self.names[value] = name
 
+    def view(self, op: ir.Operation, inputs: int) -> None:
+        """A value under another shape; what a method finds in a state lies where that does, behind the `inputs`."""
+        name, source = f"view_{len(self.buffers)}", self.names[op.operands[0]]
+        self.define(op.results[0], name)
+        if entering := entering_of(op):
+            self.entered[entering] = source
+            source = f"input_{inputs + entering.state}"
+        self.aliases[name] = source
+
     def left(self, states: Sequence[Interface], methods: int) -> list[list[Interface]]:
         """What each method but the last leaves in each state: what the next one finds there."""
         return [
@@ -111,13 +120,7 @@ def assemble(
             case "tosa.const_shape":
                 pass
             case "tosa.reshape":
-                name = f"view_{len(assembly.buffers)}"
-                assembly.define(op.result, name)
-                source = assembly.names[op.operands[0]]
-                if entering := entering_of(op.operation):
-                    assembly.entered[entering] = source
-                    source = f"input_{len(block.arguments) - kept + entering.state}"
-                assembly.aliases[name] = source
+                assembly.view(op.operation, len(block.arguments) - kept)
             case "func.call":
                 _call(assembly, op.operation, kernels, regions, where)
                 assembly.owners.append(method_of(functions(placed)[callee_of(op.operation)]))

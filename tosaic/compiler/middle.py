@@ -151,6 +151,8 @@ def _lower_pytorch(options: CompileOptions, stations: Stations) -> Middle:
     with stations.station("capture"):
         captured = capture_model(options)
     _refuse_streaming(options, [state.name for state in captured.states])
+    if captured.methods and (options.stream_input or options.sliding):
+        raise Error("a model with several methods cannot take its input row by row")
     with stations.station("quantize"):
         program, coarser = quantized(options, captured)
     with stations.station("import"):

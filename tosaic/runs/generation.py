@@ -130,7 +130,7 @@ def generate(
     return Generation(build, tuple(prompt), tuple(tokens), tuple(costs), tuple(cycles), difference, compare)
 
 
-class _Step(NamedTuple):
+class _TokenStep(NamedTuple):
     """Tokens of a text that one call runs: `size` from number `first` on, by a method where the model has any."""
 
     method: str | None
@@ -138,16 +138,16 @@ class _Step(NamedTuple):
     size: int
 
 
-def _steps(decoder: TokenDecoder, given: int, ran: int) -> list[_Step]:
+def _steps(decoder: TokenDecoder, given: int, ran: int) -> list[_TokenStep]:
     """The calls of a generation, as the kit's loop makes them."""
-    found, done, prefill = list[_Step](), 0, decoder.prefill
+    found, done, prefill = list[_TokenStep](), 0, decoder.prefill
     while prefill and given - done > prefill.tokens and done + prefill.tokens <= (decoder.places or ran):
-        found.append(_Step(prefill.method, done, prefill.tokens))
+        found.append(_TokenStep(prefill.method, done, prefill.tokens))
         done += prefill.tokens
-    return [*found, *(_Step(decoder.method, number, 1) for number in range(done, ran))]
+    return [*found, *(_TokenStep(decoder.method, number, 1) for number in range(done, ran))]
 
 
-def _costs(build: BuildFolder, steps: Sequence[_Step], execution: Execution) -> list[Costs]:
+def _costs(build: BuildFolder, steps: Sequence[_TokenStep], execution: Execution) -> list[Costs]:
     firmware = build.manifest.firmware
     if not firmware.methods:
         return costs_of_samples(firmware, execution, [0] * len(steps))
@@ -194,7 +194,7 @@ def _difference(
     given: int,
     sampling: Sampling,
     execution: Execution,
-    steps: Sequence[_Step],
+    steps: Sequence[_TokenStep],
 ) -> str:
     """The first token that the integer module does not draw, or whose scores it does not have; empty without.
 
@@ -214,7 +214,7 @@ def _difference(
     return ""
 
 
-def _inputs(build: BuildFolder, decoder: TokenDecoder, step: _Step, text: Sequence[int]) -> list[np.ndarray]:
+def _inputs(build: BuildFolder, decoder: TokenDecoder, step: _TokenStep, text: Sequence[int]) -> list[np.ndarray]:
     """What a step takes."""
     roles: TokenDecoder | Prefill = decoder
     if decoder.prefill and step.method == decoder.prefill.method:
