@@ -1,4 +1,4 @@
-"""Bilinear RESIZE: rows are blended first, then the columns of what results."""
+"""RESIZE: to the nearest pixels, or by blends of rows, then of the columns of what results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
     workload,
 )
 from tosaic.backends.cortex_m.kernels.params import Params
-from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
+from tosaic.backends.cortex_m.kernels.resize_sketch import NearestSketch, ResizeSketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import epilogue_of, scale_constants, scales
 from tosaic.backends.cortex_m.nest.blend_finish import Average
 from tosaic.backends.cortex_m.nest.blends import Blends, scheduled, sketches
 from tosaic.backends.cortex_m.program.family import VARIANT, ProgramFamily
 from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.resizing import NarrowScale, ResizedAxis, Resizing
+from tosaic.backends.cortex_m.program.resizing import NarrowScale, Nearest, ResizedAxis, Resizing
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.target import Core
 from tosaic.support.attributes import enum_of
@@ -40,12 +40,14 @@ _MOST_WEIGHT, _MOST_COLUMN = 255, (1 << 15) - 1
 """Sums of int8 with weights of so much in all fit into int16; a weight of a column does."""
 _MOST_OFFSET = (1 << 16) - 1
 _ELEMENTS = {"int8": "i8", "int16": "i16", "float32": "f32"}
+_COPIED = {1: "i8", 2: "i16", 4: "i32"}
+"""Elements that are copied, by their bytes."""
 
 
 @FAMILIES.register
 class Resize(ProgramFamily):
-    """Images (N, H, W, C) between whose pixels others are blended: of int8 and int16 with a RESCALE of sums that fit
-    int32, and of floats.
+    """Images (N, H, W, C) whose pixels are copied, or between which others are blended: of int8 and int16 with a
+    RESCALE of sums that fit int32, and of floats.
 
     With MVE its variants are those of `nest.blends` where these know it and lanes of the program's loops are wider.
     """
@@ -57,19 +59,17 @@ class Resize(ProgramFamily):
         if not ops or ops[0].name != "tosa.resize" or not is_chain(ops, function):
             return None
         op, operands = ops[0], constants_after_first(ops[0])
-        if not is_argument(op.operands[0]) or operands is None or enum_of(op, "mode") != "BILINEAR":
+        if not is_argument(op.operands[0]) or operands is None:
             return None
         scale, offset, _ = (tuple(int(number) for number in numbers) for numbers in operands)
         shape, result, element = shape_of(op.operands[0]), shape_of(op.results[0]), dtype_of(op.operands[0])
-        attributes: dict[str, object] = {
-            "shape": shape,
-            "output": result,
-            "scale": scale,
-            "offset": offset,
-            "element": element.name,
-        }
+        attributes: dict[str, object] = {"shape": shape, "output": result, "scale": scale, "offset": offset}
+        if enum_of(op, "mode") != "BILINEAR":
+            known = not ops[1:] and element.itemsize in _COPIED
+            return workload(self.name, {**attributes, "copied": _COPIED[element.itemsize]}, {}) if known else None
         if element.name not in _ELEMENTS:
             return None
+        attributes["element"] = element.name
         if element == F32:
             return None if ops[1:] else workload(self.name, attributes, {})
         epilogue = (match_epilogue if element == INT8 else match_epilogue_i16)(ops[1:], 1)
@@ -81,15 +81,16 @@ class Resize(ProgramFamily):
         attributes |= {"clamped": clamped, "table": table, "narrow": _narrow(constants, element, scale[0] * scale[2])}
         return workload(self.name, attributes, constants)
 
-    def sketch(self, workload: Workload) -> ResizeSketch:
-        what = _resizing(workload)
-        constants = {} if what.epilogue is None else scale_constants(workload.constants)
-        forms = scales(constants) if constants and what.narrow is None else ("narrow",)
-        return ResizeSketch(what, forms, {**what.tables, **constants})
+    def sketch(self, workload: Workload) -> Sketched | None:
+        if "copied" in workload.attributes:
+            return NearestSketch(Nearest(*_axes(workload), str(workload.attributes["copied"])))
+        return _bilinear(workload)
 
     def vector_sketches(self, workload: Workload) -> Mapping[str, Sketched]:
         sketch = self.sketch(workload)
-        return {VARIANT: sketch} if sketch.in_halves or not _is_blended(workload) else {}
+        if sketch is None or (_is_blended(workload) and not _bilinear(workload).in_halves):
+            return {}
+        return {VARIANT: sketch}
 
     def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
         return sketches(_blends(workload), core.pipeline) if _is_blended(workload) else ()
@@ -139,7 +140,7 @@ class Resize(ProgramFamily):
 def _is_blended(workload: Workload) -> bool:
     """Whether `nest.blends` knows a workload."""
     (tall, _, wide, _), (_, _, width, channels) = numbers(workload, "scale"), numbers(workload, "shape")
-    plain = workload.attributes["element"] == INT8.name
+    plain = workload.attributes.get("element") == INT8.name
     if not plain or workload.attributes["clamped"] or workload.attributes["table"]:
         return False
     return tall <= _MOST_WEIGHT and wide <= _MOST_COLUMN and _LANES <= width * channels <= _MOST_OFFSET
@@ -170,14 +171,26 @@ def _narrow(constants: Mapping[str, np.ndarray], element: np.dtype, weight: int)
     return NarrowScale.found(multiplier, shift, zero, sums, range(low, high + 1))
 
 
-def _resizing(workload: Workload) -> Resizing:
+def _axes(workload: Workload) -> tuple[int, ResizedAxis, ResizedAxis, int]:
+    """Images, rows, columns, channels."""
     (batch, *extents, channels), (_, *counts, _) = (numbers(workload, name) for name in ("shape", "output"))
     scale, offset = numbers(workload, "scale"), numbers(workload, "offset")
     rows, columns = map(ResizedAxis, counts, extents, scale[::2], scale[1::2], offset)
+    return batch, rows, columns, channels
+
+
+def _resizing(workload: Workload) -> Resizing:
     kind, narrow = str(workload.attributes["element"]), workload.attributes.get("narrow")
     epilogue = None if kind == F32.name else epilogue_of(workload, kind)
     assert narrow is None or isinstance(narrow, NarrowScale)
-    return Resizing(batch, rows, columns, channels, _ELEMENTS[kind], epilogue, narrow)
+    return Resizing(*_axes(workload), _ELEMENTS[kind], epilogue, narrow)
+
+
+def _bilinear(workload: Workload) -> ResizeSketch:
+    what = _resizing(workload)
+    constants = {} if what.epilogue is None else scale_constants(workload.constants)
+    forms = scales(constants) if constants and what.narrow is None else ("narrow",)
+    return ResizeSketch(what, forms, {**what.tables, **constants})
 
 
 def _at(axis: str, scale: Sequence[int], offset: int, extent: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Bilinear RESIZE with the numbers that its schedules leave open."""
+"""RESIZE with the numbers that its schedules leave open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tosaic.backends.cortex_m.program.kernel import Knobs
-from tosaic.backends.cortex_m.program.resizing import Resizing
+from tosaic.backends.cortex_m.program.resizing import Nearest, Resizing
 from tosaic.backends.cortex_m.program.sketches.movement import written_out
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
@@ -23,7 +23,7 @@ _MANY = 20
 
 @dataclass(frozen=True)
 class ResizeSketch:
-    """RESIZE with loops of C.
+    """Bilinear RESIZE with loops of C.
 
     Args:
         scales: the forms that the RESCALE may have.
@@ -63,3 +63,27 @@ class ResizeSketch:
 
     def cost(self, knobs: Knobs) -> float:
         return _UNROLLED.index(int(knobs["unroll"])) + (knobs["scale"] == "wide")
+
+
+@dataclass(frozen=True)
+class NearestSketch:
+    """RESIZE to the nearest pixels with loops of C."""
+
+    what: Nearest
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        return self.what.tables
+
+    def program(self) -> Program:
+        return self.what.program()
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """None is open: the compiler knows copies of pixels well."""
+        return {}
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return iter(())
+
+    def cost(self, knobs: Knobs) -> float:
+        return 0

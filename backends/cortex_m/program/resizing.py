@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,12 @@ class ResizedAxis:
         floor, weight = np.divmod(np.arange(self.count) * self.denominator + self.offset, self.numerator)
         first, second = ((floor + step).clip(0, self.extent - 1) for step in (0, 1))
         return first, second, weight
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """(count,): the nearer neighbor of a result, the second where both are as near."""
+        first, second, weight = self.neighbors
+        return np.where(2 * weight >= self.numerator, second, first)
 
 
 @dataclass(frozen=True)
@@ -109,9 +115,7 @@ class Resizing:
         found = dict[str, np.ndarray]()
         for name, axis, stride in (("y", self.rows, self.row), ("x", self.columns, self.channels)):
             *neighbors, weight = axis.neighbors
-            for number, place in enumerate(neighbors):
-                narrow = place.max() * stride <= np.iinfo(np.int16).max
-                found[f"{name}{number}"] = (place * stride).astype(np.int16 if narrow else np.int32)
+            found |= {f"{name}{number}": _narrowed(each * stride) for number, each in enumerate(neighbors)}
             shares = (weight / axis.numerator).astype(np.float32)
             found[f"w{name}"] = shares if self.epilogue is None else weight.astype(np.int16)
         return found
@@ -129,7 +133,7 @@ class Resizing:
         arguments = (
             Buffer("a", self.element, (self.batch, self.rows.extent * self.row), "in"),
             Buffer("out", total if self.epilogue is None else self.epilogue.element, shape, "out"),
-            *(Buffer(name, _TYPES[str(table.dtype)], table.shape, "const") for name, table in self.tables.items()),
+            *_buffers(self.tables),
             *(() if self.epilogue is None or self.narrow is not None else self.epilogue.constants(())),
         )
         turn = self._behind_blend(results, total, tall) if self.shared else results
@@ -149,4 +153,38 @@ class Resizing:
         return self.epilogue.of("S", "")
 
 
-_TYPES = {"int16": "i16", "int32": "i32", "float32": "f32"}
+@dataclass(frozen=True)
+class Nearest:
+    """RESIZE of images to the nearest of their pixels."""
+
+    batch: int
+    rows: ResizedAxis
+    columns: ResizedAxis
+    channels: int
+    element: str
+
+    @property
+    def tables(self) -> Mapping[str, np.ndarray]:
+        """The constants that say in which elements the rows and the columns of the result begin in the image."""
+        row = self.columns.extent * self.channels
+        return {"y0": _narrowed(self.rows.nearest * row), "x0": _narrowed(self.columns.nearest * self.channels)}
+
+    def program(self) -> Program:
+        """A copy of each pixel."""
+        shape = (self.batch, self.rows.count, self.columns.count, self.channels)
+        image = (self.batch, self.rows.extent * self.columns.extent * self.channels)
+        tensors = (Buffer("a", self.element, image, "in"), Buffer("out", self.element, shape, "out"))
+        copy = parse_statement("out[b, y, x, c] = lookup(a[b, c], y0[y] + x0[x])")
+        loops = dict(zip("byxc", shape, strict=True))
+        return Program((*tensors, *_buffers(self.tables)), nested(copy, **loops))
+
+
+def _narrowed(places: np.ndarray) -> np.ndarray:
+    """Numbers as int16 where that holds them."""
+    return places.astype(np.int16 if places.max() <= np.iinfo(np.int16).max else np.int32)
+
+
+def _buffers(tables: Mapping[str, np.ndarray]) -> Iterator[Buffer]:
+    """The constants that tables are."""
+    types = {"int16": "i16", "int32": "i32", "float32": "f32"}
+    return (Buffer(name, types[str(table.dtype)], table.shape, "const") for name, table in tables.items())

@@ -50,6 +50,15 @@ HALVES: dict[str, Build] = {
     "halves, corners": lambda g: halves(g, (1, 4, 8, 16), (7, 3, 15, 7), (0, 0), (0, 0), 1 / 105),
     "halves, the widest sums": lambda g: halves(g, (1, 3, 4, 8), (255, 85, 257, 257), (0, 0), (0, 0), 1 / 65535),
 }
+NEAREST: dict[str, Build] = {
+    f"nearest, {c} of {e}": lambda g, c=c, e=e, r=ratio: g.resize(g.input((2, 5, 9, c), e), "NEAREST_NEIGHBOR", *r)
+    for c, e, ratio in (
+        (1, "i8", CENTERED),
+        (3, "i16", ((7, 3, 15, 7), (0, 0), (2, 6))),
+        (20, "i8", ((2, 4, 2, 4), (1, 1), (1, 1))),
+        (4, "f32", ((4, 1, 4, 1), (-4, 9), (3, 3))),
+    )
+}
 FLOATS: dict[str, Build] = {
     "twice": lambda g: g.resize(g.input((1, 5, 7, 3), "f32"), "BILINEAR", *CENTERED),
     "smaller": lambda g: g.resize(g.input((2, 9, 12, 8), "f32"), "BILINEAR", (2, 4, 2, 4), (1, 1), (1, -1)),
@@ -62,7 +71,7 @@ def halves(g: Graph, shape, scale, offset, border, real: float = 1 / 16) -> ir.V
 
 @pytest.mark.parametrize("bench", [M55, M4, M3, M0], ids=["MVE", "DSP", "scalar", "thumb"])
 def test_schedules_equal_the_reference(tmp_path, bench):
-    outcomes = outcomes_of({**CASES, **HALVES}, ("resize",), tmp_path, samples=2, bench=bench)
+    outcomes = outcomes_of({**CASES, **HALVES, **NEAREST}, ("resize",), tmp_path, samples=2, bench=bench)
     assert [str(each) for found in outcomes.values() for each in found if not each.exact] == []
 
 
