@@ -34,7 +34,7 @@ from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatPro
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
-from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
+from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMatmulSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
 from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
@@ -117,6 +117,7 @@ def shipped_schedules() -> Iterator[Shipped]:
         "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
         "depthwise": DepthwiseSketch(window, 1, plain, likely),
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
+        "half matmul": HalfMatmulSketch(1, 6, 8, 4, 28707, 20),
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
         "reduction": ReductionSketch("max", "i8", 6, 21, -128),

@@ -247,3 +247,23 @@ def matmul(
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
     y = _activated(graph, y, clamp, rng if table else None)
     return _finished(graph, y, rng)
+
+
+def matmul_i16(
+    rng: np.random.Generator, batch: int, rows: int, depth: int, columns: int, *, transposed: bool = False, **drawn: int
+) -> Layer:
+    """MATMUL of int16, of which the second is perhaps behind a TRANSPOSE, and the first argument then.
+
+    Args:
+        drawn: `least` and `most`, between which elements are drawn; by default all are.
+    """
+    graph, least, most = Graph(), drawn.get("least", -1 << 15), drawn.get("most", (1 << 15) - 1)
+    shapes = [(batch, rows, depth), (batch, columns, depth) if transposed else (batch, depth, columns)]
+    given = [graph.input(shape, "i16") for shape in (shapes[::-1] if transposed else shapes)]
+    a, b = reversed(given) if transposed else given
+    b = graph.op("transpose", [b], (batch, depth, columns), "i16", perms=(0, 2, 1)) if transposed else b
+    zero = graph.const([0], "i16")
+    y = graph.op("matmul", [a, b, zero, zero], (batch, rows, columns), "i48")
+    multiplier, shift = rng.integers(1 << 14, 1 << 15, 1), np.array([29 + depth.bit_length()])
+    y = graph.rescale(y, "i16", multiplier, shift, scale32=False)
+    return finished(graph, y, *(rng.integers(least, most + 1, shape_of(x)).astype(np.int16) for x in given))

@@ -42,6 +42,7 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "dense",
         "depthwise",
         "matmul",
+        "half matmul",
         "max pool",
         "average pool",
         "reduction",
