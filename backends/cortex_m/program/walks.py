@@ -66,18 +66,16 @@ def walks(program: Program) -> list[Walk]:
 
 
 def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access, Affine]:
-    """By what is looked up where constants say: how far that moves on with the turns of the loops that count these.
-
-    It goes through all of the last dimension.
-    """
+    """By what is looked up where constants alone say: how far that moves on with the turns of the loops that count
+    these. It goes through all of the last dimension."""
     found = dict[Access, Affine]()
     for part in parts_of(s.value) if isinstance(s, Assign | Reduce) else ():
         match part:
             case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
-                constants = (a for a in accesses(value) if program.buffers[a.buffer].memory == "const")
-                names = {name for a in constants for i in a.index for name in i.names}
-                length = program.buffers[table.buffer].shape[-1]
-                found[table] = Affine.sum((Affine.of(f.var), length // f.turns) for f in loops if f.var in names)
+                read, length = list(accesses(value)), program.buffers[table.buffer].shape[-1]
+                if all(program.buffers[a.buffer].memory == "const" for a in read):
+                    names = {name for a in read for i in a.index for name in i.names}
+                    found[table] = Affine.sum((Affine.of(f.var), length // f.turns) for f in loops if f.var in names)
     return found
 
 
