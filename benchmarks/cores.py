@@ -1,5 +1,7 @@
 """Kernels of cores without vectors beside CMSIS-NN's: `python benchmarks/cores.py`, or `--networks` for whole ones.
 
+`--generic` has ops that CMSIS-NN has no function for, beside the generic path through linalg, in cycles a result.
+
 Each layer is built for each core under the schedule that tosaic guesses and under others drawn from its space, and run
 on QEMU, as are the functions of the pinned copy of CMSIS-NN, compiled by clang. All outputs are compared with the
 reference model's. Figures are cycles of the core's model a multiply-accumulate; of networks, cycles in all.
@@ -31,6 +33,7 @@ from tosaic.target_files.ready import find_target
 _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS), str(_TESTS / "backends" / "cortex_m")]
 import mve_layers  # noqa: E402  # pyright: ignore[reportMissingImports]
+from tosa_graphs import Graph  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 CORES = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m3", "cortex-m0plus")
 NETWORKS = ("resnet8", "dscnn", "mobilenet_v1", "autoencoder")
@@ -122,13 +125,53 @@ def compared_networks(folder: Path, cores: tuple[str, ...]) -> Iterator[str]:
         yield f"| {core} | {' | '.join(cells)} | {mean:.2f} |"
 
 
+def others() -> Iterator[tuple[str, mve_layers.Layer]]:
+    """Ops of activations alone."""
+    draw, twice = np.random.default_rng(0), ((4, 2, 4, 2), (-1, -1), (1, 1))
+    for kind, element, channels in (("bilinear", "i8", 16), ("bilinear", "i8", 3), ("bilinear", "i16", 16)):
+        graph = Graph()
+        blended = graph.resize(graph.input((1, 16, 16, channels), element), kind.upper(), *twice)
+        result = graph.requantize(blended, element, 1 / 16)
+        yield f"{kind} 2x, {channels} channels of {element}", mve_layers.drawn(graph, result, draw)
+    graph = Graph()
+    image = graph.input((1, 16, 16, 16))
+    yield (
+        "nearest 2x, 16 channels of i8",
+        mve_layers.drawn(graph, graph.resize(image, "NEAREST_NEIGHBOR", *twice), draw),
+    )
+    yield "matmul 4x32x16 by 32 of i16", mve_layers.matmul_i16(draw, 4, 32, 16, 32)
+
+
+def compared_generic(cores: tuple[str, ...]) -> Iterator[str]:
+    """Markdown: cycles a result of tosaic's guess, and of the generic path."""
+    yield f"| op | {' | '.join(cores)} |"
+    yield "|---" * (len(cores) + 1) + "|"
+    for name, layer in others():
+        cells = []
+        for core in cores:
+            target = find_target(core)
+            machine, lie = Qemu.of(target), simulation_of(target).trials
+            tasks = [KernelTask.of(layer.function, target.core, families) for families in ((), ("linalg",))]
+            measure = BatchMeasure(machine, target.core, lie)
+            found = [measure(task, [task.default()])[0] for task in tasks]
+            assert all(each.ok for each in found), (name, core)
+            own, generic = ((each.cycles or math.inf) / layer.expected[0].size for each in found)
+            cells.append(f"{own:.1f} ({own / generic:.2f} of {generic:.1f})")
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
 @click.command(help=__doc__)
 @click.option("--samples", default=40, show_default=True, help="Schedules drawn from the space of each layer.")
 @click.option("--networks", is_flag=True, help="Whole networks, untuned.")
+@click.option("--generic", is_flag=True, help="Ops beside the generic path.")
 @click.option("--core", "cores", multiple=True, default=CORES, help="A core; may be repeated.")
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/cores"), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print an object a line; of layers.")
-def main(samples: int, networks: bool, cores: tuple[str, ...], folder: Path, as_json: bool) -> None:
+def main(samples: int, networks: bool, generic: bool, cores: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    if generic:
+        for line in compared_generic(cores):
+            click.echo(line)
+        return
     library = CmsisNn.find()
     if library is None:
         raise click.ClickException("CMSIS-NN is not there")

@@ -34,8 +34,9 @@ from tosaic.backends.cortex_m.kernels.float_product_sketch import ScalarFloatPro
 from tosaic.backends.cortex_m.kernels.movement_sketch import PlainMovement, VectorMovement
 from tosaic.backends.cortex_m.kernels.mve_match import Geometry
 from tosaic.backends.cortex_m.kernels.pool_sketch import PoolSketch
-from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, MatmulSketch
+from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch, HalfMatmulSketch, MatmulSketch
 from tosaic.backends.cortex_m.kernels.reduction_sketch import ReductionSketch, RowsSketch, VectorsSketch
+from tosaic.backends.cortex_m.kernels.resize_sketch import ResizeSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import RowSketch
 from tosaic.backends.cortex_m.kernels.vector_depthwise_sketch import FloatDepthwise, VectorDepthwise
 from tosaic.backends.cortex_m.kernels.vector_pool_sketch import SteppedPool, TiledPool, WalkedPool
@@ -50,6 +51,7 @@ from tosaic.backends.cortex_m.program.memory import params_of, scratch_bytes
 from tosaic.backends.cortex_m.program.movement import CopyAxis, CopyBox
 from tosaic.backends.cortex_m.program.moves import all_moves, moves
 from tosaic.backends.cortex_m.program.print_c import Printer
+from tosaic.backends.cortex_m.program.resizing import ResizedAxis, Resizing
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Step, applied, parse_steps, trees
 from tosaic.backends.cortex_m.program.tree import NUMPY, Program, RefusedError
 from tosaic.backends.cortex_m.toolchain import compile_kernels
@@ -79,6 +81,7 @@ class Shipped:
         rng = np.random.default_rng(0)
         given = {"multiplier": (1 << 30, (1 << 31) - 1), "shift": (36, 39), "bias": (-4000, 4000)}
         given |= {"w": (-127, 128), "low": (-100, -90), "upper": (90, 100)}
+        given |= {"y0": (0, 7), "y1": (0, 7), "x0": (0, 5), "x1": (0, 5), "wy": (0, 5), "wx": (0, 5)}
         if any((b.memory, b.dtype) == ("out", "i16") for b in self.program.arguments):
             given["zero"] = (0, 1)
         small = {"i8": (-128, 128), "i16": (-400, 400), "i32": (-20, 20), "f32": (-20, 20)}
@@ -114,10 +117,14 @@ def shipped_schedules() -> Iterator[Shipped]:
         "dense": Conv2dSketch(Geometry(1, 1, 1, 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1, 1), 4, plain, likely),
         "depthwise": DepthwiseSketch(window, 1, plain, likely),
         "matmul": MatmulSketch(1, 6, 8, 4, plain, likely),
+        "half matmul": HalfMatmulSketch(1, 6, 8, 4, 28707, 20),
         "max pool": PoolSketch(window, ("i8", "i8"), False, False, {}),
         "average pool": PoolSketch(window, ("i8", "i8"), True, True, likely),
         "reduction": ReductionSketch("max", "i8", 6, 21, -128),
         "movement": PlainMovement(*moved),
+        "resize": ResizeSketch(
+            Resizing(2, ResizedAxis(3, 2, 4, 2, -1), ResizedAxis(4, 3, 4, 2, -1), 2, "i8", plain), ("high",), {}
+        ),
     }
     floats = {
         "float conv2d": ScalarFloatProduct(

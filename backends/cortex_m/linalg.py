@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from tosaic.backends.cortex_m.casts import cast_by_sums
 from tosaic.backends.cortex_m.kernel import KernelSource
 from tosaic.backends.cortex_m.kernels.params import Params
 from tosaic.backends.cortex_m.phases import by_phases
@@ -78,6 +79,7 @@ def lower(function: str, symbol: str) -> KernelSource:
     run_pipeline(module, f"builtin.module({_LOOPS})")
     (kernel,) = functions(module).values()
     with module.context, ir.Location.unknown():
+        cast_by_sums(kernel)
         params, scratch = _set_c_signature(kernel)
         constants = _constants_to_params(module, kernel, params)
         scratch_bytes = _allocations_to_scratch(kernel, scratch)

@@ -55,16 +55,11 @@ class Matmul(ProgramFamily):
     name = "matmul"
 
     def match(self, function: ir.Operation) -> Workload | None:
-        ops, arguments = computing_ops(function), list(body_of(function).arguments)
-        transposed = len(ops) > 1 and ops[0].name == "tosa.transpose" and ints_of(ops[0], "perms") == (0, 2, 1)
-        columns_of, ops = (ops[0], ops[1:]) if transposed else (None, ops)
-        if not ops or ops[0].name != "tosa.matmul" or not is_chain(ops, function):
+        found = match_product(function)
+        if found is None:
             return None
+        ops, transposed = found
         a, b, *zeros = ops[0].operands
-        if columns_of is not None and (b != columns_of.results[0] or arguments != [columns_of.operands[0], a]):
-            return None
-        if columns_of is None and (arguments != [a, b] or not is_argument(b)):
-            return None
         if (dtype_of(a), dtype_of(b)) != (INT8, INT8):
             return None
         a_zero, b_zero = (constant_value(zero) for zero in zeros)
@@ -116,6 +111,22 @@ class Matmul(ProgramFamily):
         packed = float(batch * kernel.what.channels * kernel.what.depth)
         priced = self.site.inside.priced(counts, estimate(counts), [*kernel.walks()] * batch, core.pipeline)
         return {**priced, "packed": packed}
+
+
+def match_product(function: ir.Operation) -> tuple[list[ir.Operation], bool] | None:
+    """A MATMUL of both arguments and what follows, and whether the second one, which is the first argument then, is
+    TRANSPOSEd before; None of anything else."""
+    ops, arguments = computing_ops(function), list(body_of(function).arguments)
+    transposed = len(ops) > 1 and ops[0].name == "tosa.transpose" and ints_of(ops[0], "perms") == (0, 2, 1)
+    columns_of, ops = (ops[0], ops[1:]) if transposed else (None, ops)
+    if not ops or ops[0].name != "tosa.matmul" or not is_chain(ops, function):
+        return None
+    a, b = list(ops[0].operands)[:2]
+    if columns_of is not None and (b != columns_of.results[0] or arguments != [columns_of.operands[0], a]):
+        return None
+    if columns_of is None and (arguments != [a, b] or not is_argument(b)):
+        return None
+    return ops, transposed
 
 
 def _contraction(workload: Workload, core: Core) -> Contraction:

@@ -39,6 +39,10 @@ _TILES = (
     "1x2",
     "1x1",
 )
+_PARTS = 2
+"""Sums of a product of halves."""
+_KEPT = 4
+"""High registers that calls keep, of which RESCALE takes some; clang 22 fails where more hold sums."""
 _UNROLLED = (8, 16, 24, 32, 4, 12, 6, 10, 7, 5, 9, 3, 2, 1)
 
 
@@ -141,17 +145,67 @@ class MatmulSketch:
         return _tile(rows, columns, self.rows, self.depth, knobs)
 
     def steps(self, knobs: Knobs) -> Iterator[str]:
-        tile, high = self.tile(knobs), knobs["scale"] == "high"
-        halves = tile.halves
-        steps = tile.depth // 2 if halves else tile.depth
-        if (halves and tile.depth % 2) or steps % tile.unroll:
-            raise RefusedError(f"{tile.unroll} steps do not divide a depth of {tile.depth}")
-        if extends(tile.isa, "thumb"):
-            return matmuls.thumb_matmul(tile, high)
-        return matmuls.dsp_matmul(tile, high) if halves else matmuls.scalar_matmul(tile, high)
+        return _products(self.tile(knobs), knobs["scale"] == "high", 1)
 
     def cost(self, knobs: Knobs) -> float:
         return self.tile(knobs).cost + (knobs["scale"] == "wide")
+
+
+@dataclass(frozen=True)
+class HalfMatmulSketch:
+    """MATMUL of two int16 tensors to int16, of which the second may be transposed; see `algorithms.matmul_i16`."""
+
+    batch: int
+    rows: int
+    depth: int
+    columns: int
+    multiplier: int
+    shift: int
+    transposed: bool = False
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        return {}
+
+    def program(self) -> Program:
+        sizes = (self.batch, self.rows, self.depth, self.columns)
+        return algorithms.matmul_i16(*sizes, self.multiplier, self.shift, self.transposed)
+
+    def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
+        """The numbers that are open, as of `MatmulSketch`."""
+        isa = tuple(name for name in integer_sets_of(core) if not extends(name, "mve"))
+        return {"isa": isa, "tile": _TILES, "unroll": _steps_of(core)}
+
+    def tile(self, knobs: Knobs) -> Tile:
+        """The tile of sums."""
+        rows, columns = tile_sizes(str(knobs["tile"]))
+        if rows > self.rows or self.columns % columns:
+            raise RefusedError(f"{self.rows} rows and {self.columns} columns have no tile of {knobs['tile']}")
+        made = _tile(rows, _PARTS * columns, self.rows, self.depth, knobs)
+        if extends(made.isa, "thumb") and rows * made.channels > _KEPT:
+            raise RefusedError(f"calls keep {_KEPT} sums")
+        return made
+
+    def steps(self, knobs: Knobs) -> Iterator[str]:
+        return _products(self.tile(knobs), False, _PARTS)
+
+    def cost(self, knobs: Knobs) -> float:
+        return self.tile(knobs).cost
+
+
+def _products(tile: Tile, high: bool, parts: int) -> Iterator[str]:
+    """The steps of MATMUL; see `sketches.matmuls`.
+
+    Raises:
+        RefusedError: the depth is no whole number of blocks.
+    """
+    steps = tile.depth // 2 if tile.halves else tile.depth
+    if (tile.halves and tile.depth % 2) or steps % tile.unroll:
+        raise RefusedError(f"{tile.unroll} steps do not divide a depth of {tile.depth}")
+    if extends(tile.isa, "thumb"):
+        return matmuls.thumb_matmul(tile, high, parts)
+    made = matmuls.dsp_matmul if tile.halves else matmuls.scalar_matmul
+    return made(tile, high, parts)
 
 
 def _steps_of(core: Core) -> tuple[Choice, ...]:

@@ -43,14 +43,18 @@ def normalized(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, n
     return (multiplier.astype(np.int64) << up).astype(np.int32), (shift + up).astype(np.int32)
 
 
-def constants_of(workload: Workload) -> dict[str, np.ndarray]:
-    """The constants that the algorithms name."""
-    constants = dict(workload.constants)
+def scale_constants(constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The constants of an epilogue that the algorithms name."""
     zero, low, upper = (np.array(value, np.int32) for value in constants["range"])
     multiplier, shift = normalized(constants["multiplier"], constants["shift"])
     found = {"zero": zero, "low": low, "upper": upper, "multiplier": multiplier, "shift": shift}
-    if "table" in constants:
-        found["table"] = constants["table"]
+    return found | ({"table": constants["table"]} if "table" in constants else {})
+
+
+def constants_of(workload: Workload) -> dict[str, np.ndarray]:
+    """The constants that the algorithms name."""
+    constants = workload.constants
+    found = scale_constants(constants)
     if "weights" not in constants:
         names = ("a_zero", "b_zero")
         return found | {name: np.array(constants[f"{name}_point"].item(), np.int32) for name in names}

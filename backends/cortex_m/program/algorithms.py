@@ -165,6 +165,32 @@ def matmul(batch: int, rows: int, depth: int, columns: int, epilogue: Epilogue, 
     )
 
 
+def matmul_i16(
+    batch: int, rows: int, depth: int, columns: int, multiplier: int, shift: int, transposed: bool = False
+) -> Program:
+    """MATMUL of int16 by int16 to int16 without zero points, as `matmul`; the RESCALE is of one multiplier and shift.
+
+    `Q` holds each column twice: its low bytes, then its high ones, so that both sums fit int32.
+    """
+    place, shape = ("db, dn, dk", (batch, columns, depth)) if transposed else ("db, dk, dn", (batch, depth, columns))
+    left = nested(parse_statement("P[cb, cx, ck] = a[cb, cx, ck]"), cb=batch, cx=rows, ck=depth)
+    low = parse_statement(f"Q[db, 2 * dn, dk] = bit_and(b[{place}], 255)")
+    high = parse_statement(f"Q[db, 2 * dn + 1, dk] = asr(b[{place}], 8)")
+    right = nested(seq(low, high), db=batch, dn=columns, dk=depth)
+    add = For("k", depth, parse_statement("S[sb, sx, sn] += P[sb, sx, k] * Q[sb, sn, k]"))
+    sums = nested(seq(parse_statement("S[sb, sx, sn] = 0"), add), sb=batch, sx=rows, sn=2 * columns)
+    scaled = f"sat16(scale48(S[v, x, 2 * n + 1], S[v, x, 2 * n], {multiplier}, {shift}))"
+    finish = nested(parse_statement(f"out[v, x, n] = {scaled}"), v=batch, x=rows, n=columns)
+    operands = [Buffer("a", "i16", (batch, rows, depth), "in"), Buffer("b", "i16", shape, "in")]
+    arguments = (
+        *(reversed(operands) if transposed else operands),
+        Buffer("out", "i16", (batch, rows, columns), "out"),
+    )
+    body = Alloc(Buffer("S", "i32", (batch, rows, 2 * columns), "scratch"), seq(sums, finish))
+    body = Alloc(Buffer("Q", "i16", (batch, 2 * columns, depth), "scratch"), seq(right, body))
+    return Program(arguments, Alloc(Buffer("P", "i16", (batch, rows, depth), "scratch"), seq(left, body)))
+
+
 def reduction(op: str, dtype: str, rows: int, length: int, first: int) -> Program:
     """REDUCE_SUM, REDUCE_MAX and REDUCE_MIN along the last axis (TOSA 1.0, 2.9), from a number on: `first`.
 

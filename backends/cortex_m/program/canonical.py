@@ -12,10 +12,11 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import constant_offsets, constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
+    BYTES,
     Access,
     Alloc,
     Assign,
@@ -70,9 +71,13 @@ class _Canonical:
     def offsets(self) -> dict[str, int]:
         return scratch_offsets(self.program)
 
+    @cached_property
+    def room(self) -> dict[str, int]:
+        return _room(self.program)
+
     def _declared(self, b: Buffer) -> str:
         self.buffers[b.name] = b
-        where = self.offsets[b.name] if b.memory == "scratch" else b.size
+        where = self.offsets[b.name] if b.memory == "scratch" else self.room.get(b.name, b.size)
         return f"{self._name(b.name)} {b.dtype} {where} {b.memory}"
 
     def _name(self, name: str) -> str:
@@ -137,5 +142,12 @@ def _numbered(program: Program) -> list[np.ndarray]:
             found[step.name] = packed(step, source)
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
-    constants = constants_of(program)
-    return [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
+    every = {b.name: found.get(b.name, np.arange(1, b.size + 1)).ravel() for b in constants_of(program)}
+    return [np.pad(every[name], (0, room - every[name].size)) for name, room in _room(program).items()]
+
+
+def _room(program: Program) -> dict[str, int]:
+    """Elements of each constant with the zeros that lie between it and the next one."""
+    constants, offsets = constants_of(program), constant_offsets(program)
+    ends = [*(offsets[b.name] for b in constants[1:]), *(offsets[b.name] + b.bytes for b in constants[-1:])]
+    return {b.name: (end - offsets[b.name]) // BYTES[b.dtype] for b, end in zip(constants, ends, strict=True)}

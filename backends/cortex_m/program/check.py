@@ -56,8 +56,8 @@ def check(program: Program, core: Core) -> None:
                 raise RefusedError(f"{s.buffer.name} lies in vectors outside of a block")
             case Assign() | Reduce():
                 for name in tables_of(s):
-                    if program.buffers[name].memory not in ("in", "const"):
-                        raise RefusedError(f"values say what is read of {name}, which changes")
+                    if program.buffers[name].in_registers:
+                        raise RefusedError(f"values say what is read of {name}, which lies in registers")
                 for _, access in touches(s):
                     _inside(program, access, around)
                     _whole(program, access)

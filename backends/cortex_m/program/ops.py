@@ -180,6 +180,13 @@ OPS: Mapping[str, Operation] = MappingProxyType(
             lambda v, m, a: clamped(((v * m + (1 << 30)) >> 31) + a, -(1 << 31), (1 << 31) - 1),
             _SATURATED,
         ),
+        "scale48": _function(
+            "scale48",
+            "h l m s",
+            "((int64_t)h * (256 * m) + (int64_t)l * m + (1ll << (s - 1))) >> s",
+            10,
+            lambda h, low, m, s: ((256 * h + low) * m + (1 << (s - 1))) >> s,
+        ),
         "scale32": _function(
             "scale32",
             "v m s",
@@ -190,7 +197,8 @@ OPS: Mapping[str, Operation] = MappingProxyType(
     }
 )
 """By name. `low` is the low byte, `low_half` the low 16 bits, `high` is SMMUL, `asr` and `round_asr` shift right by a
-known number, `scale32` is apply_scale_32 of the TOSA specification without double rounding, `round_high_add` is
+known number, `scale32` is apply_scale_32 of the TOSA specification without double rounding, `scale48` apply_scale_16
+of a sum of which the first number is all but the last eight bits, and the second what is left, `round_high_add` is
 VQRDMLASH. Shifts by a number that is not known are to the left, and to the right where it is negative."""
 
 LOOKUP = "lookup"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.kernel import Overlap
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import touches
+from tosaic.backends.cortex_m.program.rewriting import tables_of, touches
 from tosaic.backends.cortex_m.program.tree import (
     BYTES,
     Access,
@@ -51,7 +51,7 @@ class _MeetsError(Exception):
 def _reads_first(program: Program, source: Buffer, target: Buffer) -> bool:
     """Whether no byte of `source` is read after it was written as one of `target`."""
     touched = {access.buffer for _, access in touches(program.body)}
-    if not {source.name, target.name} <= touched:
+    if not {source.name, target.name} <= touched or source.name in tables_of(program.body):
         return False
     try:
         _spans(program.body, source, target)

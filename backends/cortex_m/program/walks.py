@@ -11,8 +11,20 @@ from typing import NamedTuple
 
 from tosaic.backends.cortex_m.footprint import ArrayAccess, Place, Walk
 from tosaic.backends.cortex_m.program.affine import Affine
-from tosaic.backends.cortex_m.program.rewriting import loops_of, meaning_of, touches, under
-from tosaic.backends.cortex_m.program.tree import BYTES, Assign, Buffer, For, Instr, Program, Reduce
+from tosaic.backends.cortex_m.program.ops import LOOKUP
+from tosaic.backends.cortex_m.program.rewriting import accesses, loops_of, meaning_of, parts_of, touches, under
+from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
+    Access,
+    Assign,
+    Buffer,
+    For,
+    Instr,
+    Op,
+    Program,
+    Reduce,
+    Statement,
+)
 
 _PLACES: Mapping[str, Place] = MappingProxyType(
     {"in": "input", "out": "output", "const": "params", "scratch": "scratch"}
@@ -35,11 +47,13 @@ def walks(program: Program) -> list[Walk]:
         loops = (*loops_of(outside), *([lanes] if lanes is not None else []))
         around = tuple(f for f in loops_of(outside) if f.kind != "unroll")
         _, uses = found.setdefault(tuple(f.var for f in around), (around, {}))
+        moved = _moved(program, s, loops) if lanes is None else {}
         for how, access in touches(s if lanes is None else lanes.body):
             b = program.buffers[access.buffer]
             if not b.in_registers:
                 key = _Key(_PLACES[b.memory], b.name, how != "read")
-                uses.setdefault(key, []).append((b.address(access.index) * BYTES[b.dtype], loops))
+                where = b.address(access.index) + moved.get(access, 0)
+                uses.setdefault(key, []).append((where * BYTES[b.dtype], loops))
     nests = list[_LoopNest]()
     for around, uses in found.values():
         spans = {key: _span(program.buffers[key.buffer], used, around) for key, used in uses.items()}
@@ -49,6 +63,20 @@ def walks(program: Program) -> list[Walk]:
     for outer, inner in itertools.permutations(nests, 2):
         inner.take_in(outer)
     return [Walk(tuple(nest.turns), tuple(_together(nest.spans))) for nest in nests if nest.spans]
+
+
+def _moved(program: Program, s: Statement, loops: Sequence[For]) -> dict[Access, Affine]:
+    """By what is looked up where constants alone say: how far that moves on with the turns of the loops that count
+    these. It goes through all of the last dimension."""
+    found = dict[Access, Affine]()
+    for part in parts_of(s.value) if isinstance(s, Assign | Reduce) else ():
+        match part:
+            case Op(name=name, args=(Access() as table, value)) if name == LOOKUP:
+                read, length = list(accesses(value)), program.buffers[table.buffer].shape[-1]
+                if all(program.buffers[a.buffer].memory == "const" for a in read):
+                    names = {name for a in read for i in a.index for name in i.names}
+                    found[table] = Affine.sum((Affine.of(f.var), length // f.turns) for f in loops if f.var in names)
+    return found
 
 
 class _Key(NamedTuple):

@@ -57,7 +57,8 @@ def finished(graph: Graph, result: ir.Value | Sequence[ir.Value], *inputs: np.nd
     return Layer(module, inputs, tuple(evaluate(module, inputs)))
 
 
-def _finished(graph: Graph, result: ir.Value, rng: np.random.Generator) -> Layer:
+def drawn(graph: Graph, result: ir.Value, rng: np.random.Generator) -> Layer:
+    """The layer that returns `result` on random inputs."""
     return finished(graph, result, *(random_input(rng, shape_of(x), str(element_type(x))) for x in graph.inputs))
 
 
@@ -108,7 +109,7 @@ def conv2d(
     multiplier, shift = _multipliers(rng, channels if per_channel else 1, depth, shifts)
     zero = int(rng.integers(-128, 128)) if element == "i8" else 0
     y = graph.rescale(y, element, multiplier, shift, output_zero=zero)
-    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
+    return drawn(graph, _activated(graph, y, clamp, rng if table else None), rng)
 
 
 def depthwise(
@@ -135,7 +136,7 @@ def depthwise(
     multiplier, shift = _multipliers(rng, channels, kernel[0] * kernel[1], shifts)
     zero = int(rng.integers(-128, 128)) if element == "i8" else 0
     y = graph.rescale(y, element, multiplier, shift, output_zero=zero)
-    return _finished(graph, _activated(graph, y, clamp, rng if table else None), rng)
+    return drawn(graph, _activated(graph, y, clamp, rng if table else None), rng)
 
 
 def conv2d_i16(
@@ -200,7 +201,7 @@ def _int16(
         # The scaled sum stays within int32, which the spec demands.
         multiplier = rng.integers(0, 1 << max(1, shifts[0] - 2), count)
     y = graph.rescale(y, element, multiplier, rng.integers(shifts[0], shifts[1] + 1, count), scale32=False)
-    return _finished(graph, graph.clamp(y, *clamp) if clamp else y, rng)
+    return drawn(graph, graph.clamp(y, *clamp) if clamp else y, rng)
 
 
 def random_window(rng: np.random.Generator, largest_kernel: int = 4) -> dict:
@@ -246,4 +247,24 @@ def matmul(
     multiplier, shift = _multipliers(rng, 1, depth, None)
     y = graph.rescale(y, "i8", multiplier, shift, output_zero=int(rng.integers(-128, 128)))
     y = _activated(graph, y, clamp, rng if table else None)
-    return _finished(graph, y, rng)
+    return drawn(graph, y, rng)
+
+
+def matmul_i16(
+    rng: np.random.Generator, batch: int, rows: int, depth: int, columns: int, *, transposed: bool = False, **drawn: int
+) -> Layer:
+    """MATMUL of int16, of which the second is perhaps behind a TRANSPOSE, and the first argument then.
+
+    Args:
+        drawn: `least` and `most`, between which elements are drawn; by default all are.
+    """
+    graph, least, most = Graph(), drawn.get("least", -1 << 15), drawn.get("most", (1 << 15) - 1)
+    shapes = [(batch, rows, depth), (batch, columns, depth) if transposed else (batch, depth, columns)]
+    given = [graph.input(shape, "i16") for shape in (shapes[::-1] if transposed else shapes)]
+    a, b = reversed(given) if transposed else given
+    b = graph.op("transpose", [b], (batch, depth, columns), "i16", perms=(0, 2, 1)) if transposed else b
+    zero = graph.const([0], "i16")
+    y = graph.op("matmul", [a, b, zero, zero], (batch, rows, columns), "i48")
+    multiplier, shift = rng.integers(1 << 14, 1 << 15, 1), np.array([29 + depth.bit_length()])
+    y = graph.rescale(y, "i16", multiplier, shift, scale32=False)
+    return finished(graph, y, *(rng.integers(least, most + 1, shape_of(x)).astype(np.int16) for x in given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from board import M0, Case, Outcome, run_cases
+from board import M0, M4, Case, Outcome, run_cases
 from family_cases import Build, outcomes_of
 from tosa_graphs import Graph, random_inputs
 
@@ -310,6 +310,19 @@ def test_a_transposed_convolution_multiplies_no_zeros_between_its_inputs(outcome
     found = outcomes["transpose_conv2d-i16-as-large-as-its-stride"]
     (result,) = found.outputs
     assert found.instructions < 100 * result.size
+
+
+def test_a_cast_to_a_narrow_integer_behind_its_bounds_calls_no_library(tmp_path):
+    def quantized(g: Graph) -> ir.Value:
+        scaled = g.mul(g.input((8, 64), "f32"), g.const([[64.0]], "f32"), "f32")
+        with g.location:
+            bounds = {name: ir.FloatAttr.get(ir.F32Type.get(), at) for name, at in (("min_val", -100), ("max_val", 90))}
+        return g.unary("cast", g.unary("clamp", scaled, nan_mode="PROPAGATE", **bounds), "i8")
+
+    ((outcome,),) = outcomes_of({"quantized": quantized}, ("linalg",), tmp_path, bench=M4).values()
+    assert outcome.exact
+    assert {-100, 90} <= {*outcome.outputs[0].flat}
+    assert outcome.instructions < 25 * outcome.outputs[0].size
 
 
 @pytest.mark.parametrize("name", CLOSE)

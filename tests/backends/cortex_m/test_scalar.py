@@ -8,7 +8,7 @@ import random
 import mve_layers
 import numpy as np
 import pytest
-from board import M0, M3, M4, Bench, run_cases
+from board import M0, M3, M4, M55, Bench, run_cases
 from golden_files import assert_golden_text
 
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
@@ -16,6 +16,7 @@ from tosaic.backends.cortex_m.kernels.conv2d_i16 import Conv2dI16
 from tosaic.backends.cortex_m.kernels.depthwise import Depthwise
 from tosaic.backends.cortex_m.kernels.depthwise_i16 import DepthwiseI16
 from tosaic.backends.cortex_m.kernels.matmul import Matmul
+from tosaic.backends.cortex_m.kernels.matmul_i16 import MatmulI16
 from tosaic.backends.cortex_m.kernels.sketch_constants import normalized
 from tosaic.backends.cortex_m.program.kernel import of_schedule
 from tosaic.backends.cortex_m.program.text import listing
@@ -151,6 +152,25 @@ def test_matrix_products_are_exact(tmp_path, bench):
     cases = [case for layer in layers for case in _cases(layer, Matmul(), bench, rng)]
     for outcome in run_cases(cases, tmp_path, bench=bench):
         assert outcome.exact, outcome
+
+
+@pytest.mark.parametrize("bench", [M55, M4, M3, M0], ids=["MVE", "DSP", "scalar", "thumb"])
+def test_matrix_products_of_int16_are_exact(tmp_path, bench):
+    draw, rng, family = np.random.default_rng(9), random.Random(9), MatmulI16()
+    layers = [
+        mve_layers.matmul_i16(draw, 2, 8, 16, 12),
+        mve_layers.matmul_i16(draw, 1, 5, 7, 3),
+        mve_layers.matmul_i16(draw, 2, 2, 8, 12, transposed=True),
+        mve_layers.matmul_i16(draw, 1, 2, 256, 2, least=-1 << 15, most=-1 << 15),
+        mve_layers.matmul_i16(draw, 1, 2, 256, 2, least=-129, most=-129),
+    ]
+    cases = [case for layer in layers for case in _cases(layer, family, bench, rng)]
+    assert [str(outcome) for outcome in run_cases(cases, tmp_path, bench=bench) if not outcome.exact] == []
+
+
+def test_deep_matrix_products_of_int16_have_no_program():
+    layer = mve_layers.matmul_i16(np.random.default_rng(9), 1, 2, 258, 2)
+    assert MatmulI16().match(layer.function) is None
 
 
 @BENCHES

@@ -191,6 +191,8 @@ def home_of(program: Program, name: str) -> Home:
     Raises:
         RefusedError: it is no buffer that one statement makes for another one behind it.
     """
+    if name in tables_of(program.body):
+        raise RefusedError(f"values say what is read of {name}")
     homes = [s for s in program.statements if isinstance(s, Alloc) and s.buffer.name == name]
     if not homes or not isinstance(homes[0].body, Seq):
         raise RefusedError(f"{name} is not computed beside what reads it")

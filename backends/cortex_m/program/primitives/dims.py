@@ -8,7 +8,7 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.legal import bounds_of
-from tosaic.backends.cortex_m.program.rewriting import mapped, seq, with_accesses
+from tosaic.backends.cortex_m.program.rewriting import mapped, seq, tables_of, with_accesses
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
     Access,
@@ -34,9 +34,11 @@ def relaid(
     """A buffer with other dimensions; `index` makes the new index of an access, given what stands around it.
 
     Raises:
-        RefusedError: instructions hold the buffer as it lies.
+        RefusedError: instructions hold the buffer as it lies, or values say what is read of it.
     """
     not_held(program.body, name)
+    if name in tables_of(program.body):
+        raise RefusedError(f"values say what is read of {name}")
     new = replace(program.buffers[name], shape=shape)
 
     def visit(s: Statement, around: tuple[For | If, ...]) -> Statement:

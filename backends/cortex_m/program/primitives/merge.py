@@ -8,7 +8,7 @@ from dataclasses import replace
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import Use, uses
 from tosaic.backends.cortex_m.program.primitives.loops import plain
-from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq
+from tosaic.backends.cortex_m.program.rewriting import at, exchanged, seq, tables_of, written_by
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import For, Program, RefusedError, Seq
 
@@ -47,6 +47,8 @@ def _guard_order(program: Program, first: For, second: For) -> None:
     if first.turns == 1:
         return
     before, behind = uses(first), uses(second)
+    if (tables_of(first) | tables_of(second)) & (written_by(first) | written_by(second)):
+        raise RefusedError("values say what is read of a buffer that changes")
     for one, other in itertools.product(before, behind):
         name = one.access.buffer
         if name == other.access.buffer and {one.how, other.how} != {"read"} and not _passes(program, one, other):

@@ -116,12 +116,13 @@ def finished(tile: Tile, high: bool) -> Iterator[str]:
         yield "reorder(xi, n)"
 
 
-def constants(tile: Tile, high: bool) -> Iterator[str]:
+def constants(tile: Tile, high: bool, *, scaled: bool = True) -> Iterator[str]:
+    """The results of a tile written out, behind the constants of a channel, if a channel has some."""
     if tile.pixels > 1 and tile.channels > 1:
         yield "reorder(xi, ni)"
     around = "ni" if tile.channels > 1 else "n"
     if tile.pixels > 1:
-        for factor in ("multiplier", "round", "right") if high else ("multiplier", "shift"):
+        for factor in () if not scaled else ("multiplier", "round", "right") if high else ("multiplier", "shift"):
             yield f"stage({factor}, {around}, {factor}_r, r)"
         yield "unroll(xi)"
     if tile.channels > 1:

@@ -139,9 +139,9 @@ def test_names_that_c_or_the_printer_takes_are_refused(name):
         check(renamed, CORE)
 
 
-def test_a_table_that_changes_is_refused():
-    text = trees.TABLE.replace("table: i8[256] in const", "table: i8[256] in scratch")
-    with pytest.raises(RefusedError, match="values say what is read of table, which changes"):
+def test_a_table_in_registers_is_refused():
+    text = trees.TABLE.replace("table: i8[256] in const", "table: i8[256] in r")
+    with pytest.raises(RefusedError, match="values say what is read of table, which lies in registers"):
         check(parse_program(text), CORE)
 
 

@@ -37,6 +37,7 @@ RANGES = {
     "clamp": (ANY, (-(1 << 31), 0), (0, (1 << 31) - 1)),
     "doubled_high": (ANY, (1 - (1 << 31), (1 << 31) - 1)),
     "round_doubled_high": (ANY, (1 - (1 << 31), (1 << 31) - 1)),
+    "scale48": ((-(1 << 30), 1 << 30), ANY, (0, (1 << 15) - 1), (23, 62)),
     "scale32": (ANY, (0, (1 << 31) - 1), (31, 62)),
 }
 """Of the arguments, both ends included; of others two numbers of 32 bits."""

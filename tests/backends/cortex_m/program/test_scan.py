@@ -42,9 +42,11 @@ def test_each_sketch_has_a_schedule_on_each_core(shipped):
         "dense",
         "depthwise",
         "matmul",
+        "half matmul",
         "max pool",
         "average pool",
         "reduction",
+        "resize",
     }
     found = {f"{core.name} {name}" for core in (CORTEX_M4, CORTEX_M3) for name in names}
     found |= {f"{CORTEX_M4.name} {name}" for name in ("float conv2d", "float depthwise")}
