@@ -48,7 +48,7 @@ _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
     first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: shallow
-    windows, either way; weights stay in registers (`nest.resident`).
+    windows, which lie side by side; weights stay in registers (`nest.resident`).
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
     lie in scratch at a time; `tail`, whether the last of them in a row starts `early` or is `short`; `block` of
@@ -103,7 +103,6 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
             "factors": ("held", "read"),
             "unroll": (1, 2, 3, 4, 6, 8),
             "pixels": tuple(n for n in (row, 256, 192, 128, 96, 64, 48, 32, 24, 16) if n <= row),
-            "windows": ("scratch", "image") if what.geometry.kernel != (1, 1) else ("image",),
             "issue": ISSUES,
             **around,
         }
@@ -181,7 +180,7 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
         return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
     if name == "resident":
-        starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
+        starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "pixels"),)
         near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
         last: Sequence[Sequence[str]] = (("tile", "held", "factors", "unroll"),)
     else:
@@ -392,16 +391,12 @@ def issued(nest: Nest, stage: str, issue: Choice) -> Nest:
 def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
     """The trace of the variant whose weights stay in registers, applied."""
     pixels, channels = map(int, str(k["tile"]).split("x"))
-    rows = ["y"]
-    if k["windows"] == "scratch":
-        nest = nest.apply("fuse", "sums", "y", "x").apply("fuse", "out", "y", "x")
-        rows = []
-    for operand in ("image", "windows", "weights"):
-        nest = nest.apply("place", operand, str(k[operand]))
+    for operand, place in (("image", k["image"]), ("windows", "image"), ("weights", k["weights"])):
+        nest = nest.apply("place", operand, str(place))
     nest = nest.apply("split", "out", "x", "xo", int(k["pixels"]))
     nest = nest.apply("split", "out", "xo", "xu", pixels * int(k["unroll"])).apply("split", "out", "xu", "xi", pixels)
     nest = nest.apply("split", "out", "n", "no", int(k["block"])).apply("split", "out", "no", "ni", channels)
-    shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
+    shared = ["y", "x", "n"] if k["outer"] == "pixels" else ["n", "y", "x"]
     nest = nest.apply("order", "out", *shared, "no", "xo", "xu", "xi", "ni")
     nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu", "xi").apply("turn", "out", "xo")
     nest = nest.apply("compute_at", "sums", "out", "xo").apply("split", "sums", "k", "kl", min(VECTOR, depth))

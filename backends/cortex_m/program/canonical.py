@@ -12,10 +12,11 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.memory import constants_of, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import aligned, constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
+    BYTES,
     Access,
     Alloc,
     Assign,
@@ -72,7 +73,7 @@ class _Canonical:
 
     def _declared(self, b: Buffer) -> str:
         self.buffers[b.name] = b
-        where = self.offsets[b.name] if b.memory == "scratch" else b.size
+        where = self.offsets[b.name] if b.memory == "scratch" else _elements(self.program, b)
         return f"{self._name(b.name)} {b.dtype} {where} {b.memory}"
 
     def _name(self, name: str) -> str:
@@ -138,4 +139,10 @@ def _numbered(program: Program) -> list[np.ndarray]:
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
     constants = constants_of(program)
-    return [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
+    arrays = [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
+    return [np.pad(array, (0, _elements(program, b) - b.size)) for array, b in zip(arrays, constants, strict=True)]
+
+
+def _elements(program: Program, b: Buffer) -> int:
+    """The elements of a buffer, with the zeros behind a constant, up to where the next one lies."""
+    return b.size if b.memory != "const" or b is constants_of(program)[-1] else aligned(b.bytes) // BYTES[b.dtype]

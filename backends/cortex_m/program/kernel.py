@@ -92,8 +92,10 @@ class Promising(Sketched, Protocol):
         near: times the fewest cycles of those, for which less code is preferred.
     """
 
-    compared: ClassVar[int]
     near: ClassVar[float]
+
+    @property
+    def compared(self) -> int: ...
 
     def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         """The assignments that are worth a thought at a site."""
@@ -263,7 +265,10 @@ def _first(
         best = min(found)
         if core.mve:
             near = what.near if isinstance(what, Promising) else _NEAR
-            best = min((each for each in found if each.cost <= near * best.cost), key=lambda each: each.code)
+            alike = [each for each in found if each.cost <= near * best.cost]
+            # Where no bound of working memory is known yet, what is chosen makes it.
+            unbound = site.most_scratch is None
+            best = min(alike, key=lambda each: (each.scratch if unbound else 0, each.code))
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
         modest = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
         return (best if best.scratch <= tensors else min(modest, default=best)).assignment
