@@ -37,12 +37,9 @@ class StripSketch(PixelSketch):
     """
 
     in_place: bool = False
+    compared: ClassVar[int] = 6
     near: ClassVar[float] = 1.02
     price: ClassVar[int] = 16
-
-    @property
-    def compared(self) -> int:  # type: ignore[override]
-        return 5 if self.in_place else 6
 
     def program(self) -> Program:
         return strips.conv2d(self.geometry, self.channels, self.epilogue, self.in_place)
@@ -109,11 +106,8 @@ class GatheredSketch(StripSketch):
     """CONV2D of int8 whose windows are copied side by side from strips of the padded image; see `sketches.strips`."""
 
     near: ClassVar[float] = 1.0025
+    compared: ClassVar[int] = 4
     price: ClassVar[int] = 13
-
-    @property
-    def compared(self) -> int:  # type: ignore[override]
-        return 4
 
     def program(self) -> Program:
         return strips.gathered(self.geometry, self.channels, self.epilogue, self.in_place)

@@ -92,10 +92,8 @@ class Promising(Sketched, Protocol):
         near: times the fewest cycles of those, for which less code is preferred.
     """
 
+    compared: ClassVar[int]
     near: ClassVar[float]
-
-    @property
-    def compared(self) -> int: ...
 
     def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
         """The assignments that are worth a thought at a site."""
