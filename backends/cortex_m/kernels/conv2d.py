@@ -73,9 +73,10 @@ class Conv2d(ProgramFamily):
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if self.site.most_scratch is not None:
-            return super().variants(workload, core)
-        # The working memory of what is chosen anywhere bounds that of all kernels: what is in place takes the least.
         programs = self._sketches(workload, core)
         modest = {name: what for name, what in programs.items() if name.endswith(IN_PLACE)}
-        return cheapest_first(modest or programs, core, self.site)
+        others = {name: what for name, what in programs.items() if name not in modest}
+        # What is chosen where no bound is known yet bounds the working memory of all kernels.
+        unbound = self.site.most_scratch is None and bool(modest)
+        ways = (modest, others) if unbound else (others, modest)
+        return next((found for way in ways if (found := cheapest_first(way, core, self.site, modest=unbound))), [])

@@ -143,15 +143,12 @@ def test_windows_stay_in_registers_over_channels_alone():
 
 
 RESIDENT = {
-    "tile": "1x4",
     "held": 4,
     "factors": "read",
     "unroll": 1,
     "pixels": 36,
     "block": 8,
     "outer": "pixels",
-    "weights": "params",
-    "image": "in_place",
     "issue": "best",
 }
 
@@ -161,11 +158,9 @@ RESIDENT = {
     [
         ({}, ""),
         ({"held": 1, "factors": "held", "unroll": 3}, ""),
-        ({"tile": "2x2"}, "each pixel of a turn has a term of its own"),
         ({"block": 6}, "groups of 4 channels do not divide 6 of 8"),
         ({"factors": "held"}, "7 vectors that stay leave no registers"),
         ({"unroll": 40}, "`xo` of 36 cannot be split by 40"),
-        ({"weights": "scratch"}, "weights are copied where the loop over blocks of channels stands outside"),
     ],
     ids=str,
 )

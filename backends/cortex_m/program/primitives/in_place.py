@@ -6,25 +6,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tosaic.backends.cortex_m.isa.isa import ISAS, rows_of
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.legal import bounds_of, uses
 from tosaic.backends.cortex_m.program.primitives.loops import renamed
 from tosaic.backends.cortex_m.program.rewriting import (
     exchanged,
+    mapped,
     nest_of,
     seq,
     under,
     with_accesses,
     written_by,
 )
+from tosaic.backends.cortex_m.program.row import Row
 from tosaic.backends.cortex_m.program.schedule import PRIMITIVES, Argument, Primitive
 from tosaic.backends.cortex_m.program.tree import (
+    BYTES,
     Access,
     Alloc,
     Assign,
     Buffer,
     For,
     If,
+    Instr,
     Program,
     RefusedError,
     Seq,
@@ -54,10 +59,39 @@ class InPlace(Primitive):
         always = all(bounds_of(condition, around)[0] >= 0 for condition in inside)
         if any(bounds_of(condition, around)[1] < 0 for condition in inside):
             raise RefusedError(f"{b.name} never lies in {source.name}")
-        straight = with_accesses(seq(*users), copy.straight)
+        straight = mapped(with_accesses(seq(*users), copy.straight), lambda s: _reaching(s, source))
         if not always:
             straight = If(inside, renamed(program, straight, suffix), home)
         return replace(program, body=exchanged(program.body, home, straight))
+
+
+def _reaching(s: Statement, source: Buffer) -> Statement:
+    """A statement that takes addresses of a buffer as they are.
+
+    Raises:
+        RefusedError: no instruction means the same at any address.
+    """
+    if not isinstance(s, Instr):
+        return s
+    row = s.row
+    places = (
+        source.address(access.index) * BYTES[source.dtype]
+        for formal, access in zip(row.formals, s.operands, strict=True)
+        if formal.memory == "m" and access.buffer == source.name
+    )
+    if all(place.is_multiple(row.align) for place in places):
+        return s
+    sets = (rows_of(name) for name in ISAS.known())
+    alike = (other for rows in sets if row in rows for other in rows if other.align == 1 and _does(other) == _does(row))
+    found = next(alike, None)
+    if found is None:
+        raise RefusedError(f"no instruction does what {row.name} does at any address")
+    return replace(s, row=found)
+
+
+def _does(row: Row) -> tuple[object, ...]:
+    """What an instruction does, wherever its operands lie."""
+    return row.lanes, row.meaning, row.formals, row.apart, row.gathers
 
 
 def _home_of(program: Program, b: Buffer) -> tuple[Alloc, tuple[For | If, ...]]:

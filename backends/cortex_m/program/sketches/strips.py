@@ -54,14 +54,14 @@ def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
         yield from (f"distribute({row})", *_padding(f"{row}b", s.whole))
     left, right = (s.left, s.right) if s.left + s.right < s.whole else (s.whole, 0)
     if left and left < s.whole:
-        yield f"cut({row}, {left})"
-    between = f"{row}{'_t' * (left > 0)}"
+        yield f"cut({row}, {left}, m)"
+    between = f"{row}{'_m' * (left > 0)}"
     if right:
-        yield f"cut({between}, {s.whole - left - right})"
+        yield f"cut({between}, {s.whole - left - right}, e)"
     if left:
         yield from _pixels(row, s.pixel)
     if right:
-        yield from _pixels(f"{between}_t", s.pixel)
+        yield from _pixels(f"{between}_e", s.pixel)
     if left + right < s.whole:
         yield from (f"decide({between})",) if left or right else ()
         yield from moved("a", between, f"{between}m", s.whole - left - right, LANES)
