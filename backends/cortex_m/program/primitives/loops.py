@@ -147,7 +147,7 @@ class Distribute(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         var = str(arguments[0])
-        loop = plain(program.loop(var))
+        loop, alike = plain(program.loop(var)), list[Affine]()
         match loop.body:
             case Seq((_, _, *_) as parts):
                 if why := why_not_apart(program, loop, var):
@@ -171,7 +171,7 @@ class Distribute(Primitive):
         names = [var, *itertools.islice(free, len(parts) - 1)]
         fresh(program, *names[1:])
         loops = [replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, parts, strict=True)]
-        if not isinstance(loop.body, If):
+        if not alike:
             return with_loop(program, loop, seq(*loops))
         least = tuple(c.at({var: 0 if c[var] > 0 else loop.last}) for c in alike)
         return with_loop(program, loop, If(least, *loops))
