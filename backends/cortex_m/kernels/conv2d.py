@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tosaic.backends.cortex_m.kernel import FAMILIES, KernelSource, Workload
+from tosaic.backends.cortex_m.kernel import FAMILIES, Workload
 from tosaic.backends.cortex_m.kernels.mve_match import (
     Geometry,
     constants_after_first,
-    fold_zero_point,
     is_chain,
     match_epilogue,
     match_window,
@@ -20,21 +19,13 @@ from tosaic.backends.cortex_m.kernels.mve_match import (
 from tosaic.backends.cortex_m.kernels.product_sketch import Conv2dSketch
 from tosaic.backends.cortex_m.kernels.row_sketch import row_sketch
 from tosaic.backends.cortex_m.kernels.sketch_constants import constants_of, epilogue_of
-from tosaic.backends.cortex_m.kernels.vector_sketch import vector_sketches
-from tosaic.backends.cortex_m.nest.contraction import Contraction
-from tosaic.backends.cortex_m.nest.finish import Finish
-from tosaic.backends.cortex_m.nest.rows import DOTS
-from tosaic.backends.cortex_m.nest.sketches import estimate, scheduled, sketches
+from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE, vector_sketches
 from tosaic.backends.cortex_m.program.family import ProgramFamily
-from tosaic.backends.cortex_m.program.kernel import Sketched
-from tosaic.backends.cortex_m.program.schedule import Step
+from tosaic.backends.cortex_m.program.kernel import Sketched, cheapest_first
 from tosaic.backends.target import Core
 from tosaic.support.functions import computing_ops
 from tosaic.support.mlir import ir
-from tosaic.tuner.space import Schedule, Variant
-
-_IN_STRIPS = {"strips", "gathered"}
-"""The variants that take working memory for a strip of the image."""
+from tosaic.tuner.space import Variant
 
 
 @FAMILIES.register
@@ -42,8 +33,7 @@ class Conv2d(ProgramFamily):
     """CONV2D, int8 times constant int8, RESCALE to int8, optional CLAMP and TABLE; or RESCALE to int16 or int32.
 
     Its variants are the sketches of a program: `kernels.product_sketch` without MVE, with it `kernels.row_sketch` of
-    one pixel, and `kernels.vector_sketch` of several. Where there is no working memory for a strip of the image, those
-    of windows of several pixels are of `nest.sketches`.
+    one pixel, and `kernels.vector_sketch` of several.
     """
 
     name = "conv2d"
@@ -83,38 +73,10 @@ class Conv2d(ProgramFamily):
         return vector_sketches(geometry, number(workload, "out_channels"), epilogue, constants_of(workload))
 
     def variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        others = self.vector_variants(workload, core) if core.mve else ()
-        programs = [variant for variant in super().variants(workload, core) if variant not in others]
-        # The working memory of what is chosen anywhere bounds that of all kernels: the generator takes the least. Else
-        # it comes last, so that kernels may share weights with one that has no room for a strip.
-        return [*others, *programs] if self.site.most_scratch is None else [*programs, *others]
-
-    def vector_variants(self, workload: Workload, core: Core) -> Sequence[Variant]:
-        if not _IN_STRIPS & self.vector_sketches(workload).keys():
-            return ()
-        return sketches(_contraction(workload, core), self.site)
-
-    def vector_kernel(self, workload: Workload, schedule: Schedule, core: Core) -> KernelSource:
-        what, constants = _contraction(workload, core), workload.constants
-        kernel = scheduled(what, schedule, core)
-        weights = constants["weights"].reshape(what.channels, -1)
-        bias = fold_zero_point(constants["bias"], constants["weights"], int(constants["input_zero_point"].item()))
-        header = np.append(constants["range"], constants["input_zero_point"]).astype(np.int32)
-        packed = kernel.pack_weights(weights), kernel.pack_factors(bias, constants["multiplier"], constants["shift"])
-        return kernel.source("conv2d", header, *packed, constants.get("table"))
-
-    def vector_trace(self, workload: Workload, schedule: Schedule, core: Core) -> Sequence[Step]:
-        return scheduled(_contraction(workload, core), schedule, core).nest.trace
-
-    def vector_features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
-        kernel = scheduled(_contraction(workload, core), schedule, core)
-        counts = kernel.counts()
-        return self.site.priced(counts, estimate(counts), kernel.walks(), core.pipeline)
-
-
-def _contraction(workload: Workload, core: Core) -> Contraction:
-    geometry = Geometry.of(workload.attributes)
-    clamped, table = bool(workload.attributes["clamped"]), bool(workload.attributes["table"])
-    element = np.dtype(str(workload.attributes.get("result", "int8"))).itemsize
-    finish = Finish(element, str(workload.attributes["form"]), clamped, table, terms=False, pipeline=core.pipeline)
-    return Contraction(geometry.flattened, number(workload, "out_channels"), DOTS["i8"], finish)
+        programs = self._sketches(workload, core)
+        modest = {name: what for name, what in programs.items() if name.endswith(IN_PLACE)}
+        others = {name: what for name, what in programs.items() if name not in modest}
+        # What is chosen where no bound is known yet bounds the working memory of all kernels.
+        unbound = self.site.most_scratch is None and bool(modest)
+        ways = (modest, others) if unbound else (others, modest)
+        return next((found for way in ways if (found := cheapest_first(way, core, self.site, modest=unbound))), [])

@@ -124,12 +124,26 @@ class PixelSketch(VectorConv2d):
         for tile, block in itertools.product(knobs["tile"], knobs["block"]):
             (pixels, width), channels = tile_sizes(str(tile)), int(block)
             finish = 2 if channels % (2 * self.lanes) == 0 else 1
-            for together in _some_together(knobs["together"], row, pixels, width, channels):
+            for together in self.some_together(knobs["together"], row, pixels, width, channels):
                 first = {**fixed, "tile": tile, "together": together, "block": block, "finish": finish}
                 for each in others:
                     turns = self._turns(channels, width, int(each["repeats"]), int(each["unroll"]))
                     finishes = self._finish_turns(channels, self.lanes * finish, together, int(each["share"]))
                     yield first | each | {"ahead": _AHEAD * (turns > 1), "finish_ahead": _FINISH_AHEAD * finishes}
+
+    def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
+        """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
+
+        def work(together: int) -> tuple[float, int]:
+            whole, left = divmod(together, pixels)
+            each = whole * (max(pixels * width, pixels + width) + _STORES)
+            each += (max(left * width, left + width) + _STORES) * (left > 0)
+            return -(-row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
+
+        some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= _MOST_SUMS)]
+        best = min(some, key=work, default=pixels)
+        near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
+        return sorted({pixels, best, max(near, default=pixels)})
 
     def _turns(self, block: int, width: int, repeats: int, unroll: int) -> int:
         """Of the hardware loop of the sums."""
@@ -276,18 +290,3 @@ def _together(row: int) -> list[int]:
     """Pixels whose sums may lie in scratch memory at a time: those first of which few are computed twice."""
     some = {n for n in range(1, _MOST_TOGETHER + 1) if row % n == 0} | {n for n in _TOGETHER if n <= row}
     return sorted(some, key=lambda n: (-(-row // n) * n, abs(n - _FEW)))[:_SIZES]
-
-
-def _some_together(choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
-    """Pixels whose sums lie in scratch memory at a time: for the least work, the most for little more, and few."""
-
-    def work(together: int) -> tuple[float, int]:
-        whole, left = divmod(together, pixels)
-        each = whole * (max(pixels * width, pixels + width) + _STORES)
-        each += (max(left * width, left + width) + _STORES) * (left > 0)
-        return -(-row // together) * (each + _ENTRIES * (whole + (left > 0)) / block), abs(together - _FEW)
-
-    some = [n for n in map(int, choices) if n == pixels or (pixels < n <= row and n * block <= _MOST_SUMS)]
-    best = min(some, key=work, default=pixels)
-    near = [n for n in some if work(n)[0] <= _NEAR * work(best)[0]]
-    return sorted({pixels, best, max(near, default=pixels)})

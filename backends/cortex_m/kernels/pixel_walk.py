@@ -20,7 +20,7 @@ class _Loops:
 
     def __init__(self, g: Geometry, s: PixelRows) -> None:
         self.g, self.s = g, s
-        strips = g.rows / s.strip.tall if s.strip else 1.0
+        strips = g.rows / s.strip.tall if s.strip and not s.strip.tile else 1.0
         rows, tiles = g.rows / strips * g.columns / s.row, s.row / s.together
         self.turns = {"batch": g.batch, "strip": strips, "y": rows, "x": tiles, "n": s.channels / s.block}
         self.order = ["batch", "strip", "y", "x", "n"]
@@ -47,9 +47,10 @@ class _Loops:
         g, s = self.g, self.s
         apart, below = g.stride[1] * g.channels, g.stride[0] * g.width * g.channels
         image = g.height * g.width * g.channels
-        if s.strip is None:
+        if s.strip is None or s.strip.tile:
             moves = self.moves(apart * s.pixels, 0, batch=image, y=below, x=apart * s.together)
-            return [ArrayAccess("image", "input", s.depth, moves, inner=((s.pixels, float(apart)),))]
+            windows = ((s.pixels, float(apart)), *([(s.taps, float(g.width * g.channels))] if s.strip else []))
+            return [ArrayAccess("image", "input", s.depth, moves, inner=windows)]
         pitch = g.stride[0] * s.strip.pitch
         moves = self.moves(apart * s.pixels, 0, y=pitch, x=apart * s.together)
         outside = self.moves(batch=image, strip=s.strip.tall * below)[:2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tosaic.backends.cortex_m.kernel import Site
@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.kernels.pixel_sketch import PixelSketch
 from tosaic.backends.cortex_m.program import strips
 from tosaic.backends.cortex_m.program.kernel import Knobs
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES, ImageStrip
+from tosaic.backends.cortex_m.program.sketches.tiles import tile_sizes
 from tosaic.backends.cortex_m.program.tree import Program, RefusedError
 from tosaic.backends.target import Core
 from tosaic.tuner.space import Choice
@@ -28,27 +29,40 @@ _MOST_RUNS, _MOST_COPIED = 100, 1 << 14
 
 @dataclass(frozen=True)
 class StripSketch(PixelSketch):
-    """CONV2D of int8 whose windows are read from strips of the padded image; see `sketches.strips`."""
+    """CONV2D of int8 whose windows are read from strips of the padded image; see `sketches.strips`.
 
+    Args:
+        in_place: whether windows that lie in the image are read there, and each tile of pixels with others has a strip
+            of its own.
+    """
+
+    in_place: bool = False
     compared: ClassVar[int] = 6
     near: ClassVar[float] = 1.02
     price: ClassVar[int] = 16
 
     def program(self) -> Program:
-        return strips.conv2d(self.geometry, self.channels, self.epilogue)
+        return strips.conv2d(self.geometry, self.channels, self.epilogue, self.in_place)
 
     def knobs(self, core: Core) -> dict[str, tuple[Choice, ...]]:
         """The numbers that are open: `tall`, rows of results that a strip serves; others as of `PixelSketch`."""
-        return {"tall": self._talls, **super().knobs(core)}
+        found = super().knobs(core)
+        return found if self.in_place else {"tall": self._talls, **found}
 
     @property
     def _talls(self) -> tuple[int, ...]:
         rows = self.geometry.rows
+        if self.in_place:
+            return (1,)
         return tuple(n for n in _TALL if n < rows) + (rows,) * (rows <= _MOST_TALL)
 
     def guesses(self, knobs: Mapping[str, Sequence[Choice]], site: Site) -> Iterator[dict[str, Choice]]:
-        for tall in knobs["tall"]:
-            yield from self.guesses_with({"tall": tall}, knobs, site)
+        for tall in self._talls:
+            yield from self.guesses_with({} if self.in_place else {"tall": tall}, knobs, site)
+
+    def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
+        """Those of one tile where each has a strip: what takes the least working memory takes the least time, too."""
+        return [pixels] if self.in_place else super().some_together(choices, row, pixels, width, block)
 
     @property
     def depth(self) -> int:
@@ -70,14 +84,21 @@ class StripSketch(PixelSketch):
         Raises:
             RefusedError: they cannot be read so with these numbers.
         """
-        g, tall = self.geometry, int(knobs["tall"])
+        g, tall = self.geometry, int(knobs.get("tall", 1))
         if int(knobs["held"]) or int(knobs["unroll"]):
             raise RefusedError("windows of several rows do not stay in registers, nor have a loop over their depth")
         height = (tall - 1) * g.stride[0] + g.span[0]
         parts = strips.row_bytes(g)
         last = (g.columns - 1) * g.stride[1] + (self._parts[1] - 1) * g.dilation[1]
         pitch = max(sum(parts), last * g.channels + self.depth)
-        return ImageStrip(g.rows, tall, height, pitch, self._parts, *parts, any(g.pad[:2]), run_of(g) % LANES > 0)
+        short = run_of(g) % LANES > 0
+        found = ImageStrip(g.rows, tall, height, pitch, self._parts, *parts, any(g.pad[:2]), short)
+        if not self.in_place:
+            return found
+        (pixels, _), together = tile_sizes(str(knobs["tile"])), int(knobs["together"])
+        if together % pixels:
+            raise RefusedError(f"{together} pixels are not tiles of {pixels}")
+        return _of_tiles(found, g, together, pixels, self.depth, "sx" if together > 1 else "x")
 
 
 @dataclass(frozen=True)
@@ -89,7 +110,10 @@ class GatheredSketch(StripSketch):
     price: ClassVar[int] = 13
 
     def program(self) -> Program:
-        return strips.gathered(self.geometry, self.channels, self.epilogue)
+        return strips.gathered(self.geometry, self.channels, self.epilogue, self.in_place)
+
+    def some_together(self, choices: Sequence[Choice], row: int, pixels: int, width: int, block: int) -> list[int]:
+        return PixelSketch.some_together(self, choices, row, pixels, width, block)
 
     @property
     def depth(self) -> int:
@@ -100,16 +124,19 @@ class GatheredSketch(StripSketch):
         return 1
 
     def row(self, knobs: Knobs) -> int:
-        return int(knobs["tall"]) * self.geometry.columns
+        return int(knobs.get("tall", 1)) * self.geometry.columns
 
     @property
     def lengths(self) -> tuple[int, ...]:
         return tuple(n * self.geometry.columns for n in self._talls)
 
     def strip(self, knobs: Knobs) -> ImageStrip:
-        g, tall = self.geometry, int(knobs["tall"])
-        if self.row(knobs) * self.depth > _MOST_COPIED:
+        g, tall = self.geometry, int(knobs.get("tall", 1))
+        windows = int(knobs["together"]) if self.in_place else self.row(knobs)
+        if windows * self.depth > _MOST_COPIED:
             raise RefusedError("so many windows take too much memory")
+        if windows == g.kernel[0] == 1:
+            raise RefusedError("no loop copies the one row of a window")
         gaps = strips.has_gaps(g)
         runs = run_of(g), g.kernel[0] * (g.kernel[1] if gaps else 1)
         run = "qkx" if gaps else "qky" if g.kernel[0] > 1 else "qx"
@@ -117,9 +144,40 @@ class GatheredSketch(StripSketch):
             raise RefusedError(f"{runs[1]} parts of a window are too many to write out")
         height, parts = (tall - 1) * g.stride[0] + g.span[0], strips.row_bytes(g)
         short = g.depth % LANES > 0
-        return ImageStrip(
-            g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, self.row(knobs)
-        )
+        found = ImageStrip(g.rows, tall, height, sum(parts), (1, 1), *parts, any(g.pad[:2]), short, runs, run, windows)
+        if not self.in_place:
+            return found
+        return _of_tiles(found, g, windows, windows, max(runs[0], LANES), "y" if windows == g.columns else "x")
+
+
+def _of_tiles(s: ImageStrip, g: Geometry, together: int, pixels: int, read: int, loop: str) -> ImageStrip:
+    """The strips of tiles of pixels.
+
+    Args:
+        together: pixels whose sums lie in scratch memory at a time, some tiles.
+        read: bytes that are read together.
+        loop: over tiles.
+    """
+    columns = (pixels - 1) * g.stride[1] + g.span[1]
+    starts = [
+        min(x, g.columns - together) + tile
+        for x in range(0, g.columns, together)
+        for tile in range(0, together, pixels)
+    ]
+    across = sum(0 <= x * g.stride[1] - g.pad[2] <= g.width - columns for x in starts)
+    down = sum(0 <= y * g.stride[0] - g.pad[0] <= g.height - g.span[0] for y in range(g.rows))
+    tiles, width = g.rows * len(starts), columns * g.channels
+    beyond = (g.columns - 1) * g.stride[1] + g.span[1] - g.pad[2] - g.width
+    return replace(
+        s,
+        pitch=max(width, width - run_of(g) + read),
+        left=g.pad[2] * g.channels,
+        whole=width,
+        right=max(0, beyond) * g.channels,
+        tile=loop,
+        edges=(tiles - across * down, tiles),
+        pixel=g.channels,
+    )
 
 
 def run_of(g: Geometry) -> int:

@@ -18,6 +18,8 @@ from tosaic.backends.cortex_m.program.kernel import Sketched
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES
 from tosaic.backends.cortex_m.program.strips import has_gaps
 
+IN_PLACE = "_in_place"
+"""What the names of variants end in that read windows in the image, and take little working memory."""
 _LONG = 24
 """Bytes of a row of a window of which vectors are full enough."""
 _SHALLOW = 64
@@ -39,7 +41,8 @@ def vector_sketches(
         window = (-1,) if gathered else constants["w"].shape[1:] if has_gaps(geometry) else (geometry.kernel[0], -1)
         windows = {**constants, "w": constants["w"].reshape(channels, *window)}
         name, made = ("gathered", GatheredSketch) if gathered else ("strips", StripSketch)
-        return {name: made(geometry, channels, epilogue, form, windows)}
+        strips = made(geometry, channels, epilogue, form, windows)
+        return {name: strips, f"{name}{IN_PLACE}": replace(strips, in_place=True)}
     what = geometry, channels, epilogue, form, constants
     found: dict[str, Sketched] = {"pixels": PixelSketch(*what)}
     # A mask, bounds, and a table or more vectors, take more general registers than there are.

@@ -1,7 +1,8 @@
-"""Contractions whose weights stay in vector registers while a hardware loop walks over the pixels.
+"""Products of two activations of int8 of which some columns stay in vector registers while a hardware loop walks over
+the rows of the other one.
 
-A turn computes four sums, of pixels x channels, moves them to the lanes of a vector, and finishes them there: no sum
-goes through memory. It pays where windows are shallow, one to three vectors: more weights do not fit the registers.
+A turn computes the four sums of a row, moves them to the lanes of a vector, and finishes them there: no sum goes
+through memory. It pays where rows are short, one to three vectors: more columns do not fit the registers.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ _LIKE_ALL = 3
 _WORKING = 2
 _PARAMETERS = ("zero_point", "low", "high", "lookup")
 _READ = ("w", "t", *_PARAMETERS)
+_CHANGED = ("p0", "o", "terms")
 
 
 @dataclass(frozen=True)
 class ResidentKernel(Tiled):
-    """A scheduled contraction of int8, ready to print.
+    """A scheduled product, ready to print.
 
     Args:
-        nest: stage `sums` at the hardware loop of `out` over pixels; of operand `weights` some vectors of a group of
-            channels are held, and those of `factors`, or all of them are read in each turn.
+        nest: stage `sums` at the hardware loop of `out` over rows, which are its pixels; of operand `weights` some
+            vectors of a group of channels are held, and those of `factors`, or all of them are read in each turn.
     """
 
     # What the nest says.
@@ -59,12 +61,12 @@ class ResidentKernel(Tiled):
 
     @cached_property
     def tile(self) -> tuple[int, int]:
-        return self._loop("xi").extent, self._loop("ni").extent
+        return 1, self._loop("ni").extent
 
     @property
     def unrolled(self) -> int:
         """Groups of four sums in a turn."""
-        return self._loop("xo").step // self.tile[0]
+        return self._loop("xo").step
 
     @property
     def _turns(self) -> int:
@@ -92,9 +94,8 @@ class ResidentKernel(Tiled):
         """int32 (groups of channels, fields, 4): the factors behind each of the four sums of a turn."""
         multiplier, right, left = shift_factors(np.asarray(multiplier), np.asarray(shift))
         values = {"bias": bias, "left": left, "multiplier": multiplier, "right": right}
-        mr, nr = self.tile
-        lanes = [np.tile(np.asarray(values[name], np.int32).reshape(-1, nr), mr) for name in self.what.finish.names]
-        return np.stack(lanes, axis=1)
+        names = self.what.finish.names
+        return np.stack([np.asarray(values[name], np.int32).reshape(-1, self.tile[1]) for name in names], axis=1)
 
     @property
     def _group_factors(self) -> int:
@@ -115,20 +116,18 @@ class ResidentKernel(Tiled):
 
     @property
     def _left(self) -> int:
-        """Groups of pixels behind the hardware loop; the first of them starts early where they would pass the end."""
-        return -(-(self.pixels - self._turns * self._loop("xo").step) // self.tile[0])
+        """Pixels behind the hardware loop."""
+        return self.pixels - self._turns * self.unrolled
 
     def _tile(self) -> list[str]:
         nr, stride = self.tile[1], self._result_stride
-        position = f"{'' if self.flat else f'y * {self.reader.geometry.columns} + '}x"
         shared = f"w + c * {len(self.vectors) * VECTOR}, t + c / {nr} * {self._group_factors}"
-        terms, calls = self.what.finish.terms, list[str]()
-        for name, first in [("group", 0), *([("rest", self.pixels - self._left * self.tile[0])] if self._left else [])]:
-            windows = ", ".join(f"{pointer} + {first * self.reader.pitch}" for pointer in self.reader.pointers)
-            numbers = ", ".join([*_PARAMETERS, *([f"terms + {first}"] if terms else [])])
-            calls.append(f"  {name}({windows}, {shared}, o + {first * stride} + c, {numbers});")
+        calls = list[str]()
+        for name, first in [("group", 0), *([("rest", self.pixels - self._left)] if self._left else [])]:
+            numbers = ", ".join([*_PARAMETERS, f"terms + {first}"])
+            calls.append(f"  {name}(p0 + {first * self.reader.pitch}, {shared}, o + {first * stride} + c, {numbers});")
         return [
-            f"int8_t *o = out + ({position}) * {self.what.channels} + n;",
+            f"int8_t *o = out + (y * {self.reader.geometry.columns} + x) * {self.what.channels} + n;",
             f"for (int c = 0; c < {self.block}; c += {nr}) {{",
             *calls,
             "}",
@@ -136,11 +135,9 @@ class ResidentKernel(Tiled):
 
     def _group_function(self, name: str, turns: int, groups: int) -> list[str]:
         """C of a function: `turns` times `groups` groups of pixels, all with one group of channels."""
-        windows = ", ".join(f"const int8_t *{pointer}" for pointer in self.reader.pointers)
-        terms = ", const int32_t *terms" if self.what.finish.terms else ""
         return [
-            f"INLINE void {name}({windows}, const int8_t *w, const int32_t *t, int8_t *o,",
-            f"  int32_t zero_point, int32_t low, int32_t high, const int8_t *lookup{terms})",
+            f"INLINE void {name}(const int8_t *p0, const int8_t *w, const int32_t *t, int8_t *o,",
+            "  int32_t zero_point, int32_t low, int32_t high, const int8_t *lookup, const int32_t *terms)",
             "{",
             *(f"  {line}" for line in self._statement(turns, groups)),
             "}",
@@ -153,9 +150,6 @@ class ResidentKernel(Tiled):
         if self._holds_factors:
             names = enumerate(self.what.finish.names)
             found |= {name: f"int32x4_t {name} = vldrwq_s32(t + {GROUP * i})" for i, name in names}
-        if self.tile[0] > 1:
-            places = [r * self._result_stride + c for r, c in itertools.product(*map(range, self.tile))]
-            found["places"] = f"uint32x4_t places = {{{', '.join(map(str, places))}}}"
         return found
 
     def _statement(self, turns: int, groups: int) -> list[str]:
@@ -165,24 +159,21 @@ class ResidentKernel(Tiled):
         reads = [name for name in _READ if f"%[{name}]" in used]
         clobbers = [register for register in _FIXED.values() if register in used]
         statement = assembly(
-            found.entry, found.turn, leave, loops, self._changed, reads, clobbers, list(self._constants), self._free
+            found.entry, found.turn, leave, loops, _CHANGED, reads, clobbers, list(self._constants), self._free
         )
+        base = self._addresses(groups)[0]
         return [
             *(f"const {constant};" for constant in self._constants.values()),
-            *(f"p{row} += {base};" for row, base in self._addresses(groups)[0].items() if base),
+            *([f"p0 += {base};"] if base else []),
             *statement,
         ]
-
-    @property
-    def _changed(self) -> list[str]:
-        return [*self.reader.pointers, "o", *(["terms"] if self.what.finish.terms else [])]
 
     @property
     def _free(self) -> tuple[str, ...]:
         return VECTORS[: len(VECTORS) - len(self._constants)]
 
     def _ordered(self, turns: int, groups: int, pipeline: Pipeline | None) -> Ordered:
-        registers = {name: f"%[{name}]" for name in (*self._changed, *_READ)} | _FIXED
+        registers = {name: f"%[{name}]" for name in (*_CHANGED, *_READ)} | _FIXED
         registers |= {name: f"%q[{name}]" for name in self._constants}
         code, opening = self._code(groups)
         opening = opening if turns > 1 else 0
@@ -200,12 +191,12 @@ class ResidentKernel(Tiled):
             opening = opening or len(code)
             code += self._finished()
         if not self._moves(groups):
-            code += [i for name in self.reader.pointers for i in advance(name, self._step(groups))]
+            code += advance("p0", self._step(groups))
         return code, opening
 
     def _step(self, groups: int) -> int:
         """Bytes from the windows of a turn to those of the next."""
-        return groups * self.tile[0] * self.reader.pitch
+        return groups * self.reader.pitch
 
     def _moves(self, groups: int) -> bool:
         """Whether the last load at a pointer moves it on."""
@@ -215,41 +206,34 @@ class ResidentKernel(Tiled):
     def _reach(self) -> int:
         return (self.what.dot.load_words if self.reader.words else self.what.dot.load)[1]
 
-    def _addresses(self, groups: int) -> tuple[dict[int, int], dict[tuple[int, int, int], str]]:
-        """How far the pointer of a row stands behind its window, and the address of (group, vector, pixel)."""
-        mr, pitch, moves = self.tile[0], self.reader.pitch, self._moves(groups)
-        keys = list(itertools.product(range(groups), range(len(self.vectors)), range(mr)))
-        row = {key: self.vectors[key[1]].row for key in keys}
-        at = {(g, i, r): self.vectors[i].offset + (g * mr + r) * pitch for g, i, r in keys}
-        last = {row[key]: key for key in keys}
-        bases = {number: at[key] if moves else 0 for number, key in last.items()}
-        if any(abs(at[key] - bases[row[key]]) > self._reach for key in keys):
+    def _addresses(self, groups: int) -> tuple[int, dict[tuple[int, int], str]]:
+        """How far the pointer stands behind the first row, and the address of (group, vector)."""
+        keys = list(itertools.product(range(groups), range(len(self.vectors))))
+        at = {(g, i): self.vectors[i].offset + g * self.reader.pitch for g, i in keys}
+        base = at[keys[-1]] if self._moves(groups) else 0
+        if any(abs(place - base) > self._reach for place in at.values()):
             raise BackendError("the windows of a turn are out of the reach of their pointer")
-        found = {key: f"[{{p{row[key]}}}, #{at[key] - bases[row[key]]}]" for key in keys}
-        if moves:
-            found |= {key: f"[{{p{number}}}], #{self._step(groups)}" for number, key in last.items()}
-        return bases, found
+        found = {key: f"[{{p0}}, #{at[key] - base}]" for key in keys}
+        if self._moves(groups):
+            found[keys[-1]] = f"[{{p0}}], #{self._step(groups)}"
+        return base, found
 
-    def _sums(self, group: int, addresses: dict[tuple[int, int, int], str]) -> list[BlockInstruction]:
+    def _sums(self, group: int, addresses: dict[tuple[int, int], str]) -> list[BlockInstruction]:
         """Four sums, and the vector `v` of them."""
-        dot, (mr, nr), code = self.what.dot, self.tile, list[BlockInstruction]()
+        dot, nr, code = self.what.dot, self.tile[1], list[BlockInstruction]()
         load = (dot.load_words if self.reader.words else dot.load)[0]
-        for i, vector in enumerate(self.vectors):
-            for r in range(mr):
-                address = addresses[group, i, r]
-                moved = (f"p{vector.row}",) if "]," in address else ()
-                code.append(BlockInstruction(load, f"{{x{r}}}, {address}", (f"x{r}", *moved), moved))
+        for i in range(len(self.vectors)):
+            address = addresses[group, i]
+            moved = ("p0",) if "]," in address else ()
+            code.append(BlockInstruction(load, f"{{x}}, {address}", ("x", *moved), moved))
             for c in range(nr):
                 weights = f"w{i * nr + c}"
                 if i * nr + c >= self.held:
                     weights, at = "f", VECTOR * (i * nr + c)
                     code.append(BlockInstruction("vldrw.u32", f"{{f}}, [{{w}}, #{at}]", ("f",)))
-                for r in range(mr):
-                    total = f"s{r * nr + c}"
-                    operands = f"{{{total}}}, {{x{r}}}, {{{weights}}}"
-                    code.append(
-                        BlockInstruction(dot.more if i else dot.first, operands, (total,), (total,) if i else ())
-                    )
+                operands = f"{{s{c}}}, {{x}}, {{{weights}}}"
+                kept = (f"s{c}",) if i else ()
+                code.append(BlockInstruction(dot.more if i else dot.first, operands, (f"s{c}",), kept))
         code.append(BlockInstruction("vmov", "{v}[2], {v}[0], {s0}, {s2}", ("v",)))
         code.append(BlockInstruction("vmov", "{v}[3], {v}[1], {s1}, {s3}", ("v",), ("v",)))
         return code
@@ -266,9 +250,8 @@ class ResidentKernel(Tiled):
             code.append(BlockInstruction(mnemonic, operands, ("v",), ("v",)))
 
         use("vadd.i32", "bias")
-        if finish.terms:
-            code.append(BlockInstruction("ldr", "{term}, [{terms}], #4", ("term", "terms"), ("terms",)))
-            code.append(update("vadd.i32", "v", "term"))
+        code.append(BlockInstruction("ldr", "{term}, [{terms}], #4", ("term", "terms"), ("terms",)))
+        code.append(update("vadd.i32", "v", "term"))
         if finish.form == "left":
             use("vqshl.s32", "left")
         if finish.form == "round":
@@ -282,9 +265,7 @@ class ResidentKernel(Tiled):
         if finish.table:
             code.append(BlockInstruction("vldrb.u32", "{y}, [{lookup}, {v}]", ("y",), apart=True))
             value = "y"
-        stride = self.tile[0] * self._result_stride
-        if self.tile[0] > 1:
-            return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}, {{places}}]"), *advance("o", stride)]
+        stride = self._result_stride
         if stride <= _STORE_REACH:
             return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}], #{stride}", ("o",), ("o",))]
         return [*code, BlockInstruction("vstrb.32", f"{{{value}}}, [{{o}}]"), *advance("o", stride)]
@@ -296,22 +277,18 @@ class ResidentKernel(Tiled):
         self._ordered(self._turns, min(self.unrolled, _LIKE_ALL), None)
 
     def verify_sizes(self) -> None:
-        (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish
-        if self.what.dot.element != 1 or finish.element != 1:
-            raise BackendError("weights stay in registers for int8 alone")
-        if mr * nr != len(_SUMS) or self.block % nr or self.what.channels % self.block:
+        nr, vectors, finish = self.tile[1], len(self.vectors), self.what.finish
+        if self.block % nr or self.what.channels % self.block:
             raise BackendError(f"groups of {nr} channels do not divide {self.block} of {self.what.channels}")
-        if finish.terms and mr > 1:
-            raise BackendError("each pixel of a turn has a term of its own")
         if VECTOR * vectors * nr > _WORD_REACH:
             raise BackendError("weight vectors are out of the reach of their pointer")
         if len(self._constants) > len(VECTORS) - _WORKING:
             raise BackendError(f"{len(self._constants)} vectors that stay leave no registers")
-        if not self._turns or self._turns > _MOST_TURNS or self._left * mr > self.pixels:
+        if not self._turns or self._turns > _MOST_TURNS:
             raise BackendError(f"{self.pixels} pixels have no turns of {self.unrolled} groups")
         if 4 * len(self._code(self.unrolled)[0]) > REACH_OF_LOOP:
             raise BackendError("a turn is out of the reach of the loop's end")
-        general = len(_SUMS) + len(self.reader.pointers) + 2 + finish.table + 2 * finish.clamped + 2 * finish.terms
+        general = len(_SUMS) + 5 + finish.table + 2 * finish.clamped
         general += (self.held < vectors * nr) + (not self._holds_factors)
         if general > _GENERAL:
             raise BackendError(f"{general} general registers are too many")
@@ -320,8 +297,8 @@ class ResidentKernel(Tiled):
     @property
     def _loads(self) -> int:
         """Vectors that are loaded for four sums and their finish."""
-        (mr, nr), vectors, finish = self.tile, len(self.vectors), self.what.finish
-        return mr * vectors + vectors * nr - self.held + (0 if self._holds_factors else finish.fields)
+        nr, vectors, finish = self.tile[1], len(self.vectors), self.what.finish
+        return vectors + vectors * nr - self.held + (0 if self._holds_factors else finish.fields)
 
     @property
     def pace(self) -> float:
@@ -339,30 +316,26 @@ class ResidentKernel(Tiled):
         return (cycles_of(turn, pipeline, 2) - cycles_of(turn, pipeline, 1)) / self.unrolled
 
     def walks(self) -> Sequence[Walk]:
-        (mr, nr), row = self.tile, self._result_stride
-        channels, turns = self.block // nr, -(-self.pixels // mr)
+        nr, row = self.tile[1], self._result_stride
         position = {"y": row * self.reader.geometry.columns, "x": row, "n": 1}
+        channels = self.block // nr
         group = (self.block_bytes + self.block_factors) / channels
         all_held = self._holds_factors and self.held == len(self.vectors) * nr
         accesses = [
-            *self._image_accesses(mr, 0, mr),
+            *self._image_accesses(1, 0, 1),
             *self._weight_accesses(group, *((1,) if all_held else (1, 0))),
-            ArrayAccess(
-                "out", "output", nr, (*self._moving(**position), nr, mr * row), writes=True, inner=((mr, row),)
-            ),
+            ArrayAccess("out", "output", nr, (*self._moving(**position), nr, row), writes=True),
         ]
-        return [Walk((*(loop.turns for loop in self.shared), channels, turns), tuple(accesses))]
+        return [Walk((*(loop.turns for loop in self.shared), channels, self.pixels), tuple(accesses))]
 
     def counts(self) -> dict[str, float]:
-        (mr, nr), vectors = self.tile, len(self.vectors)
+        nr, vectors = self.tile[1], len(self.vectors)
         tiles = math.prod(loop.turns for loop in self.shared)
         statements = tiles * self.block // nr * (1 + (self._left > 0))
         groups = tiles * self.block // nr * (self._turns * self.unrolled + self._left)
         loads, issued = self._loads, len(self._code(self.unrolled)[0]) / self.unrolled
         read = tiles * self.block // nr * (VECTOR * self.held + self._holds_factors * 4 * self._group_factors)
         read += groups * (VECTOR * (vectors * nr - self.held) + 4 * self._group_factors * (not self._holds_factors))
-        if self._copies_weights:
-            read = self.blocks * (self.block_bytes + self.block_factors)
         counts = {
             "cycles": groups * self.pace + statements * (20 + 2 * self.held),
             "products": 4 * groups * vectors,
@@ -371,7 +344,6 @@ class ResidentKernel(Tiled):
             "statements": statements,
             "unrolled": self.unrolled,
             "held": self.held,
-            "pixels": mr,
             "vectors": vectors,
             "code": 4 * len(self._code(self.unrolled)[0]) * 2,
             "constants_read": read,

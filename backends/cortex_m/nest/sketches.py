@@ -14,6 +14,7 @@ from tosaic.backends.cortex_m.kernels.mve import VECTOR
 from tosaic.backends.cortex_m.nest.assembly import VECTORS
 from tosaic.backends.cortex_m.nest.block import AS_BEST, Issue
 from tosaic.backends.cortex_m.nest.contraction import Contraction
+from tosaic.backends.cortex_m.nest.finish import GROUP
 from tosaic.backends.cortex_m.nest.nest import Nest
 from tosaic.backends.cortex_m.nest.resident import ResidentKernel
 from tosaic.backends.cortex_m.nest.sums import PAIRS, SUMS, SumsKernel
@@ -47,8 +48,8 @@ _BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 @lru_cache(maxsize=256)
 def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     """`image`: windows are read where the image lies, pixels of a row together. `windows`: they are copied side by side
-    first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: shallow
-    windows, either way; weights stay in registers (`nest.resident`).
+    first (im2col), pixels of all rows together; not where they lie side by side as they are. `resident`: rows of a
+    product of two activations, where they are short; weights stay in registers (`nest.resident`).
 
     Knobs: `tile`, pixels x channels of the register block; `repeats` of it in one turn; `tiles` of pixels whose sums
     lie in scratch at a time; `tail`, whether the last of them in a row starts `early` or is `short`; `block` of
@@ -60,7 +61,7 @@ def sketches(what: Contraction, site: Site) -> Sequence[Variant]:
     over. The first schedule of a variant is the one that promises the fewest cycles at its site.
     """
     names = ["image"] if what.geometry.kernel == (1, 1) else ["image", "windows"]
-    if what.dot.element == what.finish.element == 1 and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
+    if what.finish.terms and what.geometry.pixels > 1 and what.depth <= _SHALLOW:
         names.append("resident")
     knobs = {name: _knobs(what, name) for name in names}
     found = [(guess, name) for name in names if (guess := _remembered(what, name, knobs[name], site))]
@@ -98,14 +99,13 @@ def _knobs(what: Contraction, name: str) -> dict[str, tuple[Choice, ...]]:
     }
     if name == "resident":
         return {
-            "tile": ("1x4", "2x2", "4x1"),
             "held": (4, 3, 5, 6, 2, 1, 0),
             "factors": ("held", "read"),
             "unroll": (1, 2, 3, 4, 6, 8),
             "pixels": tuple(n for n in (row, 256, 192, 128, 96, 64, 48, 32, 24, 16) if n <= row),
-            "windows": ("scratch", "image") if what.geometry.kernel != (1, 1) else ("image",),
             "issue": ISSUES,
-            **around,
+            "block": around["block"],
+            "outer": around["outer"],
         }
 
     def alone(*choices: int) -> tuple[int, ...]:
@@ -181,9 +181,9 @@ def _guess(what: Contraction, name: str, knobs: Mapping[str, tuple[Choice, ...]]
         return next(_legal(what, name, sorted(alike(around, *open_knobs, waits=waits))), None)
 
     if name == "resident":
-        starts: Sequence[Sequence[str]] = (("tile", "held", "factors", "windows", "image", "pixels"),)
-        near: Sequence[Sequence[str]] = (("pixels", "weights", "outer", "block"), ("tile", "held", "factors"))
-        last: Sequence[Sequence[str]] = (("tile", "held", "factors", "unroll"),)
+        starts: Sequence[Sequence[str]] = (("held", "factors", "pixels"),)
+        near: Sequence[Sequence[str]] = (("pixels", "outer", "block"), ("held", "factors"))
+        last: Sequence[Sequence[str]] = (("held", "factors", "unroll"),)
     else:
         starts = (("tile", "image"), ("tile", "share", "unroll", "image"), ("tile", "image", "block", "tiles"))
         near = (("weights", "outer", "block", "tiles"), ("tile", "image", "share"), ("weights", "outer", "block"))
@@ -391,19 +391,13 @@ def issued(nest: Nest, stage: str, issue: Choice) -> Nest:
 
 def _resident(nest: Nest, k: Mapping[str, Choice], depth: int) -> Nest:
     """The trace of the variant whose weights stay in registers, applied."""
-    pixels, channels = map(int, str(k["tile"]).split("x"))
-    rows = ["y"]
-    if k["windows"] == "scratch":
-        nest = nest.apply("fuse", "sums", "y", "x").apply("fuse", "out", "y", "x")
-        rows = []
-    for operand in ("image", "windows", "weights"):
-        nest = nest.apply("place", operand, str(k[operand]))
-    nest = nest.apply("split", "out", "x", "xo", int(k["pixels"]))
-    nest = nest.apply("split", "out", "xo", "xu", pixels * int(k["unroll"])).apply("split", "out", "xu", "xi", pixels)
-    nest = nest.apply("split", "out", "n", "no", int(k["block"])).apply("split", "out", "no", "ni", channels)
-    shared = [*rows, "x", "n"] if k["outer"] == "pixels" else ["n", *rows, "x"]
-    nest = nest.apply("order", "out", *shared, "no", "xo", "xu", "xi", "ni")
-    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu", "xi").apply("turn", "out", "xo")
+    for operand, place in (("image", "in_place"), ("windows", "image"), ("weights", "params")):
+        nest = nest.apply("place", operand, place)
+    nest = nest.apply("split", "out", "x", "xo", int(k["pixels"])).apply("split", "out", "xo", "xu", int(k["unroll"]))
+    nest = nest.apply("split", "out", "n", "no", int(k["block"])).apply("split", "out", "no", "ni", GROUP)
+    shared = ["y", "x", "n"] if k["outer"] == "pixels" else ["n", "y", "x"]
+    nest = nest.apply("order", "out", *shared, "no", "xo", "xu", "ni")
+    nest = nest.apply("lanes", "out", "ni").apply("unroll", "out", "xu").apply("turn", "out", "xo")
     nest = nest.apply("compute_at", "sums", "out", "xo").apply("split", "sums", "k", "kl", min(VECTOR, depth))
     nest = nest.apply("lanes", "sums", "kl")
     nest = nest.apply("hold", "weights", int(k["held"])).apply("hold", "factors", int(k["factors"] == "held"))

@@ -12,7 +12,7 @@ import numpy as np
 from tosaic.backends.cortex_m.program.affine import Affine
 from tosaic.backends.cortex_m.program.host import Pack
 from tosaic.backends.cortex_m.program.interpret import packed
-from tosaic.backends.cortex_m.program.memory import constant_offsets, constants_of, scratch_offsets
+from tosaic.backends.cortex_m.program.memory import aligned, constants_of, scratch_offsets
 from tosaic.backends.cortex_m.program.schedule import Step
 from tosaic.backends.cortex_m.program.tree import (
     BLOCKS,
@@ -71,13 +71,9 @@ class _Canonical:
     def offsets(self) -> dict[str, int]:
         return scratch_offsets(self.program)
 
-    @cached_property
-    def room(self) -> dict[str, int]:
-        return _room(self.program)
-
     def _declared(self, b: Buffer) -> str:
         self.buffers[b.name] = b
-        where = self.offsets[b.name] if b.memory == "scratch" else self.room.get(b.name, b.size)
+        where = self.offsets[b.name] if b.memory == "scratch" else _elements(self.program, b)
         return f"{self._name(b.name)} {b.dtype} {where} {b.memory}"
 
     def _name(self, name: str) -> str:
@@ -142,12 +138,11 @@ def _numbered(program: Program) -> list[np.ndarray]:
             found[step.name] = packed(step, source)
         elif step.sources[0] in found:
             found[step.name] = found[step.sources[0]]
-    every = {b.name: found.get(b.name, np.arange(1, b.size + 1)).ravel() for b in constants_of(program)}
-    return [np.pad(every[name], (0, room - every[name].size)) for name, room in _room(program).items()]
+    constants = constants_of(program)
+    arrays = [found[b.name].ravel() if b.name in found else np.arange(1, b.size + 1) for b in constants]
+    return [np.pad(array, (0, _elements(program, b) - b.size)) for array, b in zip(arrays, constants, strict=True)]
 
 
-def _room(program: Program) -> dict[str, int]:
-    """Elements of each constant with the zeros that lie between it and the next one."""
-    constants, offsets = constants_of(program), constant_offsets(program)
-    ends = [*(offsets[b.name] for b in constants[1:]), *(offsets[b.name] + b.bytes for b in constants[-1:])]
-    return {b.name: (end - offsets[b.name]) // BYTES[b.dtype] for b, end in zip(constants, ends, strict=True)}
+def _elements(program: Program, b: Buffer) -> int:
+    """The elements of a buffer, with the zeros behind a constant, up to where the next one lies."""
+    return b.size if b.memory != "const" or b is constants_of(program)[-1] else aligned(b.bytes) // BYTES[b.dtype]

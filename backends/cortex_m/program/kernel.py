@@ -201,12 +201,16 @@ def scheduled(program: Program, steps: Sequence[Step], core: Core) -> Built:
     return Built(found, steps, printer.text, printer.instructions, printer.cycles, scratch_bytes(found))
 
 
-def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site) -> list[Variant]:
-    """The space of sketches: a variant for each that has legal schedules, its best guess first."""
+def cheapest_first(sketches: Mapping[str, Sketched], core: Core, site: Site, *, modest: bool = False) -> list[Variant]:
+    """The space of sketches: a variant for each that has legal schedules, its best guess first.
+
+    Args:
+        modest: whether what takes less working memory comes first where cycles are near, not what has less code.
+    """
     found = list[tuple[float, int, Variant]]()
     for number, (name, what) in enumerate(sketches.items()):
         knobs = what.knobs(core)
-        first = _first(name, what, knobs, core, site)
+        first = _first(name, what, knobs, core, site, modest)
         if first is not None:
             ordered = {k: (first[k], *(c for c in choices if c != first[k])) for k, choices in knobs.items()}
             cost = built(what, assigned(first), core).priced(site, core)[PROMISE]
@@ -244,7 +248,7 @@ def assigned(knobs: Knobs) -> tuple[tuple[str, Choice], ...]:
 
 
 def _first(
-    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site
+    name: str, what: Sketched, knobs: Mapping[str, Sequence[Choice]], core: Core, site: Site, modest: bool
 ) -> dict[str, Choice] | None:
     """The schedule that promises the fewest cycles of those that are thought cheap, in this process or an
     earlier one."""
@@ -263,12 +267,13 @@ def _first(
         best = min(found)
         if core.mve:
             near = what.near if isinstance(what, Promising) else _NEAR
-            best = min((each for each in found if each.cost <= near * best.cost), key=lambda each: each.code)
+            alike = [each for each in found if each.cost <= near * best.cost]
+            best = min(alike, key=lambda each: (each.scratch if modest else 0, each.code))
         tensors = sum(b.bytes for b in what.program().arguments if b.memory in ("in", "out"))
-        modest = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
-        return (best if best.scratch <= tensors else min(modest, default=best)).assignment
+        lean = [each for each in found if each.scratch <= tensors and each.cost <= _WORTH * best.cost]
+        return (best if best.scratch <= tensors else min(lean, default=best)).assignment
 
-    problem = repr((name, what, core, site, dict(knobs)))
+    problem = repr((name, what, core, site, dict(knobs), modest))
     return remembered("guesses/program", [code_digest("cortex_m", "simulators"), problem], compute)
 
 

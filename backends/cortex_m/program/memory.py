@@ -28,7 +28,7 @@ def constant_offsets(program: Program) -> dict[str, int]:
     """Where each constant begins in the params, in bytes."""
     found, end = dict[str, int](), 0
     for b in constants_of(program):
-        found[b.name] = end = _aligned(end)
+        found[b.name] = end = aligned(end)
         end += b.bytes
     return found
 
@@ -37,7 +37,7 @@ def params_of(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
     """The params: constants as the program reads them, each at its offset, and slack for loads that run ahead."""
     data = bytearray()
     for b in constants_of(program):
-        data += bytes(_aligned(len(data)) - len(data))
+        data += bytes(aligned(len(data)) - len(data))
         data += np.ascontiguousarray(constants[b.name].astype(np.dtype(NUMPY[b.dtype]).newbyteorder("<"))).tobytes()
     ahead = any(isinstance(s, For) and s.ahead for s in program.statements)
     return bytes(data) + bytes(SLACK * (ahead and bool(data)))
@@ -56,12 +56,13 @@ def scratch_bytes(program: Program) -> int:
 def _placed(s: Statement, start: int) -> dict[str, tuple[int, int]]:
     found = dict[str, tuple[int, int]]()
     if isinstance(s, Alloc) and s.buffer.memory == "scratch":
-        end = _aligned(start + s.buffer.bytes + SLACK)
+        end = aligned(start + s.buffer.bytes + SLACK)
         found[s.buffer.name], start = (start, end), end
     for child in children(s):
         found |= _placed(child, start)
     return found
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
+    """Where a buffer may lie, from an offset on."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

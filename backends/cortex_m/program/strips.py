@@ -24,13 +24,14 @@ from tosaic.backends.cortex_m.program.tree import (
 )
 
 
-def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
+def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue, by_element: bool = False) -> Program:
     """CONV2D of int8 (TOSA 1.0, 2.3.2) and sums that fit int32, to the epilogue's type.
 
     `P` is the image between its padding, which is `edge`; pixels of a row of it, of `a` and of `w` are one dimension.
 
     Args:
         channels: of the output.
+        by_element: whether a condition says of each element of `P` where it comes from.
     """
     g, c = geometry, geometry.channels
     y = Affine.of("sy") * g.stride[0] + Affine.of("ky") * g.dilation[0]
@@ -41,7 +42,7 @@ def conv2d(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
         window, w = {"ky": g.kernel[0], "kx": g.kernel[1], "k": c}, "w[sn, ky, kx, k]"
     add = Reduce(parse_access("S[sb, sy, sx, sn]"), Op("mul", (Access("P", (Affine.of("sb"), y, x)), parse_access(w))))
     summed = _summed(g, channels, epilogue, nested(add, **window))
-    return _program(g, channels, epilogue, summed, tuple(window.values()))
+    return _program(g, channels, epilogue, summed, tuple(window.values()), by_element)
 
 
 def has_gaps(g: Geometry) -> bool:
@@ -49,12 +50,8 @@ def has_gaps(g: Geometry) -> bool:
     return g.dilation[1] > 1 and g.kernel[1] > 1
 
 
-def gathered(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
-    """The same, where `Q` are all windows of `P` side by side.
-
-    Args:
-        channels: of the output.
-    """
+def gathered(geometry: Geometry, channels: int, epilogue: Epilogue, by_element: bool = False) -> Program:
+    """The same, where `Q` are all windows of `P` side by side."""
     g, c = geometry, geometry.channels
     # A row of a window without gaps is one run.
     runs = (g.kernel[1], c) if has_gaps(g) else (1, g.kernel[1] * c)
@@ -67,7 +64,7 @@ def gathered(geometry: Geometry, channels: int, epilogue: Epilogue) -> Program:
     add = For("k", g.depth, parse_statement("S[sb, sy, sx, sn] += Q[sb, sy, sx, k] * w[sn, k]"))
     copies = Buffer("Q", "i8", (g.batch, g.rows, g.columns, g.depth), "scratch")
     body = Alloc(copies, seq(windows, _summed(g, channels, epilogue, add)))
-    return _program(g, channels, epilogue, body, (g.depth,))
+    return _program(g, channels, epilogue, body, (g.depth,), by_element)
 
 
 def _summed(g: Geometry, channels: int, epilogue: Epilogue, add: Statement) -> Statement:
@@ -80,7 +77,9 @@ def _summed(g: Geometry, channels: int, epilogue: Epilogue, add: Statement) -> S
     return Alloc(Buffer("S", "i32", (*outer, channels), "scratch"), seq(sums, finish))
 
 
-def _program(g: Geometry, channels: int, epilogue: Epilogue, body: Statement, window: tuple[int, ...]) -> Program:
+def _program(
+    g: Geometry, channels: int, epilogue: Epilogue, body: Statement, window: tuple[int, ...], by_element: bool
+) -> Program:
     """What reads the padded image, given the shape of a window of weights."""
     height = (g.rows - 1) * g.stride[0] + g.span[0]
     arguments = (
@@ -91,7 +90,7 @@ def _program(g: Geometry, channels: int, epilogue: Epilogue, body: Statement, wi
         Buffer("edge", "i32", (), "const"),
         *epilogue.constants((channels,)),
     )
-    image = nested(_padded_row(g), cb=g.batch, cy=height)
+    image = nested((_padded_elements if by_element else _padded_row)(g), cb=g.batch, cy=height)
     copy = Buffer("P", "i8", (g.batch, height, sum(row_bytes(g))), "scratch")
     return without_unread(Program(arguments, Alloc(copy, seq(image, body))))
 
@@ -115,3 +114,16 @@ def _padded_row(g: Geometry) -> Statement:
     if any(g.pad[:2]):
         copy = If((y, y * -1 + (g.height - 1)), copy, seq() if beside else fill)
     return seq(fill, copy) if beside else copy
+
+
+def _padded_elements(g: Geometry) -> Statement:
+    """A row of the padded image, element by element."""
+    left, whole, right = row_bytes(g)
+    y, x = Affine.of("cy") - g.pad[0], Affine.of("cx") - left
+    target = parse_access("P[cb, cy, cx]")
+    element: Statement = Assign(target, Access("a", (Affine.of("cb"), y, x)))
+    inside = [y, y * -1 + (g.height - 1)] if any(g.pad[:2]) else []
+    inside += [x] * (left > 0) + [x * -1 + (whole - 1)] * (right > 0)
+    if inside:
+        element = If(tuple(inside), element, Assign(target, Access("edge")))
+    return For("cx", left + whole + right, element)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -11,7 +10,6 @@ import mve_layers
 import numpy as np
 import pytest
 from board import run_cases
-from golden_files import assert_golden
 from slow_memory import SLOW_MEMORY
 from tosa_graphs import Graph
 
@@ -21,7 +19,7 @@ from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
 from tosaic.backends.cortex_m.kernels.mve import shift_factors
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.support.mlir import functions
-from tosaic.tuner.space import Schedule, Space, Variant
+from tosaic.tuner.space import Space, Variant
 
 FAMILY = Conv2d()
 
@@ -84,26 +82,6 @@ def test_schedules_of_one_layer_are_exact(tmp_path):
         assert outcome.exact, outcome
 
 
-def test_short_tails_and_windows_in_registers_are_exact(tmp_path):
-    cases = []
-    for shape, kernel, window in [
-        ((1, 1, 19, 32), (1, 3), {}),
-        ((2, 7, 7, 16), (3, 3), {"pad": (1, 1, 1, 1)}),
-        ((1, 10, 11, 5), (3, 2), {"stride": (2, 2), "pad": (0, 1, 1, 0)}),
-    ]:
-        layer = mve_layers.conv2d(np.random.default_rng(8), shape, 20, kernel, table=True, **window)
-        for variant in (each for each in layer.space(FAMILY).variants if each.name in ("image", "windows")):
-            first = {**dict(next(variant.schedules()).knobs), "repeats": 1, "tail": "short"}
-            knobs = {"tile": ("3x2", "2x2", "4x1"), "tiles": (1, 2, 3), "held": (0, 3), "share": (1, 2)}
-            closed = itertools.product(*knobs.values())
-            found = [{**first, **dict(zip(knobs, choices, strict=True))} for choices in closed]
-            legal = [Schedule.of(variant.name, **each) for each in found if variant.legal(each)]
-            assert any(schedule["held"] for schedule in legal)
-            cases += [layer.case(FAMILY, schedule) for schedule in legal[::2]]
-    for outcome in run_cases(cases, tmp_path):
-        assert outcome.exact, outcome
-
-
 def test_equal_shapes_share_code_and_differ_in_params():
     rng = np.random.default_rng(2)
     sources = [mve_layers.conv2d(rng, (1, 6, 6, 16), 16, (3, 3)).case(FAMILY).source for _ in range(2)]
@@ -152,17 +130,6 @@ def test_a_core_without_mve_gets_a_program():
     assert "program" not in [variant.name for variant in with_vectors]
 
 
-def test_the_guess_reads_a_slow_memory_once_where_there_is_room():
-    layer = mve_layers.conv2d(np.random.default_rng(5), (1, 13, 13, 16), 64, (2, 2))
-
-    def guess(**site):
-        return Space(tuple(Conv2d(site=Site(**site)).vector_variants(layer.workload(FAMILY), CORTEX_M55))).default()
-
-    fast, slow, tight = guess(), guess(constants=SLOW_MEMORY), guess(constants=SLOW_MEMORY, most_scratch=1024)
-    assert (fast["weights"], slow["weights"], slow["outer"]) == ("params", "scratch", "channels")
-    assert layer.case(FAMILY, tight).source.scratch_bytes <= 1024
-
-
 def test_a_space_holds_a_hundred_thousand_legal_schedules():
     layer = mve_layers.conv2d(np.random.default_rng(6), (1, 25, 5, 64), 64, (1, 1))
     choose, draws = random.Random(0), 400
@@ -172,12 +139,6 @@ def test_a_space_holds_a_hundred_thousand_legal_schedules():
         return variant.assignments * sum(map(variant.legal, drawn)) / draws
 
     assert sum(map(legal, layer.space(FAMILY).variants)) > 1e5
-
-
-def test_the_c_of_weights_in_registers_stays_what_it_is():
-    layer = mve_layers.conv2d(np.random.default_rng(0), (1, 8, 8, 4), 8, (2, 2), shifts=(31, 31))
-    schedule = next(variant.first() for variant in layer.space(FAMILY).variants if variant.name == "resident")
-    assert_golden("conv2d_resident.c", layer.case(FAMILY, schedule).source, "INLINE void group")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from slow_memory import SLOW_MEMORY
 from tosaic.backends.cores.cortex_m55 import CORE as CORTEX_M55
 from tosaic.backends.cortex_m.kernel import Site
 from tosaic.backends.cortex_m.kernels.conv2d import Conv2d
-from tosaic.backends.cortex_m.program.kernel import Promising, of_schedule
+from tosaic.backends.cortex_m.kernels.vector_sketch import IN_PLACE as IN
+from tosaic.backends.cortex_m.program.kernel import Promising, cheapest_first, of_schedule
 from tosaic.backends.cortex_m.program.text import listing
 from tosaic.backends.cortex_m.program.tree import RefusedError
 from tosaic.tuner.space import Schedule, Space
@@ -25,6 +26,7 @@ STRIPS = {
     "tile": "2x2", "together": 4, "share": 2, "block": 16, "repeats": 1, "unroll": 0, "held": 0, "finish": 1,
     "ahead": 2, "finish_ahead": 0, "weights": "params", "tall": 2,
 }  # fmt: skip
+IN_PLACE = {name: value for name, value in STRIPS.items() if name != "tall"} | {"together": 2}
 GATHERED = {**STRIPS, "together": 14, "share": 2}
 SHAPES = [
     ((1, 6, 7, 16), 16, (3, 3), {"pad": (1, 1, 1, 1)}),
@@ -57,13 +59,18 @@ def layer_of(shape, channels, kernel, options, **more) -> mve_layers.Layer:
     return mve_layers.conv2d(np.random.default_rng(channels), shape, channels, kernel, **options, **more)
 
 
-@pytest.mark.parametrize("name, shape", [*(("strips", s) for s in SHAPES), *(("gathered", s) for s in SHORT)], ids=str)
+@pytest.mark.parametrize(
+    "name, shape",
+    [*(("strips", s) for s in SHAPES), *(("gathered", s) for s in SHORT),
+     *((f"strips{IN}", s) for s in SHAPES[1::2]), *((f"gathered{IN}", s) for s in SHORT[::2])],
+    ids=str,
+)  # fmt: skip
 def test_any_windows_bounds_and_types_are_exact(tmp_path, name, shape):
     layers = [layer_of(*shape, **more) for more in ({}, {"shifts": (31, 31), "clamp": (-90, 80)})]
     layers += [layer_of(*shape, table=True), layer_of(*shape, element="i16")]
     draw, cases = random.Random(shape[1]), []
-    for layer in layers:
-        (variant,) = (each for each in layer.space(FAMILY).variants if each.name == name)
+    for layer in layers[1:3] if name.endswith(IN) else layers:
+        (variant,) = cheapest_first({name: sketch_of(layer, name)}, CORTEX_M55, Site())
         cases.append(layer.case(FAMILY, variant.first()))
         with suppress(RefusedError):
             cases.append(layer.case(FAMILY, Space((variant,)).sample(draw)))
@@ -98,16 +105,36 @@ def test_copied_windows_are_exact_and_take_the_memory_that_they_promise(tmp_path
     assert outcome.exact, outcome
 
 
-def test_the_generator_stands_in_where_a_strip_has_no_room():
+@pytest.mark.parametrize(
+    "shape, changed",
+    [(SHAPES[0], {}), (SHAPES[0], {"together": 6, "share": 2}), (SHAPES[1], {"tile": "1x4"}), (SHAPES[3], {}),
+     (SHAPES[0], {"tile": "1x4", "together": 1, "share": 1}), (((1, 3, 3, 16), 32, (5, 5), {"pad": (2, 2, 2, 2)}), {})],
+    ids=str,
+)  # fmt: skip
+def test_windows_in_place_take_the_memory_that_they_promise(tmp_path, shape, changed):
+    layer = layer_of(*shape, shifts=(31, 31))
+    what = sketch_of(layer, "strips_in_place")
+    schedule = Schedule.of("strips_in_place", **{**IN_PLACE, **changed})
+    assert what.promise(dict(schedule.knobs))["scratch"] == of_schedule(what, schedule, CORTEX_M55).scratch
+    (outcome,) = run_cases([layer.case(FAMILY, schedule)], tmp_path)
+    assert outcome.exact, outcome
+
+
+def test_windows_are_read_in_place_where_a_strip_has_no_room():
     layer = layer_of((1, 16, 16, 16), 16, (3, 3), {"pad": (1, 1, 1, 1)})
 
     def names(**site) -> list[str]:
         return [v.name for v in Conv2d(site=Site(**site)).variants(layer.workload(FAMILY), CORTEX_M55)]
 
     assert names(constants=SLOW_MEMORY, most_scratch=1 << 14)[0] == "strips"
-    assert "strips" not in names(most_scratch=448)
-    assert names(most_scratch=448)
-    assert names()[-1] == "strips" != names()[0]
+    assert names(most_scratch=448) == ["strips_in_place"]
+    assert names() == ["strips_in_place"]
+
+
+def test_an_image_without_padding_needs_no_strip():
+    layer = layer_of((1, 6, 8, 16), 16, (3, 3), {})
+    kernel = of_schedule(sketch_of(layer, "strips_in_place"), Schedule.of("", **IN_PLACE), CORTEX_M55)
+    assert "P" not in kernel.program.buffers
 
 
 def test_what_no_schedule_can_be_is_refused():
@@ -117,6 +144,8 @@ def test_what_no_schedule_can_be_is_refused():
         what.promise(STRIPS | {"repeats": 8})
     with pytest.raises(RefusedError, match="windows of several rows do not stay"):
         what.promise(STRIPS | {"held": 1})
+    with pytest.raises(RefusedError, match="3 pixels are not tiles of 2"):
+        sketch_of(layer, "strips_in_place").promise({**IN_PLACE, "together": 3})
     short = layer_of((1, 40, 40, 3), 16, (3, 3), {"pad": (1, 1, 1, 1)})
     what = sketch_of(short, "gathered")
     with pytest.raises(RefusedError, match="so many windows take too much memory"):
@@ -125,7 +154,9 @@ def test_what_no_schedule_can_be_is_refused():
         what.promise(STRIPS | {"tall": 1, "together": 41})
 
 
-@pytest.mark.parametrize("name, channels, knobs", [("strips", 16, STRIPS), ("gathered", 3, {**STRIPS, "unroll": 0})])
+@pytest.mark.parametrize(
+    "name, channels, knobs", [("strips", 16, STRIPS), ("strips_in_place", 16, IN_PLACE), ("gathered", 3, STRIPS)]
+)
 def test_steps_tree_and_c_of_one_schedule_stay_what_they_are(name, channels, knobs):
     layer = layer_of((1, 4, 4, channels), 16, (3, 3), {"pad": (1, 1, 1, 1)}, shifts=(31, 31))
     what = sketch_of(layer, name)

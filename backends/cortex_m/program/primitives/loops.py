@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 from tosaic.backends.cortex_m.program.affine import Affine
@@ -134,7 +135,8 @@ class Reorder(Primitive):
 @PRIMITIVES.register
 class Distribute(Primitive):
     """`distribute(x)`: a loop over several statements becomes a loop over each, one over a condition a condition with a
-    loop in each branch; the loops behind the first are named `xb`, `xc` ...
+    loop in each branch, in which stands what differs from turn to turn; the loops behind the first are named `xb`, `xc`
+    ...
 
     `distribute(x, 2)`: over the first two statements, and over the others.
     """
@@ -145,15 +147,17 @@ class Distribute(Primitive):
 
     def apply(self, program: Program, *arguments: Argument) -> Program:
         var = str(arguments[0])
-        loop = plain(program.loop(var))
+        loop, alike = plain(program.loop(var)), list[Affine]()
         match loop.body:
             case Seq((_, _, *_) as parts):
                 if why := why_not_apart(program, loop, var):
                     raise RefusedError(why)
             case If(conditions, then, otherwise):
-                if any(c[var] for c in conditions):
+                alike = [c for c in conditions if _is_alike(c, loop)]
+                if not alike:
                     raise RefusedError(f"a condition in `{var}` is on its turns")
-                parts = (then, otherwise)
+                others = tuple(c for c in conditions if c not in alike)
+                parts = (If(others, then, otherwise) if others else then, otherwise)
                 if len(arguments) > 1:
                     raise RefusedError(f"`{var}` holds a condition, not statements")
             case _:
@@ -167,8 +171,18 @@ class Distribute(Primitive):
         names = [var, *itertools.islice(free, len(parts) - 1)]
         fresh(program, *names[1:])
         loops = [replace(loop, var=n, body=at(b, {var: Affine.of(n)})) for n, b in zip(names, parts, strict=True)]
-        found = If(loop.body.conditions, *loops) if isinstance(loop.body, If) else seq(*loops)
-        return with_loop(program, loop, found)
+        if not alike:
+            return with_loop(program, loop, seq(*loops))
+        least = tuple(c.at({var: 0 if c[var] > 0 else loop.last}) for c in alike)
+        return with_loop(program, loop, If(least, *loops))
+
+
+def _is_alike(condition: Affine, loop: For) -> bool:
+    """Whether a condition holds in all turns of a loop, or in none, whatever other variables are: these count in units
+    that no turn crosses."""
+    turns = Affine(((loop.var, condition[loop.var]),), condition.const).bounds({loop.var: loop.last})
+    unit = math.gcd(*(factor for name, factor in condition.terms if name != loop.var))
+    return turns[0] // unit == turns[1] // unit if unit else turns[0] >= 0 or turns[1] < 0
 
 
 @PRIMITIVES.register

@@ -13,6 +13,8 @@ VECTORS = 8
 """Vector registers."""
 _ROW, _BYTE, _PADDING, _MOVED, _TURN = 30, 0.27, 0.135, 5, 4
 """Cycles of a row of a strip, of a byte that is copied, of one of padding, of a vector of a window, and of a window."""
+_PIXEL, _ELEMENT = 14, 0.5
+"""Cycles of a pixel at the edge of an image, and of a byte of it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class ImageStrip:
             none where windows are read from the strip.
         run: the loop over these parts; that over windows where there is one of each.
         windows: of a strip, where they are copied.
+        tile: the loop over tiles of pixels, each of which has a strip of its own, made where what its windows read does
+            not all lie in the image; none where rows have strips.
+        edges: how many of these tiles there are in an image, of all.
+        pixel: bytes of one.
     """
 
     rows: int
@@ -71,6 +77,9 @@ class ImageStrip:
     runs: tuple[int, int] = (0, 0)
     run: str = ""
     windows: int = 0
+    tile: str = ""
+    edges: tuple[int, int] = (0, 0)
+    pixel: int = 1
 
     @property
     def bytes(self) -> int:
@@ -89,11 +98,18 @@ class ImageStrip:
     @property
     def cycles(self) -> float:
         """About those that it takes to fill all strips of an image."""
+        if self.tile:
+            pixels = self.height * self.whole / self.pixel
+            return self.edges[0] * pixels * (_PIXEL + _ELEMENT * self.pixel) + self.edges[1] * self._windows
         row = _ROW + _BYTE * self.whole
         if self.left or self.right:
             row += _ROW / 2 + _PADDING * (self.left + self.whole + self.right)
-        window = self.runs[1] * -(-self.runs[0] // LANES) * _MOVED + _TURN
-        return -(-self.rows // self.tall) * (self.height * row + self.windows * window)
+        return -(-self.rows // self.tall) * (self.height * row + self._windows)
+
+    @property
+    def _windows(self) -> float:
+        """Cycles of copies of the windows of a strip."""
+        return self.windows * (self.runs[1] * -(-self.runs[0] // LANES) * _MOVED + _TURN)
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,19 @@ class SumGroup:
         return f"{self.part.named('w')}{self.behind.removesuffix('p')}"
 
     @property
+    def strip(self) -> str:
+        """What names of its strip end in, where each tile has its own; nothing for the last group."""
+        last = self.behind == self.part.groups[-1].behind and (self.part.behind or not self.part.s.rest)
+        return "" if last else self.own("v")
+
+    @property
+    def image(self) -> str:
+        """The buffer that it reads windows from."""
+        s = self.part.s
+        apart = s.strip is not None and s.strip.tile == "sx" and self.strip
+        return f"{s.image}_{self.strip}" if apart else s.image
+
+    @property
     def taps(self) -> list[str]:
         """The loops over the rows of a window, and over the columns, where there are several."""
         strip = self.part.s.strip

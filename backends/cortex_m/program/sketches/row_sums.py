@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tosaic.backends.cortex_m.program.sketches.row_numbers import LANES
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, SumGroup
+from tosaic.backends.cortex_m.program.sketches.strips import brought
 
 
 def row_sums(part: RowPart) -> Iterator[str]:
@@ -39,6 +40,9 @@ def row_sums(part: RowPart) -> Iterator[str]:
     strip = part.s.strip
     depth = {"a": 3, "P": 2 + (strip is not None and strip.taps[1] > 1), "Q": 1}[part.s.image]
     dims = (around, around + 1 + len(groups[0].taps)) if packed else (0, depth)
+    if strip is not None and strip.tile == "sx":
+        for group in groups:
+            yield from brought(strip, group.over, group.depth, group.strip)
     for group in groups:
         yield from _added(group)
     for group in groups:
@@ -130,7 +134,7 @@ def _read(g: SumGroup) -> Iterator[str]:
     if g.held < s.vectors:
         # Windows that overlap are read alone.
         each = f"{g.pixel}b" if s.overlapping and g.pixel else left
-        yield from (f"stage({s.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
+        yield from (f"stage({g.image}, {each}, {g.own('va')}, q)", f"stage({w}, {left}, {g.own('vx')}, q)")
 
 
 def _laid_out(g: SumGroup, channel: int, depth: int) -> Iterator[str]:

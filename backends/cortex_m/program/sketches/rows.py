@@ -14,7 +14,7 @@ from tosaic.backends.cortex_m.program.sketches.copies import copied
 from tosaic.backends.cortex_m.program.sketches.row_numbers import FOUR, LANES, PixelRows
 from tosaic.backends.cortex_m.program.sketches.row_parts import RowPart, row_parts
 from tosaic.backends.cortex_m.program.sketches.row_sums import row_sums
-from tosaic.backends.cortex_m.program.sketches.strips import filled, opened
+from tosaic.backends.cortex_m.program.sketches.strips import brought, filled, opened, read_in_place
 
 _BITS = {"i8": "lanes", "i16": "half_lanes", "i32": ""}
 """The identity that saturates a result in a word."""
@@ -31,6 +31,10 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     if s.pixel:
         yield f"reorder({s.pixel}, n)"
     yield "compute_at(S, n)"
+    if s.blocks_outside:
+        yield from _blocks_outside(s)
+    if s.strip and s.strip.tile in ("x", "y"):
+        yield from brought(s.strip, s.strip.tile, "k")
     yield f"rewrite(out, {s.result.form})"
     if s.whole and s.rest:
         yield f"cut(n, {s.whole})"
@@ -51,6 +55,27 @@ def rows_of_pixels(s: PixelRows) -> Iterator[str]:
     # What runs ahead comes last: schedules that differ in that alone share all trees before.
     for part in parts:
         yield from _hoisted(part)
+    if s.strip and s.strip.tile:
+        yield from ("stage(edge, b, eg, r)",) if s.strip.padded else ()
+        for own in _strips(parts):
+            yield from read_in_place(s.strip, own)
+
+
+def _strips(parts: list[RowPart]) -> list[str]:
+    """What the names of strips of tiles end in."""
+    s = parts[0].s
+    if s.strip is None or s.strip.tile != "sx":
+        return [""]
+    return [g.strip for part in parts for g in part.groups]
+
+
+def _blocks_outside(s: PixelRows) -> Iterator[str]:
+    """The loop over blocks of channels around those over tiles of pixels."""
+    yield f"split(n, nm, {s.block})"
+    if s.pixel != "x":
+        yield "reorder(x, n)"
+    if s.copied or s.strip:
+        yield f"reorder({'yi' if s.strip and not s.strip.tile else 'y'}, n)"
 
 
 def _numbers(s: PixelRows) -> Iterator[str]:
@@ -78,12 +103,8 @@ def _values(part: RowPart) -> Iterator[str]:
 
 def _scheduled(part: RowPart) -> Iterator[str]:
     """Its sums and its finish."""
-    if part.inner != part.loop:
+    if part.inner != part.loop and not part.s.blocks_outside:
         yield f"split({part.loop}, {part.inner}, {part.block})"
-        if part.s.blocks_outside and part.s.pixel != "x":
-            yield "reorder(x, n)"
-        if part.s.blocks_outside and (part.s.copied or part.s.strip):
-            yield f"reorder({'yi' if part.s.strip else 'y'}, n)"
     yield from (f"expand({part.named('S')}, {part.inner})", f"distribute({part.inner}{', 2' * (not part.pixel)})")
     yield from _narrowed(part) if part.whole else _fours(part)
     yield from row_sums(part)

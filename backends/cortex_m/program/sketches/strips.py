@@ -1,4 +1,5 @@
-"""Strips of an image between what pads it, in scratch memory: windows of some rows of results are read from each."""
+"""Strips of an image between what pads it, in scratch memory: windows of some rows of results are read from each; or
+those of a tile of pixels, which are read in the image where they lie in it."""
 
 from __future__ import annotations
 
@@ -13,18 +14,73 @@ def opened(s: ImageStrip) -> Iterator[str]:
 
     Windows that are copied are one row.
     """
-    if s.short:
-        yield f"pad(k, {LANES})"
     if s.taps[0] == 1 and not s.runs[1]:
         yield "drop(ky)"
+    if s.tile:
+        return
+    if s.short:
+        yield f"pad(k, {LANES})"
     yield f"split(y, yi, {s.tall}{', early' * (s.rows % s.tall > 0)})"
     if s.runs[1]:
         yield from (f"compute_at({name}, y)" for name in "SQP")
         yield from ("fuse(sy, sx)", "fuse(yi, x)") if s.fused else ("drop(yi)",)
 
 
+def brought(s: ImageStrip, loop: str, depth: str, own: str = "") -> Iterator[str]:
+    """The steps that make a strip for each turn of a loop over tiles of pixels.
+
+    Args:
+        depth: the loop over a row of a window.
+        own: what names end in where others read strips of their own.
+    """
+    if s.runs[1]:
+        yield f"compute_at(Q, {loop})"
+    yield f"compute_at(P, {loop}{f', {own}' * (own != '')})"
+    if s.short:
+        yield f"pad({depth}, {LANES})"
+    if s.runs[1] and s.pitch > s.whole:
+        yield f"lengthen(P, 2, {s.pitch})"
+
+
+def read_in_place(s: ImageStrip, own: str = "") -> Iterator[str]:
+    """The steps that leave a strip to tiles at the edges of an image, and fill it there."""
+    behind = f"_{own}" * (own != "")
+    row = f"cx{behind}"
+    if s.edges[0] < s.edges[1]:
+        yield f"in_place(P{behind}, i)"
+    if not s.padded:
+        return
+    if s.above:
+        yield from (f"distribute({row})", *_padding(f"{row}b", s.whole))
+    left, right = (s.left, s.right) if s.left + s.right < s.whole else (s.whole, 0)
+    if left and left < s.whole:
+        yield f"cut({row}, {left}, m)"
+    between = f"{row}{'_m' * (left > 0)}"
+    if right:
+        yield f"cut({between}, {s.whole - left - right}, e)"
+    if left:
+        yield from _pixels(row, s.pixel)
+    if right:
+        yield from _pixels(f"{between}_e", s.pixel)
+    if left + right < s.whole:
+        yield from (f"decide({between})",) if left or right else ()
+        yield from moved("a", between, f"{between}m", s.whole - left - right, LANES)
+
+
+def _pixels(loop: str, pixel: int) -> Iterator[str]:
+    """Pixels each of which lies in the image, or does not."""
+    if pixel == 1:
+        return
+    own = f"{loop}c"
+    yield from (f"split({loop}, {own}, {pixel})", f"distribute({own})")
+    yield from (*_padding(f"{own}b", pixel), *moved("a", own, f"{own}a", pixel, LANES))
+
+
 def filled(s: ImageStrip) -> Iterator[str]:
     """The steps that fill strips, and copy windows."""
+    if s.tile:
+        yield from _gathered(s) if s.runs[1] else ()
+        return
     if not s.runs[1]:
         yield "compute_at(P, y)"
     if s.padded:
@@ -37,14 +93,14 @@ def filled(s: ImageStrip) -> Iterator[str]:
 
 def _gathered(s: ImageStrip) -> Iterator[str]:
     """Windows, a run of bytes after the other."""
-    run, turn = s.runs[0], s.run
+    run, turn, loop = s.runs[0], s.run, "qx" if s.windows > 1 else "qky"
     if run > LANES:
         yield f"split(qk, qkl, {LANES}{', early' * (run % LANES > 0)})"
         turn = "qk"
-    yield from (f"stage(P, {turn}, qv, q)", "select(qx, mve)")
+    yield from (f"stage(P, {turn}, qv, q)", f"select({loop}, mve)")
     if run < LANES:
-        yield "unmask(qx)"
-    yield "hardware_loop(qx)"
+        yield f"unmask({loop})"
+    yield f"hardware_loop({loop})"
 
 
 def _padding(loop: str, size: int) -> Iterator[str]:

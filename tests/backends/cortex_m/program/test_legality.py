@@ -174,6 +174,13 @@ def test_kernels_are_the_same_by_addresses_and_params_not_by_names():
     assert same_kernel(program, renamed)
 
 
+def test_zeros_up_to_where_the_next_constant_lies_change_no_kernel():
+    program = parse_program(trees.SCALED)
+    within, beyond = (replayed(program, parse_steps(f"lengthen(multiplier, 0, {n})")) for n in (8, 9))
+    assert same_kernel(program, within)
+    assert not same_kernel(program, beyond)
+
+
 def test_accesses_outside_of_a_buffer_are_refused():
     text = trees.COPY.replace("a[y, x]", "a[y, x + 1]")
     with pytest.raises(RefusedError, match=re.escape("a[y, x + 1] lies outside of a[6, 8]")):

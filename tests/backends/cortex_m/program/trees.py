@@ -93,6 +93,16 @@ for n < 3:
       for f < 6:
         out[y, f, n] = 7
 """
+FRAMED = """
+a: i8[3, 8] in in
+out: i8[5, 12] in out
+for y < 5:
+  for x < 12:
+    if y - 1 >= 0 and 3 - y >= 0 and x - 2 >= 0 and 9 - x >= 0:
+      out[y, x] = a[y - 1, x - 2]
+    else:
+      out[y, x] = 7
+"""
 COPIED = """
 a: i8[6, 8] in in
 out: i8[6, 8] in out
