@@ -26,7 +26,8 @@ from tosaic.support.methods import Method
 Methods: TypeAlias = Mapping[str, tuple[nn.Module, Any]]
 """Each method's module and example inputs, by the method's name."""
 
-_RESERVED = {"init", "init_static", "invoke", "reset", "selftest", "begin", "feed", "inputs", "outputs", "instance"}
+_RESERVED = {"init", "init_static", "invoke", "reset", "selftest", "begin", "feed", "inputs", "outputs", "instance",
+             "state", "states", "save", "restore"}  # fmt: skip
 """What a model's header defines by itself."""
 
 

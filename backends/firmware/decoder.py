@@ -24,6 +24,9 @@ SAMPLER = ("tosaic_sampler.h", "tosaic_sampler.c")
 TOKENIZER = ("tosaic_tokenizer.h", "tosaic_tokenizer.c")
 _PLACES = ("place", "pos", "position", "input_pos", "start_pos", "cache_position", "position_ids", "index", "step")
 
+_OF_THE_LOOP = {"decoder", "generate", "restart", "step"}
+"""What the loop defines behind the model's name, so that no method may be called so."""
+
 _INDICES = (np.dtype(np.int32), np.dtype(np.int64))
 _SCORES = (np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.float32))
 
@@ -77,7 +80,7 @@ def decoder_of(program: CallSequence, places: int | None) -> TokenDecoder | None
     and its first output has more than one element, all along its last axis. Where a model has methods, the first that
     is such a model generates, and another one that takes several integers in a row, and their places, takes a prompt.
     """
-    if not program.states:
+    if not program.states or _OF_THE_LOOP & {method.name for method in program.methods}:
         return None
     sides: list[tuple[str | None, Sequence[Interface], Sequence[Interface]]] = [
         (each.name, each.inputs, each.outputs) for each in program.methods

@@ -194,7 +194,26 @@ class _ModelSource:
                         f"    memcpy({target}, {self._constants.add(f'state_{number}', first)}, {len(first)});"
                     )
             found.append(_function(f"void {self._name}_reset({instance})", lines))
+            found += self._access_to_states(instance)
         return found
+
+    def _access_to_states(self, instance: str) -> list[str]:
+        """Where each state lies, and the functions that copy all of them out and in."""
+        name, offset = self._name, 0
+        cases, saved, restored = list[str](), list[str](), list[str]()
+        for number, state in enumerate(self._program.states):
+            place, size = self._pointer(state.buffer), self._program.buffers[state.buffer].size
+            cases.append(f"    case {number}:\n        return {place};")
+            saved.append(f"    memcpy((uint8_t *)to + {offset}, {place}, {size});")
+            restored.append(f"    memcpy({place}, (const uint8_t *)from + {offset}, {size});")
+            offset += size
+        switch = ["    switch (number) {", *cases, "    }", "    return 0;"]
+        return [
+            _function(f"void *{name}_state({instance}, uint32_t number)", switch),
+            _function(f"void {name}_save({instance}, void *to)", saved),
+            _function(f"void {name}_restore({instance}, const void *from)", restored),
+            _table(f"{name}_states", [self._tensor(state) for state in self._program.states]),
+        ]
 
     def _copies(self, copies: Sequence[Copy]) -> list[str]:
         """All at a time: nothing is written that is still to be read, and what goes round goes byte by byte."""

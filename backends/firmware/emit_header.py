@@ -134,10 +134,25 @@ def _methods(program: CallSequence, name: str) -> str:
 
 
 def _reset(program: CallSequence, name: str) -> str:
-    """The function that sets states back; nothing without states."""
+    """The functions that set states back, and take them out and in; nothing without states."""
     if not program.states:
         return ""
+    macro, total = name.upper(), sum(program.buffers[each.buffer].size for each in program.states)
+    names = [f"{macro}_STATE_{identifier(each.name)}" for each in program.states]
+    if len(set(names)) < len(names):
+        names = [f"{macro}_STATE_{number}" for number in range(len(names))]
     return f"""
+/* What it keeps from call to call: {name}_states[number] describes a state, {name}_state tells where it lies. Between
+ * calls an application may read it and write it. */
+enum {{ {commas(*names, f"{macro}_STATES")} }};
+extern const tosaic_tensor {name}_states[];
+void *{name}_state(const {name}_instance *self, uint32_t number);
+
+/* All states, out to so many bytes of the application's, and back. */
+#define {macro}_STATE_BYTES {total}
+void {name}_save(const {name}_instance *self, void *to);
+void {name}_restore(const {name}_instance *self, const void *from);
+
 /* Lets the model begin anew, as {name}_init does: what it keeps takes the values that it had in PyTorch. */
 void {name}_reset(const {name}_instance *self);
 """

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 import tosaic as api
 from tosaic.api import Build
+from tosaic.backends.firmware import toolchain
+from tosaic.backends.firmware.build import simulator_objects
+from tosaic.backends.simulators.runners import find_runner
 from tosaic.compiler.options import QuantizationOptions
+from tosaic.runs.npu_execution import npu_for
 
 
 @pytest.fixture(scope="module", params=["cortex-m55", "corstone-300"])
@@ -57,6 +61,60 @@ def test_what_is_kept_is_said_in_the_header(causal):
     header = (causal[0] / "kit" / "include" / "model.h").read_text()
     assert " * Kept in the arena from call to call\n *   rows_past: int8 [1, 16, 3, 12]" in header
     assert "void model_reset(const model_instance *self);" in header
+
+
+_SAVING = """
+#include <string.h>
+
+#include "model.h"
+#include "semihosting.h"
+
+static model_instance model;
+static uint8_t saved[MODEL_STATE_BYTES], later[MODEL_OUTPUT_OUTPUT_BYTES];
+
+static void run(host_file given)
+{
+    host_read(given, model.inputs[0], MODEL_INPUT_row_BYTES);
+    model_invoke(&model);
+}
+
+int main(void)
+{
+    host_file given = host_open("given.bin", HOST_READ), again = host_open("given.bin", HOST_READ);
+    if (model_init_static(&model))
+        return 1;
+    run(given);
+    run(again);
+    model_save(&model, saved);
+    run(given);
+    memcpy(later, model.outputs[0], sizeof later);
+    run(given);
+    int changed = memcmp(later, model.outputs[0], sizeof later) != 0;
+    model_restore(&model, saved);
+    uint8_t *past = model_state(&model, MODEL_STATE_rows_past);
+    int held = !memcmp(past, saved, model_states[MODEL_STATE_rows_past].bytes) && !model_state(&model, MODEL_STATES);
+    run(again);
+    int same = !memcmp(later, model.outputs[0], sizeof later);
+    past[0] ^= 1;
+    model_save(&model, saved);
+    host_print(changed && held && same && saved[0] == past[0] ? "restored" : "lost");
+    return 0;
+}
+"""
+
+
+def test_states_are_saved_and_restored(causal, tmp_path):
+    folder, _ = causal
+    build = Build.load(folder)
+    firmware, core = build.manifest.firmware, build.manifest.target.core
+    (tmp_path / "main.c").write_text(_SAVING.replace("OUTPUT_OUTPUT", f"OUTPUT_{firmware.outputs[0].name}"))
+    toolchain.compile_c(tmp_path / "main.c", tmp_path / "main.o", core, f"-I{folder / 'kit' / 'include'}")
+    parts = simulator_objects(folder, "model", core, firmware.has_npu, str(tmp_path / "main.o"))
+    toolchain.link(parts, folder / "model.ld", tmp_path / "main.elf", core)
+    given = np.random.default_rng(1).integers(-128, 128, (4, *firmware.inputs[0].shape)).astype(np.int8)
+    on = find_runner("qemu", build.manifest.target)
+    ran = on.run(tmp_path / "main.elf", {"given.bin": given.tobytes()}, count=False, npu=npu_for(build, "emulator"))
+    assert ran.check("saving").console.strip() == "restored"
 
 
 def test_rows_cannot_be_fed_to_it(refused, tmp_path):
