@@ -141,7 +141,7 @@ class _Corrector(Interpreter):
         exact = self.fetch_attr(str(stored.target))
         scale, centered = observer.calculate_qparams()[0], own_bias(node) is not None
         images: Sequence[Tensor] = spread(self.env[image].rounded, enough_images(node, op, exact))
-        key = hashlib.sha256(exact.numpy().tobytes() + scale.numpy().tobytes()).hexdigest()
+        key = hashlib.sha256(exact.detach().numpy().tobytes() + scale.detach().numpy().tobytes()).hexdigest()
         rounded = self._rounded.get(key)
         if rounded is None or rounded.shape != exact.shape:
             rounded = round_weights(node, op, exact, scale, observer.quant_max, images, centered)

@@ -21,8 +21,7 @@ from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.layouts import channels_last, give_channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.masks import ends_in_softmax
-from tosaic.frontend.methods import InTurn, Methods, enter_methods, methods_of, number_states
-from tosaic.frontend.methods import in_turn as modules_in_turn
+from tosaic.frontend.methods import InTurn, Methods, enter_methods, joined, methods_of, number_states
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
@@ -206,7 +205,7 @@ def _several(model: str, inputs: Any) -> tuple[str, InTurn, Call, Iterable]:
     file, _, listed = model.rpartition(":")
     names = [name.strip() for name in listed.split(",")]
     made = {name: _call_factory(f"{file}:{name}") for name in names}
-    module, example = modules_in_turn({name: (net, own) for name, (net, own, _) in made.items()})
+    module, example = joined({name: (net, own) for name, (net, own, _) in made.items()})
     given = [list(samples) for _, _, samples in made.values()]
     if len(set(map(len, given))) > 1:
         counts = ", ".join(f"{name} {len(samples)}" for name, samples in zip(names, given, strict=True))
@@ -221,7 +220,7 @@ def _given(model: Any, inputs: Any) -> tuple[str, nn.Module | ExportedProgram, C
         saved: Call = program.example_inputs or ((), {})
         return "program", program, saved if inputs is None else as_call(inputs), ()
     if isinstance(model, Mapping) and all(isinstance(each, tuple) for each in model.values()):
-        module, example = modules_in_turn(model)
+        module, example = joined(model)
         return "_".join(model), module, example if inputs is None else module.as_one_call(inputs), ()
     if not isinstance(model, nn.Module):
         raise ModelError(f"a {type(model).__name__} is no model", hint=_hint(model))

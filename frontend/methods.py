@@ -92,7 +92,7 @@ class InTurn(nn.Module):
         return (), {name: _by_name(self.get_submodule(name), as_call(inputs[name])) for name in names}
 
 
-def in_turn(methods: Methods) -> tuple[InTurn, Call]:
+def joined(methods: Methods) -> tuple[InTurn, Call]:
     """One module of several methods, and an example call.
 
     Raises:

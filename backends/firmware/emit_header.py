@@ -127,8 +127,8 @@ def _methods(program: CallSequence, name: str) -> str:
         taken, given = (", ".join(each.name for each in side) or "nothing" for side in (method.inputs, method.outputs))
         lines += [f"/* Takes {taken}; gives {given}. */", f"int {name}_{method.name}(const {name}_instance *self);"]
     return f"""
-/* The methods, in any order. Each returns what {name}_invoke does. What one takes is written between its call and the
- * call before, and what it gives is read before the next call; states alone last. */
+/* The methods, in any order; each returns what {name}_invoke does. Write the inputs of a method behind
+ * the call before it, and read its outputs before the next call: nothing but states lasts longer. */
 {as_lines(lines)}
 """
 
