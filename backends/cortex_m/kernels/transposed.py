@@ -87,11 +87,14 @@ class TransposedConvolution(KernelFamily):
 
     def features(self, workload: Workload, schedule: Schedule, core: Core) -> Mapping[str, float]:
         parts = self._parts(workload, core)
-        found, rows = dict(parts.convolutions[0].features(schedule)), float(parts.problem.geometry.rows)
-        for name in found:
-            if name.rpartition(".")[2] in ("estimate", "estimate_with_waits"):
-                found[name] *= rows
-        return {**found, "rows": rows, "scratch": float(parts.scratch(parts.convolutions[0].generate(schedule)))}
+        row, rows = parts.convolutions[0].features(schedule), float(parts.problem.geometry.rows)
+        told = next((count for name, count in row.items() if name.endswith(".scratch")), None)
+        scratch = parts.convolutions[0].generate(schedule).scratch_bytes if told is None else int(told)
+        found = {
+            name: count * rows if name.rpartition(".")[2] in ("estimate", "estimate_with_waits") else count
+            for name, count in row.items()
+        }
+        return {**found, "rows": rows, "scratch": float(parts.scratch(scratch))}
 
     def _parts(self, workload: Workload, core: Core) -> _Parts:
         return _parts(str(workload.attributes["function"]), core, tuple(self.libraries.items()), self.site)
@@ -248,9 +251,9 @@ class _Parts:
         window = 0 if geometry.reads_whole else round_up(geometry.down.taps * geometry.row, VECTOR)
         return window, window + (0 if geometry.writes_whole else round_up(geometry.made_row, VECTOR))
 
-    def scratch(self, convolution: KernelSource) -> int:
-        """Bytes of working memory with a kernel of a row."""
-        return self._places()[1] + convolution.scratch_bytes
+    def scratch(self, row: int) -> int:
+        """Bytes of working memory, of which the kernel of a row takes some."""
+        return self._places()[1] + row
 
     def source(self, schedule: Schedule, core: Core) -> KernelSource:
         """The kernel, with that of a row as its part.
@@ -282,7 +285,7 @@ class _Parts:
         ]
         prelude = _WITH_VECTORS if core.mve else _WITHOUT_VECTORS
         symbol, text = with_symbol("transpose_conv2d", prelude + "\n".join(lines))
-        scratch = self.scratch(row)
+        scratch = self.scratch(row.scratch_bytes)
         return KernelSource(symbol, "c", text, row.params, scratch, libraries=row.libraries, parts=(row,))
 
     def _made(self, call: str) -> list[str]:
