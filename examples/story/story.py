@@ -76,8 +76,8 @@ class CachedAttention(nn.Module):
         self.k.index_copy_(2, place, k)
         self.v.index_copy_(2, place, self.wv(x).view(heads).transpose(1, 2))
         q = q.reshape(1, shape.keys, -1, shape.depth)  # queries of the heads that share keys, one behind the other
-        scores = q @ self.k.transpose(-1, -2) / math.sqrt(shape.depth) + mask
-        values = scores.softmax(-1) @ self.v
+        scores = (q @ self.k.transpose(-1, -2) / math.sqrt(shape.depth)).view(shape.heads, -1, shape.places) + mask
+        values = scores.softmax(-1).view(1, shape.keys, -1, shape.places) @ self.v
         return self.wo(values.view(1, shape.heads, -1, shape.depth).transpose(1, 2).reshape(x.shape))
 
 
@@ -125,16 +125,13 @@ class LanguageModel(nn.Module):
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, token: Tensor, place: Tensor) -> Tensor:
-        several = token.shape[1] > 1
-        if several:
+        if token.shape[1] > 1:
             place = place + torch.arange(token.shape[1])
         x, turn = self.embedding(token), (self.cos[place], self.sin[place])
         mask = torch.where(torch.arange(self.shape.places) <= place[:, None], 0.0, -60.0)
-        if several:
-            mask = mask.repeat(self.shape.heads // self.shape.keys, 1)
         for block in self.blocks:
             x = block(x, turn, mask, place)
-        return self.head(self.norm(x[:, -1:] if several else x))
+        return self.head(self.norm(x[:, -1:]))
 
 
 def in_order(tokens: list[int], places: int) -> list[tuple[Tensor, Tensor]]:
