@@ -21,7 +21,7 @@ from tosaic.frontend.export import export, refuse_training, training_advice
 from tosaic.frontend.interface import Batch, Call, as_call, flatten, resized, result_names, tensors_of
 from tosaic.frontend.layouts import channels_last, give_channels_last, take_channels_last, take_scalars, with_axes
 from tosaic.frontend.masks import ends_in_softmax
-from tosaic.frontend.methods import InTurn, Methods, enter_methods, joined, methods_of, number_states
+from tosaic.frontend.methods import InTurn, Methods, enter_methods, exported_methods, joined, number_states
 from tosaic.frontend.onnx_file import example_inputs, read_onnx
 from tosaic.frontend.precision import is_half, widened, widened_tensor
 from tosaic.frontend.program_file import read_program
@@ -115,7 +115,7 @@ def capture(
     program, example = _exported(module, example, shapes)
     refuse_large_tensors(program)
     advice = () if isinstance(module, ExportedProgram) else training_advice(module)
-    methods = methods_of(example, program) if isinstance(module, InTurn) else ()
+    methods = exported_methods(example, program) if isinstance(module, InTurn) else ()
     names = result_names(program)
     if methods:
         names = names[: sum(method.results for method in methods)]
@@ -156,9 +156,10 @@ def _batches(
     batches = [tuple(map(as_sample, sample, examples)) for sample in samples]
     if calibration is not None and not _are_calls(calibration):
         batches = read_samples(calibration, names, examples, "calibration")
+    batches = batches or [examples]
     for batch in batches:
         _check_batch(batch, examples, names)
-    return batches or [examples]
+    return batches
 
 
 def _are_calls(calibration: Calibration) -> TypeGuard[Iterable[Any]]:

@@ -143,7 +143,7 @@ def _by_name(module: nn.Module, call: Call) -> Any:
     return dict(bound.arguments) if kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD} else args
 
 
-def methods_of(example: Call, program: ExportedProgram) -> tuple[Method, ...]:
+def exported_methods(example: Call, program: ExportedProgram) -> tuple[Method, ...]:
     """The methods of a program that was exported from `InTurn`, with their shares of its flat inputs and results."""
     _, calls = example
     spec = program.call_spec.out_spec
@@ -212,7 +212,7 @@ def _check_lost(node: Node, paths: Sequence[str], methods: Sequence[Method]) -> 
         ModelError: a method before has written it.
     """
     source, method, buffer = arguments(node)
-    if source.op != "placeholder" and source.target is not ENTER and buffer < len(paths):
+    if source.op != "placeholder" and source.target is not ENTER:
         raise ModelError(
             f"the method `{methods[method].name}` writes `{paths[buffer]}` whole, and a method before it does, too",
             why="methods are proven in their order, in which the first value is lost",

@@ -132,6 +132,11 @@ def test_calibration_data_of_the_wrong_form_is_refused(saved, tmp_path, array, w
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_an_example_that_is_calibrated_with_is_checked():
+    with pytest.raises(ModelError, match="the input `input` holds NaN or infinity"):
+        capture(nn.Linear(4, 2), None, torch.full((1, 4), torch.nan))
+
+
 def test_calibration_files_that_cannot_be_read_are_refused(saved, tmp_path):
     with pytest.raises(ModelError, match="no calibration file"):
         capture(saved, tmp_path / "absent.npz")
